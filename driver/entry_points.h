@@ -1,0 +1,85 @@
+/* Every CUDA driver entry point that Strata calls, and the only place where one is named.
+ *
+ * X(need, name, version, parameters, arguments)
+ *   need        REQUIRED: a driver without it cannot be used. OPTIONAL: its absence is a capability that is false.
+ *   name        the driver's name without "cu"
+ *   version     the CUDA version whose ABI of that entry point is asked for, as in PFN_cu<name>_v<version>
+ *   parameters, arguments   for the counting wrappers of driver/calls.c
+ *
+ * cuGetProcAddress itself is found with dlsym. Streams are always asked for in their legacy meaning; the public headers
+ * translate stream 0 for programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM. */
+#ifndef STRATA_DRIVER_ENTRY_POINTS_H
+#define STRATA_DRIVER_ENTRY_POINTS_H
+
+/* clang-format off */
+#define STRATA_ENTRY_POINTS(X)                                                                                                     \
+    /* start, versions, error names */                                                                                             \
+    X(REQUIRED, Init, 2000, (unsigned flags), (flags))                                                                             \
+    X(REQUIRED, DriverGetVersion, 2020, (int *version), (version))                                                                 \
+    X(REQUIRED, GetErrorName, 6000, (CUresult error, const char **text), (error, text))                                            \
+    X(REQUIRED, GetErrorString, 6000, (CUresult error, const char **text), (error, text))                                          \
+    /* devices */                                                                                                                  \
+    X(REQUIRED, DeviceGetCount, 2000, (int *count), (count))                                                                       \
+    X(REQUIRED, DeviceGet, 2000, (CUdevice *device, int ordinal), (device, ordinal))                                               \
+    X(REQUIRED, DeviceGetName, 2000, (char *name, int length, CUdevice device), (name, length, device))                            \
+    X(OPTIONAL, DeviceGetUuid, 11040, (CUuuid *uuid, CUdevice device), (uuid, device))                                             \
+    X(REQUIRED, DeviceTotalMem, 3020, (size_t *bytes, CUdevice device), (bytes, device))                                           \
+    X(REQUIRED, DeviceGetAttribute, 2000, (int *value, CUdevice_attribute attribute, CUdevice device), (value, attribute, device)) \
+    X(OPTIONAL, DeviceGetPCIBusId, 4010, (char *id, int length, CUdevice device), (id, length, device))                            \
+    X(OPTIONAL, DeviceGetDefaultMemPool, 11020, (CUmemoryPool *pool, CUdevice device), (pool, device))                             \
+    X(OPTIONAL, DeviceGetMemPool, 11020, (CUmemoryPool *pool, CUdevice device), (pool, device))                                    \
+    X(OPTIONAL, DeviceSetMemPool, 11020, (CUdevice device, CUmemoryPool pool), (device, pool))                                     \
+    /* contexts */                                                                                                                 \
+    X(REQUIRED, DevicePrimaryCtxRetain, 7000, (CUcontext *context, CUdevice device), (context, device))                            \
+    X(REQUIRED, DevicePrimaryCtxRelease, 11000, (CUdevice device), (device))                                                       \
+    X(REQUIRED, CtxGetCurrent, 4000, (CUcontext *context), (context))                                                              \
+    X(REQUIRED, CtxSetCurrent, 4000, (CUcontext context), (context))                                                               \
+    X(REQUIRED, CtxPushCurrent, 4000, (CUcontext context), (context))                                                              \
+    X(REQUIRED, CtxPopCurrent, 4000, (CUcontext *context), (context))                                                              \
+    X(REQUIRED, CtxSynchronize, 2000, (void), ())                                                                                  \
+    /* streams */                                                                                                                  \
+    X(REQUIRED, StreamCreate, 2000, (CUstream *stream, unsigned flags), (stream, flags))                                           \
+    X(REQUIRED, StreamDestroy, 4000, (CUstream stream), (stream))                                                                  \
+    X(REQUIRED, StreamQuery, 2000, (CUstream stream), (stream))                                                                    \
+    X(REQUIRED, StreamSynchronize, 2000, (CUstream stream), (stream))                                                              \
+    X(REQUIRED, StreamWaitEvent, 3020, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))                   \
+    X(OPTIONAL, StreamGetId, 12000, (CUstream stream, unsigned long long *id), (stream, id))                                       \
+    X(REQUIRED, StreamGetCtx, 9020, (CUstream stream, CUcontext *context), (stream, context))                                      \
+    X(REQUIRED, StreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                      \
+    X(REQUIRED, ThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *mode), (mode))                                       \
+    X(REQUIRED, LaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *data), (stream, function, data))                 \
+    /* events */                                                                                                                   \
+    X(REQUIRED, EventCreate, 2000, (CUevent *event, unsigned flags), (event, flags))                                               \
+    X(REQUIRED, EventDestroy, 4000, (CUevent event), (event))                                                                      \
+    X(REQUIRED, EventRecord, 2000, (CUevent event, CUstream stream), (event, stream))                                              \
+    X(REQUIRED, EventQuery, 2000, (CUevent event), (event))                                                                        \
+    X(REQUIRED, EventSynchronize, 2000, (CUevent event), (event))                                                                  \
+    /* memory */                                                                                                                   \
+    X(REQUIRED, MemGetInfo, 3020, (size_t *free_bytes, size_t *total_bytes), (free_bytes, total_bytes))                            \
+    X(REQUIRED, MemAlloc, 3020, (CUdeviceptr *address, size_t bytes), (address, bytes))                                            \
+    X(REQUIRED, MemFree, 3020, (CUdeviceptr address), (address))                                                                   \
+    X(REQUIRED, MemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags), (address, bytes, flags))                       \
+    X(REQUIRED, MemFreeHost, 2000, (void *address), (address))                                                                     \
+    X(REQUIRED, PointerGetAttribute, 4000, (void *value, CUpointer_attribute attribute, CUdeviceptr address), (value, attribute, address)) \
+    /* stream-ordered memory */                                                                                                    \
+    X(OPTIONAL, MemAllocFromPoolAsync, 11020, (CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream), (address, bytes, pool, stream)) \
+    X(OPTIONAL, MemFreeAsync, 11020, (CUdeviceptr address, CUstream stream), (address, stream))                                    \
+    X(OPTIONAL, MemPoolCreate, 11020, (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                  \
+    X(OPTIONAL, MemPoolDestroy, 11020, (CUmemoryPool pool), (pool))                                                                \
+    X(OPTIONAL, MemPoolSetAttribute, 11020, (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value)) \
+    X(OPTIONAL, MemPoolGetAttribute, 11020, (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value)) \
+    X(OPTIONAL, MemPoolTrimTo, 11020, (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes))                                  \
+    /* copies and fills */                                                                                                         \
+    X(REQUIRED, MemcpyHtoDAsync, 3020, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
+    X(REQUIRED, MemcpyDtoHAsync, 3020, (void *to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream))     \
+    X(REQUIRED, MemcpyDtoDAsync, 3020, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
+    X(REQUIRED, MemsetD8Async, 3020, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream), (to, value, count, stream)) \
+    X(REQUIRED, MemsetD32Async, 3020, (CUdeviceptr to, unsigned value, size_t count, CUstream stream), (to, value, count, stream)) \
+    /* modules and kernels */                                                                                                      \
+    X(REQUIRED, ModuleLoadData, 2000, (CUmodule *module, const void *image), (module, image))                                      \
+    X(REQUIRED, ModuleUnload, 2000, (CUmodule module), (module))                                                                   \
+    X(REQUIRED, ModuleGetFunction, 2000, (CUfunction *function, CUmodule module, const char *name), (function, module, name))      \
+    X(REQUIRED, LaunchKernel, 4000, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes, CUstream stream, void **parameters, void **extra), (function, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters, extra))
+/* clang-format on */
+
+#endif
