@@ -1,0 +1,42 @@
+/* What every public header of Strata stands on: linkage, and what stream 0 means to the including program. */
+#ifndef STRATA_BASE_H
+#define STRATA_BASE_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define STRATA_API                   __attribute__((visibility("default")))
+#define STRATA_PRINTF(position, first) __attribute__((format(printf, position, first)))
+#else
+#define STRATA_API
+#define STRATA_PRINTF(position, first)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Stream 0 is the legacy default stream, or the calling thread's own default stream in a program that is built with
+ * CUDA_API_PER_THREAD_DEFAULT_STREAM (CUDA Driver API, "Stream synchronization behavior"). The library is told which
+ * one was meant: every function below that takes a stream passes it through this translation. */
+static inline CUstream strata_stream_as_meant(CUstream stream)
+{
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) || defined(CUDA_FORCE_API_PER_THREAD_DEFAULT_STREAM)
+    return stream ? stream : CU_STREAM_PER_THREAD;
+#else
+    return stream;
+#endif
+}
+
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) || defined(CUDA_FORCE_API_PER_THREAD_DEFAULT_STREAM)
+#define STRATA_PER_THREAD_STREAMS 1
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,222 @@
+/* The interface that every layer of a stack implements, and what one needs to write a layer of one's own.
+ *
+ * A stack is a chain of resources. The last one owns memory; the others are decorators: they embed strata_resource as
+ * their first member, write the operations that they change, and leave the rest NULL. When the stack is built, each
+ * NULL operation is replaced by one that forwards to the layer below, so that calls never test. examples/own_layer.c is
+ * a whole layer.
+ *
+ * Threads: unless a member says otherwise, an operation may be called on any thread at any time, several at once. No
+ * lock of Strata's is held around a call.
+ *
+ * Failure: an operation that fails leaves nothing behind. No bytes stay counted, no event recorded, no block half made;
+ * outputs are zeroed. The thread's error record says what happened. */
+#ifndef STRATA_RESOURCE_H
+#define STRATA_RESOURCE_H
+
+#include <strata/block.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct strata_resource strata_resource;
+typedef struct strata_resource_ops strata_resource_ops;
+typedef struct strata_stack strata_stack;
+
+/* What is asked of a resource. */
+typedef struct strata_request {
+    size_t bytes;     /* 0 gives an empty block */
+    size_t alignment; /* bytes, a power of two; 0: what the resource gives by itself, at least 256 */
+    CUstream stream;  /* the memory may be used at once by work that is submitted to this stream */
+    strata_tag tag;
+} strata_request;
+
+typedef enum strata_reap_mode {
+    STRATA_REAP_FINISHED = 0, /* ask the driver what has finished; never waits */
+    STRATA_REAP_WAIT,         /* wait until every pending free has finished */
+} strata_reap_mode;
+
+/* What a resource can do; bits of capabilities(). */
+#define STRATA_CAPABILITY_STREAM_ORDERED 0x1u /* allocate and deallocate do not wait for the device */
+#define STRATA_CAPABILITY_USE_TRACKING   0x2u /* prepare_use and finish_use keep cross-stream use correct */
+#define STRATA_CAPABILITY_FIND           0x4u /* find() knows a block by any address inside it */
+#define STRATA_CAPABILITY_DEVICE_MEMORY  0x8u /* addresses are device memory, not readable by the host */
+
+/* Where the bytes are, as one owner of memory sees it. Taken thread by thread: exact when no call is in flight. */
+typedef struct strata_usage {
+    size_t live_bytes;        /* in blocks that are allocated */
+    size_t retired_bytes;     /* freed in stream order, neither known complete nor reused */
+    size_t bytes_outstanding; /* live + retired */
+    size_t live_blocks;
+    size_t reserved_bytes; /* held from the device, in use or not */
+    size_t reserved_peak;  /* highest value of reserved_bytes; 0 where the owner cannot know it */
+    size_t reserved_free;  /* held from the device and not in blocks */
+    size_t largest_free;   /* largest free piece among them, 0 where the owner cannot know it */
+    size_t limit;          /* most that this owner may reserve, 0: no limit but the device's */
+} strata_usage;
+
+/* The account of the nearest limit that a request passes. */
+typedef struct strata_budget_snapshot {
+    size_t limit; /* bytes, 0: none */
+    size_t in_use;
+    size_t remaining;
+} strata_budget_snapshot;
+
+/* The second moment of a stream-ordered free. */
+typedef enum strata_completion_kind {
+    STRATA_COMPLETION_FINISHED = 0, /* the free has finished: the bytes are free */
+    STRATA_COMPLETION_REUSED,       /* the owner handed the bytes out again before it knew that the free had finished */
+} strata_completion_kind;
+
+typedef struct strata_completion {
+    strata_completion_kind kind;
+    strata_block_id id; /* of the freed block; stale for every other use. Its layer bytes are still readable. */
+    size_t bytes;       /* how many of its bytes this report is about; reports of one block add up to its bytes */
+    bool last;          /* no further report of this block will come */
+} strata_completion;
+
+struct strata_resource_ops { /* static const; members may be added at the end in later versions */
+    uint32_t size;           /* sizeof(strata_resource_ops) as the layer was compiled */
+    uint32_t block_bytes; /* bytes that this layer keeps for each block, see strata_block_layer_bytes(); at most 256 */
+    const char *name;     /* as in a stack text */
+
+    /* Makes a block of at least request->bytes, fresh for work on request->stream, and fills *out. Mandatory for
+     * owners, optional for decorators. May block where the driver does; a stream-ordered resource does not. */
+    strata_status (*allocate)(strata_resource *self, const strata_request *request, strata_block *out);
+
+    /* Gives a block back. Work submitted to `stream` before this call may still use it; what is known of other streams'
+     * use is waited for before the memory is handed out again. After success the identity is stale. Mandatory for
+     * owners. */
+    strata_status (*deallocate)(strata_resource *self, const strata_block *block, CUstream stream);
+
+    /* Orders work that will be submitted to `stream` after earlier uses that conflict with `access`, and pins the
+     * block. Each success is matched by one finish_use from the same thread. Never waits on the host. Optional; an
+     * owner that cannot track leaves it NULL and answers STREAM_MISUSE. */
+    strata_status (*prepare_use)(strata_resource *self, const strata_block *block, CUstream stream,
+                                 strata_access access);
+
+    /* Notes that the work has been submitted, and unpins. With ACCESS_NONE: it was not submitted; only unpins. */
+    strata_status (*finish_use)(strata_resource *self, const strata_block *block, CUstream stream,
+                                strata_access access);
+
+    /* Notes work that was submitted to `stream` without a prepare. */
+    strata_status (*record_use)(strata_resource *self, const strata_block *block, CUstream stream,
+                                strata_access access);
+
+    /* Turns finished stream-ordered frees into free bytes; *bytes is how many. If waiting fails part of the way, what
+     * was done stays done, the rest stays pending, and the error is returned. Optional. */
+    strata_status (*reap)(strata_resource *self, strata_reap_mode mode, size_t *bytes);
+
+    /* Gives memory that is free and complete back to the device until at most keep_bytes stay reserved; *bytes is how
+     * many were given back. May block where the driver does. Optional. */
+    strata_status (*trim)(strata_resource *self, size_t keep_bytes, size_t *bytes);
+
+    /* Fills *usage. Does not block. Mandatory for owners. */
+    strata_status (*usage)(strata_resource *self, strata_usage *usage);
+
+    /* The bytes that `request` will take from the layer below or the device, rounding included. Does not block. */
+    strata_status (*charge)(strata_resource *self, const strata_request *request, size_t *bytes);
+
+    /* The nearest limit; UNSUPPORTED where there is none. Does not block. Optional. */
+    strata_status (*budget)(strata_resource *self, strata_budget_snapshot *snapshot);
+
+    /* STRATA_CAPABILITY_ bits. Does not block. Mandatory for owners. */
+    uint32_t (*capabilities)(strata_resource *self);
+
+    /* The live block that contains `address`, interior addresses included; FOREIGN_POINTER if there is none. Optional.
+     */
+    strata_status (*find)(strata_resource *self, CUdeviceptr address, strata_block *out);
+
+    /* Told of each completion by the owner at the bottom, lowest layer first. May not call into the stack, block, or
+     * fail. NULL: not interested. Never forwarded. */
+    void (*completed)(strata_resource *self, const strata_completion *completion);
+
+    /* Ends the resource and frees it. Called once, when no block is left and no call in flight, from the top of the
+     * stack downwards; a layer does not destroy its upstream. Mandatory. */
+    void (*destroy)(strata_resource *self);
+};
+
+/* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the
+ * stack fills in the rest, which a layer may read and never writes. */
+struct strata_resource {
+    const strata_resource_ops *ops; /* after the build: the stack's own copy, with no operation left NULL */
+    strata_resource *upstream;      /* the layer below; NULL for owners */
+    strata_stack *stack;
+    uint32_t block_offset; /* where this layer's bytes lie in a block's entry */
+    uint32_t position;     /* 0 is the outermost layer */
+};
+
+/* This layer's bytes of a block, zeroed when the block is made, aligned to 8; NULL if the identity is not of this
+ * stack. They may be read until the last completion of the block was reported. A layer guards them itself where several
+ * threads could meet. */
+STRATA_API void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id);
+
+/* ---- for owners of memory ---- */
+
+/* Enters a block into the stack's table: *out receives the facts with a fresh identity. `facts->id` is ignored. The
+ * block counts as written by its allocation on facts->stream. Errors: OUT_OF_HOST_MEMORY, and what identifying the
+ * stream can give. */
+STRATA_API strata_status strata_block_create(strata_resource *owner, const strata_block *facts, strata_block *out);
+
+/* Ends a block's life and recycles its entry. The owner has made sure that no work can touch it. Checks everything that
+ * a free must check: identity, address, size, device, pins. Errors: DOUBLE_FREE, FOREIGN_POINTER, SIZE_MISMATCH,
+ * WRONG_DEVICE, BLOCK_IN_USE. */
+STRATA_API strata_status strata_block_free(strata_resource *owner, const strata_block *block);
+
+/* Use tracking for owners: put these into prepare_use, finish_use and record_use of the ops table. They order work
+ * between streams by what the block's entry remembers, see docs/design.md, "Timelines". An owner that does must wait
+ * for the block's uses before it lets the memory go: strata_block_wait_uses() blocks the calling thread until all noted
+ * uses, and everything submitted to `stream` so far, have finished. */
+STRATA_API strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                                  strata_access access);
+STRATA_API strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                                 strata_access access);
+STRATA_API strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                                 strata_access access);
+STRATA_API strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream);
+
+/* Fills the thread's error record, calls the log callback, and returns `status`, so that a layer can write
+ * `return strata_fail(STRATA_ERROR_..., "...", ...)`. */
+STRATA_API strata_status strata_fail(strata_status status, const char *format, ...) STRATA_PRINTF(2, 3);
+
+/* ---- layers in stack texts ---- */
+
+typedef enum strata_option_type {
+    STRATA_OPTION_BOOL,     /* on, off, true, false, yes, no, 1, 0: stored in a bool */
+    STRATA_OPTION_UINT,     /* digits: uint64_t */
+    STRATA_OPTION_SIZE,     /* digits with an optional unit, such as 8GiB or 512MB: uint64_t, bytes */
+    STRATA_OPTION_DURATION, /* digits with ns, us, ms or s: uint64_t, nanoseconds */
+    STRATA_OPTION_CHOICE,   /* one of the words in `choices`: int, its position among them */
+    STRATA_OPTION_STRING,   /* a word or "quoted text": char[256] */
+} strata_option_type;
+
+typedef struct strata_option {
+    const char *name;
+    strata_option_type type;
+    size_t offset;       /* of the field in the layer's options struct */
+    const char *choices; /* for CHOICE: words separated by '|' */
+    const char *help;    /* one line */
+} strata_option;
+
+/* How a layer is made from a text. Zero-initialised options are the defaults. */
+typedef struct strata_layer {
+    uint32_t size; /* sizeof(strata_layer) */
+    bool owner;    /* owns memory: stands last */
+    const char *name;
+    const char *help; /* one line */
+    const strata_option *options;
+    size_t option_count;
+    size_t options_size; /* bytes of the options struct */
+    /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call. */
+    strata_status (*create)(int device, const void *options, strata_resource **out);
+} strata_layer;
+
+/* Makes a layer known to stack texts. The struct and what it points to must live as long as the process. Any thread.
+ * Errors: INVALID_VALUE (incomplete, or a name that is taken), OUT_OF_HOST_MEMORY. */
+STRATA_API strata_status strata_layer_register(const strata_layer *layer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,15 @@
+/* Strata: stream-ordered GPU memory from a stack of layers. This header includes all of it. */
+#ifndef STRATA_H
+#define STRATA_H
+
+#include <strata/async.h>
+#include <strata/block.h>
+#include <strata/direct.h>
+#include <strata/info.h>
+#include <strata/launch.h>
+#include <strata/resource.h>
+#include <strata/runtime.h>
+#include <strata/stack.h>
+#include <strata/status.h>
+
+#endif
