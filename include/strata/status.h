@@ -71,7 +71,7 @@ typedef struct strata_error {
  * any failure, status is STRATA_SUCCESS and the message empty. Never NULL; valid until the thread ends. */
 STRATA_API const strata_error *strata_last_error(void);
 
-/* Receives failures and findings as they happen, on the thread on which they happen, with no lock of Strata's held. The
+/* Receives failures and findings as they happen, on the thread on which they happen. The
  * callback may not call Strata. `error` is good only during the call. */
 typedef void (*strata_log_callback)(const strata_error *error, void *data);
 

@@ -1,0 +1,371 @@
+/* The table of blocks. Entries live in chunks that are made as needed and stay until the table ends, so that an index
+ * read from any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
+#include "core/blocks.h"
+
+#include "core/error.h"
+#include "core/lock.h"
+#include "core/memory.h"
+
+static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
+static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
+static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* the same */
+
+strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, strata_table **out)
+{
+    *out = NULL;
+    strata_table *table = strata_host_zalloc(sizeof *table);
+    if (!table)
+        return strata_fail_host_memory("a table of blocks");
+    strata_lock_take(&numbers_lock);
+    uint32_t number = 1;
+    while (number < STRATA_TABLE_LIMIT && number_taken[number])
+        number++;
+    if (number < STRATA_TABLE_LIMIT) {
+        number_taken[number] = true;
+        table->incarnation = ++incarnations[number];
+    }
+    strata_lock_release(&numbers_lock);
+    if (number == STRATA_TABLE_LIMIT) {
+        strata_host_free(table);
+        return strata_fail(STRATA_ERROR_BUSY, "a process can have %d stacks at a time", STRATA_TABLE_LIMIT - 1);
+    }
+    strata_lock_init(&table->lock, STRATA_RANK_TABLE);
+    table->number = number;
+    table->device = device;
+    table->stride = (uint32_t)((sizeof(strata_entry) + layer_bytes + 31) & ~(size_t)31);
+    table->fresh = 1;
+    *out = table;
+    return STRATA_SUCCESS;
+}
+
+static void drop_cache(strata_thread *thread, void *data)
+{
+    strata_table *table = data;
+    strata_host_free(thread->slots[table->number]);
+    thread->slots[table->number] = NULL;
+}
+
+void strata_table_destroy(strata_table *table)
+{
+    if (!table)
+        return;
+    strata_thread_visit_all(drop_cache, table);
+    for (uint32_t slot = 1; slot < table->fresh; slot++)
+        strata_host_free(atomic_load_explicit(&strata_table_entry(table, slot)->more, memory_order_relaxed));
+    for (size_t i = 0; i < STRATA_ENTRY_CHUNKS; i++)
+        strata_host_free(atomic_load_explicit(&table->chunks[i], memory_order_relaxed));
+    strata_lock_take(&numbers_lock);
+    number_taken[table->number] = false;
+    strata_lock_release(&numbers_lock);
+    strata_lock_destroy(&table->lock);
+    strata_host_free(table);
+}
+
+strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
+{
+    if (id.table != strata_table_id(table) || id.generation == 0 || id.slot == 0 ||
+        id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
+        return NULL;
+    char *chunk = atomic_load_explicit(&table->chunks[id.slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
+    return chunk ? strata_table_entry(table, id.slot) : NULL;
+}
+
+/* ---- slots ---- */
+
+/* Makes sure that entry `slot` has memory. The lock is held. */
+static bool back_slot(strata_table *table, uint32_t slot)
+{
+    if (slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
+        return false;
+    _Atomic(char *) *chunk = &table->chunks[slot / STRATA_ENTRY_CHUNK];
+    if (atomic_load_explicit(chunk, memory_order_relaxed))
+        return true;
+    char *memory = strata_host_zalloc_aligned(64, (size_t)STRATA_ENTRY_CHUNK * table->stride);
+    if (!memory)
+        return false;
+    atomic_store_explicit(chunk, memory, memory_order_release);
+    return true;
+}
+
+/* Takes up to `count` slots out of the table. */
+static uint32_t take_slots(strata_table *table, uint32_t *slots, uint32_t count)
+{
+    uint32_t taken = 0;
+    strata_lock_take(&table->lock);
+    while (taken < count && table->free_slots) {
+        uint32_t slot = table->free_slots;
+        table->free_slots = strata_table_entry(table, slot)->next_free;
+        slots[taken++] = slot;
+    }
+    while (taken < count && back_slot(table, table->fresh))
+        slots[taken++] = table->fresh++;
+    strata_lock_release(&table->lock);
+    return taken;
+}
+
+static void give_slots(strata_table *table, const uint32_t *slots, uint32_t count)
+{
+    strata_lock_take(&table->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        strata_table_entry(table, slots[i])->next_free = table->free_slots;
+        table->free_slots = slots[i];
+    }
+    strata_lock_release(&table->lock);
+}
+
+/* The calling thread's cache for this table, made at its first use; NULL without memory. */
+static strata_slot_cache *slot_cache(strata_table *table)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return NULL;
+    strata_slot_cache *cache = thread->slots[table->number];
+    if (cache)
+        return cache;
+    cache = strata_host_zalloc(sizeof *cache);
+    if (cache)
+        cache->table = table;
+    thread->slots[table->number] = cache;
+    return cache;
+}
+
+uint32_t strata_table_take_slot(strata_table *table)
+{
+    strata_slot_cache *cache = slot_cache(table);
+    uint32_t slot = 0;
+    if (!cache)
+        return take_slots(table, &slot, 1) ? slot : 0;
+    if (!cache->count)
+        cache->count = take_slots(table, cache->slots, STRATA_SLOT_CACHE_SIZE / 2);
+    return cache->count ? cache->slots[--cache->count] : 0;
+}
+
+void strata_table_give_slot(strata_table *table, uint32_t slot)
+{
+    strata_slot_cache *cache = slot_cache(table);
+    if (!cache) {
+        give_slots(table, &slot, 1);
+        return;
+    }
+    if (cache->count == STRATA_SLOT_CACHE_SIZE) {
+        cache->count = STRATA_SLOT_CACHE_SIZE / 2;
+        give_slots(table, &cache->slots[cache->count], STRATA_SLOT_CACHE_SIZE / 2);
+    }
+    cache->slots[cache->count++] = slot;
+}
+
+void strata_table_take_back(strata_slot_cache *cache)
+{
+    give_slots(cache->table, cache->slots, cache->count);
+    cache->count = 0;
+}
+
+/* ---- lives ---- */
+
+void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block *facts, strata_point first,
+                          strata_block *out)
+{
+    strata_entry *entry = strata_table_entry(table, slot);
+    const strata_thread *thread = strata_thread_current;
+    uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
+    char *layer_bytes = (char *)(entry + 1);
+    __builtin_memset(layer_bytes, 0, table->stride - sizeof *entry);
+    entry->address = facts->address;
+    entry->bytes = facts->bytes;
+    entry->requested = facts->requested;
+    entry->stream = facts->stream;
+    entry->tag = facts->tag;
+    entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
+    entry->home = strata_point_timeline(first);
+    entry->owner = thread ? (uint16_t)thread->index : 0;
+    atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
+    *out = *facts;
+    out->device = table->device->ordinal;
+    out->id = (strata_block_id){.table = strata_table_id(table), .slot = slot, .generation = generation};
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
+}
+
+bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out)
+{
+    const strata_entry *entry = strata_table_entry(table, slot);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if ((word & STRATA_WORD_STATE_MASK) != STRATA_BLOCK_LIVE)
+        return false;
+    *out = (strata_block){
+        .address = entry->address,
+        .bytes = (size_t)entry->bytes,
+        .requested = (size_t)entry->requested,
+        .alignment = (size_t)1 << entry->alignment_log2,
+        .device = table->device->ordinal,
+        .tag = entry->tag,
+        .stream = entry->stream,
+        .id = {.table = strata_table_id(table), .slot = slot, .generation = word >> STRATA_WORD_GENERATION},
+    };
+    return true;
+}
+
+/* The pins of the owning thread in this life of the entry. */
+static uint64_t own_pins(const strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_acquire);
+    return pins >> STRATA_WORD_GENERATION == generation ? pins & 0xffff : 0;
+}
+
+static strata_status refuse_pinned(const strata_block *block)
+{
+    strata_error *error = strata_error_begin(STRATA_ERROR_BLOCK_IN_USE);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    return strata_error_raise(
+        error,
+        "block 0x%llx (tag \"%s\", generation %llu) cannot be freed: work that uses it was prepared and "
+        "not finished; finish or cancel it first",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+}
+
+static strata_status check_facts(const strata_table *table, const strata_entry *entry, const strata_block *block)
+{
+    const char *what = NULL;
+    strata_status status = STRATA_ERROR_SIZE_MISMATCH;
+    if (block->device != table->device->ordinal) {
+        status = STRATA_ERROR_WRONG_DEVICE;
+        what = "device";
+    } else if (block->address != entry->address) {
+        status = STRATA_ERROR_FOREIGN_POINTER;
+        what = "address";
+    } else if (block->bytes != entry->bytes || block->requested != entry->requested) {
+        what = "size";
+    }
+    if (!what)
+        return STRATA_SUCCESS;
+    strata_error *error = strata_error_begin(status);
+    error->requested = block->requested;
+    error->tag = entry->tag;
+    error->generation = block->id.generation;
+    return strata_error_raise(
+        error,
+        "the %s of the block given does not match: it says 0x%llx, %zu bytes, device %d; allocated was "
+        "0x%llx, %zu bytes, device %d (tag \"%s\", generation %llu)",
+        what, (unsigned long long)block->address, block->bytes, block->device, (unsigned long long)entry->address,
+        (size_t)entry->bytes, table->device->ordinal, strata_tag_name(entry->tag),
+        (unsigned long long)block->id.generation);
+}
+
+strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    *out = NULL;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry)
+        return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    for (unsigned turn = 0;;) {
+        if (!strata_word_is(word, block->id.generation, STRATA_BLOCK_LIVE))
+            return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_acquire);
+            continue;
+        }
+        if ((word & STRATA_WORD_PINS_MASK) || own_pins(entry, block->id.generation))
+            return refuse_pinned(block);
+        strata_status status = check_facts(table, entry, block);
+        if (status != STRATA_SUCCESS)
+            return status;
+        uint64_t retired = (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
+        if (atomic_compare_exchange_weak_explicit(&entry->word, &word, retired, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            *out = entry;
+            return STRATA_SUCCESS;
+        }
+    }
+}
+
+void strata_entry_revive(strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_LIVE, memory_order_release);
+}
+
+void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+{
+    strata_more_points *more = atomic_load_explicit(&entry->more, memory_order_relaxed);
+    if (more) {
+        atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
+        strata_host_free(more);
+    }
+    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+    if (generation < STRATA_GENERATION_LAST)
+        strata_table_give_slot(table, slot);
+}
+
+strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale)
+{
+    const strata_entry *entry = strata_table_lookup(table, block->id);
+    uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
+    bool ours = entry && block->id.generation <= now;
+    strata_error *error = strata_error_begin(ours ? stale : STRATA_ERROR_FOREIGN_POINTER);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    if (ours)
+        return strata_error_raise(error, "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) was freed before",
+                                  (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+                                  (unsigned long long)block->id.generation);
+    return strata_error_raise(
+        error,
+        "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) does not come from this stack: it belongs "
+        "to another runtime, or its identity was made up",
+        (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+        (unsigned long long)block->id.generation);
+}
+
+strata_block_state strata_table_state(const strata_table *table, strata_block_id id)
+{
+    const strata_entry *entry = strata_table_lookup(table, id);
+    uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
+    if (!entry || word >> STRATA_WORD_GENERATION != id.generation)
+        return STRATA_BLOCK_FREED;
+    return (strata_block_state)(word & STRATA_WORD_STATE_MASK);
+}
+
+bool strata_entry_lock(strata_entry *entry, uint64_t generation)
+{
+    strata_lock_order_enter(STRATA_RANK_LEAF);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word | STRATA_WORD_LOCKED,
+                                                         memory_order_acquire, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+    return false;
+}
+
+void strata_entry_unlock(strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, word & ~STRATA_WORD_LOCKED, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+}
+
+void strata_table_visit(const strata_table *table, bool (*visit)(const strata_block *block, void *data), void *data)
+{
+    for (uint32_t i = 0; i < STRATA_ENTRY_CHUNKS; i++) {
+        if (!atomic_load_explicit(&table->chunks[i], memory_order_acquire))
+            return;
+        for (uint32_t slot = i * STRATA_ENTRY_CHUNK; slot < (i + 1) * STRATA_ENTRY_CHUNK; slot++) {
+            strata_block block;
+            if (slot && strata_entry_describe(table, slot, &block) && !visit(&block, data))
+                return;
+        }
+    }
+}

@@ -1,0 +1,134 @@
+/* The table of blocks: one for each stack, an entry for each block, found by index and generation.
+ *
+ * An entry's word says which block lives there and how it is:
+ *
+ *     63 ................ 16 | 15 ........ 4 |   3    | 2 ... 0
+ *          generation        |  shared pins  | locked |  state
+ *
+ * A generation is used once. When an entry's generations are used up, it is never handed out again.
+ *
+ * Pins. A block is pinned between prepare and finish. The thread that made the block pins it in `own_pins`, which only
+ * that thread writes, so that its fast path has no locked instruction; every other thread counts in the word. A free
+ * looks at both. A free that races with an unsynchronized prepare may miss the pin of the owning thread: that program
+ * has a bug which the finish reports, as the generation will have moved on. */
+#ifndef STRATA_CORE_BLOCKS_H
+#define STRATA_CORE_BLOCKS_H
+
+#include "core/clock.h"
+#include "core/device.h"
+#include "core/thread.h"
+
+#include <strata/block.h>
+#include <strata/resource.h>
+
+#define STRATA_WORD_STATE_MASK UINT64_C(0x7)
+#define STRATA_WORD_LOCKED     UINT64_C(0x8)
+#define STRATA_WORD_PIN        UINT64_C(0x10)
+#define STRATA_WORD_PINS_MASK  UINT64_C(0xfff0)
+#define STRATA_WORD_GENERATION 16
+#define STRATA_GENERATION_LAST ((UINT64_C(1) << 48) - 1)
+
+/* Points beyond the two that fit into an entry. */
+typedef struct strata_more_points {
+    uint32_t count, capacity;
+    strata_point points[];
+} strata_more_points;
+
+typedef struct strata_entry {
+    _Atomic uint64_t word;
+    _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; written by that thread alone */
+    CUdeviceptr address;       /* facts: written before the word says LIVE, constant while it does */
+    uint64_t bytes, requested;
+    CUstream stream;
+    strata_tag tag;
+    uint16_t home;                   /* number of the timeline on which it was allocated */
+    uint16_t owner;                  /* number of the thread that made it; 0: none */
+    _Atomic strata_point last_write; /* the points change under the word's lock bit and may be read without it */
+    _Atomic strata_point last_read;
+    _Atomic(strata_more_points *) more;
+    uint32_t next_free; /* while FREED: guarded by the table's lock */
+    uint8_t alignment_log2;
+    _Atomic bool touched; /* a use was noted; any thread */
+} strata_entry;
+
+enum {
+    STRATA_ENTRY_CHUNK = 4096, /* entries */
+    STRATA_ENTRY_CHUNKS = 4096,
+};
+
+typedef struct strata_table {
+    uint32_t number;      /* 1 ... STRATA_TABLE_LIMIT - 1 */
+    uint32_t incarnation; /* tables of one number, so that an identity of an earlier one is foreign */
+    uint32_t stride;      /* bytes of an entry with its layers' bytes */
+    strata_device *device;
+    _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
+    strata_lock lock;
+    uint32_t fresh;      /* first entry that was never handed out; guarded by the lock */
+    uint32_t free_slots; /* a chain through next_free, 0 ends it; guarded by the lock */
+} strata_table;
+
+/* A table for blocks of `device` with layer_bytes more in each entry. Errors: OUT_OF_HOST_MEMORY, BUSY (too many
+ * tables). */
+strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, strata_table **out);
+
+/* Ends a table; no block of it is live and no call in flight. */
+void strata_table_destroy(strata_table *table);
+
+static inline uint32_t strata_table_id(const strata_table *table)
+{
+    return table->incarnation << 10 | table->number;
+}
+
+static inline strata_entry *strata_table_entry(const strata_table *table, uint32_t slot)
+{
+    char *chunk = atomic_load_explicit(&table->chunks[slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
+    return (strata_entry *)(void *)(chunk + (size_t)(slot % STRATA_ENTRY_CHUNK) * table->stride);
+}
+
+/* The entry that an identity once named, whoever lives there now; NULL for one that was never given out by this table.
+ */
+strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id);
+
+static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_block_state state)
+{
+    return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
+}
+
+/* A free slot, 0 without memory; and back. */
+uint32_t strata_table_take_slot(strata_table *table);
+void strata_table_give_slot(strata_table *table, uint32_t slot);
+
+/* Gives a thread's cached slots back. The threads' lock is held. */
+void strata_table_take_back(strata_slot_cache *cache);
+
+/* Brings a block to life in a slot: facts without id, home timeline, first point. Fills out->id. */
+void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block *facts, strata_point first,
+                          strata_block *out);
+
+/* Rebuilds the public facts of a live entry. False if it is not live. */
+bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
+
+/* Turns LIVE into RETIRED for the one free that may: checks identity, facts, device and pins, and raises what is wrong.
+ * After that the entry is the caller's alone. */
+strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out);
+
+/* Takes that back. */
+void strata_entry_revive(strata_entry *entry);
+
+/* Ends a retired block: its identity is stale from now on, its slot free. */
+void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
+
+/* Why an identity does not name a live block: raises `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
+strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale);
+
+/* The state of an identity. */
+strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
+
+/* The lock bit of an entry, for changing its points: taken only while `generation` is live. */
+bool strata_entry_lock(strata_entry *entry, uint64_t generation);
+void strata_entry_unlock(strata_entry *entry);
+
+/* Calls visit for each live block until it returns false. */
+void strata_table_visit(const strata_table *table, bool (*visit)(const strata_block *block, void *data), void *data);
+
+#endif

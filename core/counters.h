@@ -1,0 +1,52 @@
+/* Counters that no two threads share a word of: each thread adds to a stripe of its own, and whoever reads adds them
+ * up. */
+#ifndef STRATA_CORE_COUNTERS_H
+#define STRATA_CORE_COUNTERS_H
+
+#include "core/thread.h"
+
+#include <stdatomic.h>
+
+enum {
+    STRATA_COUNTERS_WIDTH = 8, /* counters in a stripe: one cache line */
+    STRATA_COUNTERS_CHUNK = 64,
+};
+
+/* Written by the thread whose number it is, read by any: relaxed, since a sum over threads is no snapshot anyway. When
+ * a thread ends its stripe keeps its values and goes to the next thread with that number. */
+typedef struct strata_stripe {
+    _Alignas(64) _Atomic int64_t value[STRATA_COUNTERS_WIDTH];
+} strata_stripe;
+
+typedef struct strata_counters {
+    _Atomic(strata_stripe *) chunks[STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK]; /* made on demand, never moved */
+    strata_stripe shared; /* for threads without a stripe of their own: added to atomically */
+} strata_counters;
+
+/* The stripe of `thread`, or NULL if it has to use the shared one. */
+strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
+
+static inline void strata_counters_add(strata_counters *counters, const strata_thread *thread, unsigned which,
+                                       int64_t delta)
+{
+    strata_stripe *stripe = NULL;
+    if (__builtin_expect(thread && thread->index, 1)) {
+        strata_stripe *chunk =
+            atomic_load_explicit(&counters->chunks[thread->index / STRATA_COUNTERS_CHUNK], memory_order_acquire);
+        stripe = chunk ? &chunk[thread->index % STRATA_COUNTERS_CHUNK] : strata_counters_make_stripe(counters, thread);
+    }
+    if (__builtin_expect(!stripe, 0)) {
+        atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_relaxed);
+        return;
+    }
+    int64_t value = atomic_load_explicit(&stripe->value[which], memory_order_relaxed);
+    atomic_store_explicit(&stripe->value[which], value + delta, memory_order_relaxed);
+}
+
+/* The sum over all threads. Exact when none of them is adding. */
+int64_t strata_counters_sum(const strata_counters *counters, unsigned which);
+
+/* Frees the stripes. */
+void strata_counters_end(strata_counters *counters);
+
+#endif

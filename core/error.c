@@ -1,0 +1,191 @@
+/* Status names and the calling thread's error record. */
+#include "core/error.h"
+
+#include "core/thread.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define STRATA_VERSION_STRING "0.1.0"
+
+const char *strata_version_string(void)
+{
+    return STRATA_VERSION_STRING;
+}
+
+const char *strata_status_name(strata_status status)
+{
+    switch (status) {
+#define STATUS_NAME(name, code, text) \
+    case STRATA_##name:               \
+        return "STRATA_" #name;
+        STRATA_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    }
+    return "STRATA_ERROR_UNKNOWN";
+}
+
+const char *strata_status_text(strata_status status)
+{
+    switch (status) {
+#define STATUS_TEXT(name, code, text) \
+    case STRATA_##name:               \
+        return text;
+        STRATA_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    }
+    return "an unknown status";
+}
+
+/* The callback and its data change together: guarded by callback_lock, copied out before the call. */
+static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
+static strata_log_callback log_callback;
+static void *log_data;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&callback_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&callback_lock);
+}
+
+/* A forked child raises errors too, so it must not inherit the lock taken. */
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+void strata_set_log_callback(strata_log_callback callback, void *data)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&callback_lock);
+    log_callback = callback;
+    log_data = data;
+    pthread_mutex_unlock(&callback_lock);
+}
+
+/* What a thread reports that could not even get its own state. Only ever holds this. */
+static const strata_error no_thread_state = {
+    .status = STRATA_ERROR_OUT_OF_HOST_MEMORY,
+    .message = "the host has no memory for this thread's state",
+};
+
+const strata_error *strata_last_error(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? &thread->error : &no_thread_state;
+}
+
+strata_error *strata_error_begin(strata_status status)
+{
+    static _Thread_local strata_error spare; /* touched only when the thread's own state could not be had */
+    strata_thread *thread = strata_thread_self();
+    strata_error *error = thread ? &thread->error : &spare;
+    *error = (strata_error){.status = status};
+    return error;
+}
+
+static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
+{
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    pthread_mutex_lock(&callback_lock);
+    strata_log_callback callback = log_callback;
+    void *data = log_data;
+    pthread_mutex_unlock(&callback_lock);
+    if (callback)
+        callback(error, data);
+    return error->status;
+}
+
+strata_status strata_error_raise(strata_error *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    strata_status status = raise_with(error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+strata_status strata_fail(strata_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    strata_error *error = strata_error_begin(status);
+    raise_with(error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+strata_status strata_fail_host_memory(const char *what)
+{
+    return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "the host has no memory for %s", what);
+}
+
+strata_status strata_status_of_driver(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return STRATA_SUCCESS;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return STRATA_ERROR_OUT_OF_MEMORY;
+    case CUDA_ERROR_DEINITIALIZED:
+        return STRATA_ERROR_SHUT_DOWN;
+    case CUDA_ERROR_NOT_READY:
+        return STRATA_ERROR_NOT_READY;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_MERGE:
+    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+        return STRATA_ERROR_STREAM_CAPTURE;
+    default:
+        return STRATA_ERROR_DRIVER;
+    }
+}
+
+strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...)
+{
+    if (result == CUDA_ERROR_DEINITIALIZED)
+        strata_door_shut_down();
+    strata_error *error = strata_error_begin(strata_status_of_driver(result));
+    error->driver_code = result;
+    error->driver_name = strata_driver_error_name(result);
+    error->driver_call = call;
+    char what[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return strata_error_raise(error, "%s: %s answered %s (%d)", what, call, error->driver_name, (int)result);
+}
+
+strata_status strata_driver_open(void)
+{
+    strata_door_failure failure;
+    if (strata_door_now() == STRATA_DOOR_OPEN || strata_door_open(&failure))
+        return STRATA_SUCCESS;
+    strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;
+    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        status = STRATA_ERROR_SHUT_DOWN;
+    else if (strata_door_now() == STRATA_DOOR_FORKED)
+        status = STRATA_ERROR_FORKED;
+    else if (failure.call)
+        status = STRATA_ERROR_DRIVER;
+    strata_error *error = strata_error_begin(status);
+    error->driver_code = failure.code;
+    error->driver_call = failure.call;
+    return strata_error_raise(error, "%s", failure.message);
+}
+
+strata_status strata_refuse_unusable(void)
+{
+    return strata_driver_open();
+}

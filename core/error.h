@@ -1,0 +1,36 @@
+/* Failing: how the inside of the library fills the thread's error record. */
+#ifndef STRATA_CORE_ERROR_H
+#define STRATA_CORE_ERROR_H
+
+#include <strata/resource.h>
+#include <strata/status.h>
+
+/* The thread's record, cleared and with `status` set, for the caller to fill and then raise. Never NULL. */
+strata_error *strata_error_begin(strata_status status);
+
+/* Writes the sentence, calls the log callback, and returns the record's status. */
+strata_status strata_error_raise(strata_error *error, const char *format, ...) STRATA_PRINTF(2, 3);
+
+/* A failed driver call: the status that belongs to `result` (OUT_OF_MEMORY, SHUT_DOWN, STREAM_CAPTURE, ERROR_DRIVER),
+ * with the driver's code and name in the record. `call` is the entry point, such as "cuMemAlloc". */
+strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...) STRATA_PRINTF(3, 4);
+strata_status strata_status_of_driver(CUresult result);
+
+/* No host memory for `what`. */
+strata_status strata_fail_host_memory(const char *what);
+
+/* Opens the driver; SUCCESS, DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN or FORKED. */
+strata_status strata_driver_open(void);
+
+/* SUCCESS while the driver can be used; else SHUT_DOWN or FORKED, raised. Cheap: for the head of public calls. */
+strata_status strata_refuse_unusable(void);
+static inline strata_status strata_usable(void);
+
+#include "driver/driver.h"
+
+static inline strata_status strata_usable(void)
+{
+    return __builtin_expect(strata_door_now() == STRATA_DOOR_OPEN, 1) ? STRATA_SUCCESS : strata_refuse_unusable();
+}
+
+#endif

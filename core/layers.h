@@ -1,0 +1,13 @@
+/* The names that stack texts know. */
+#ifndef STRATA_CORE_LAYERS_H
+#define STRATA_CORE_LAYERS_H
+
+#include <strata/resource.h>
+
+/* The layer of that name (length bytes, not terminated), or NULL. Any thread. */
+const strata_layer *strata_layer_find(const char *name, size_t length);
+
+/* Writes the known names, separated by ", ", for messages. */
+void strata_layer_names(char *text, size_t size);
+
+#endif

@@ -1,0 +1,116 @@
+/* Locks, and their order.
+ *
+ * The one list of the process's locks is strata_lock_rank, outermost first: a thread may take a lock only while all
+ * that it holds rank before it. Builds without NDEBUG check that at each lock and stop at a violation, naming both.
+ *
+ * Two kinds. strata_lock sleeps: for sections that call the driver or the host allocator. strata_spin spins and then
+ * yields: for a few dozen instructions that do neither; releasing it is a plain store. A spin lock is a leaf: nothing
+ * is taken inside one. */
+#ifndef STRATA_CORE_LOCK_H
+#define STRATA_CORE_LOCK_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef enum strata_lock_rank {
+    STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
+    STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
+    STRATA_RANK_OWNER,          /* resources: an owner of memory's own lists */
+    STRATA_RANK_DEVICES,        /* core: opening a device */
+    STRATA_RANK_LAYERS,         /* core: names of layers */
+    STRATA_RANK_STREAM_MAP,     /* core: known streams, and timelines coming and going */
+    STRATA_RANK_TIMELINE,       /* core: one timeline; never two at once */
+    STRATA_RANK_EVENTS,         /* core: free events of a device */
+    STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */
+    STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
+    STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
+    STRATA_RANK_TAGS,           /* core: names of tags */
+    STRATA_RANK_LEAF,           /* spin locks: a block's entry, an owner's index */
+    STRATA_RANK_COUNT
+} strata_lock_rank;
+
+typedef struct strata_lock {
+    pthread_mutex_t mutex;
+    strata_lock_rank rank;
+} strata_lock;
+
+#define STRATA_LOCK_INITIALIZER(which)     \
+    {                                      \
+        PTHREAD_MUTEX_INITIALIZER, (which) \
+    }
+
+typedef struct strata_spin {
+    _Atomic uint32_t taken;
+} strata_spin;
+
+#ifdef NDEBUG
+static inline void strata_lock_order_enter(strata_lock_rank rank)
+{
+    (void)rank;
+}
+static inline void strata_lock_order_leave(strata_lock_rank rank)
+{
+    (void)rank;
+}
+#else
+void strata_lock_order_enter(strata_lock_rank rank);
+void strata_lock_order_leave(strata_lock_rank rank);
+#endif
+
+static inline void strata_lock_init(strata_lock *lock, strata_lock_rank rank)
+{
+    pthread_mutex_init(&lock->mutex, NULL);
+    lock->rank = rank;
+}
+
+static inline void strata_lock_destroy(strata_lock *lock)
+{
+    pthread_mutex_destroy(&lock->mutex);
+}
+
+static inline void strata_lock_take(strata_lock *lock)
+{
+    strata_lock_order_enter(lock->rank);
+    pthread_mutex_lock(&lock->mutex);
+}
+
+static inline void strata_lock_release(strata_lock *lock)
+{
+    pthread_mutex_unlock(&lock->mutex);
+    strata_lock_order_leave(lock->rank);
+}
+
+static inline void strata_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits a little longer each time it is asked; gives the core away after a while. */
+static inline void strata_backoff(unsigned *turn)
+{
+    if (++*turn < 64)
+        strata_pause();
+    else
+        sched_yield();
+}
+
+static inline void strata_spin_take(strata_spin *spin)
+{
+    strata_lock_order_enter(STRATA_RANK_LEAF);
+    unsigned turn = 0;
+    while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
+        while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
+            strata_backoff(&turn);
+}
+
+static inline void strata_spin_release(strata_spin *spin)
+{
+    atomic_store_explicit(&spin->taken, 0, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* What the library does for owners of memory that are written outside of it: entering blocks, ending them, tracking
+ * uses. */
+#include "core/error.h"
+#include "core/stack.h"
+#include "core/uses.h"
+
+strata_status strata_block_create(strata_resource *owner, const strata_block *facts, strata_block *out)
+{
+    if (!owner || !owner->stack || !facts || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is made without an owner, facts or a place for it");
+    *out = (strata_block){0};
+    if (facts->alignment == 0 || facts->alignment & (facts->alignment - 1))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block's alignment of %zu bytes is not a power of two",
+                           facts->alignment);
+    strata_table *table = strata_resource_table(owner);
+    uint32_t slot = strata_table_take_slot(table);
+    if (!slot)
+        return strata_fail_host_memory("a block");
+    strata_note note;
+    strata_status status = strata_note_begin(&note, table->device, facts->stream);
+    if (status != STRATA_SUCCESS) {
+        strata_table_give_slot(table, slot);
+        return status;
+    }
+    strata_block made;
+    strata_entry_publish(table, slot, facts, strata_timeline_now(note.stream.timeline), &made);
+    status = strata_note_end(&note);
+    strata_entry *entry;
+    if (status == STRATA_SUCCESS)
+        *out = made;
+    else if (strata_entry_retire(table, &made, &entry) == STRATA_SUCCESS)
+        strata_entry_end(table, entry, slot);
+    return status;
+}
+
+strata_status strata_block_free(strata_resource *owner, const strata_block *block)
+{
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is freed without an owner or a block");
+    strata_table *table = strata_resource_table(owner);
+    strata_entry *entry;
+    strata_status status = strata_entry_retire(table, block, &entry);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_report_completion(owner, &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
+    strata_entry_end(table, entry, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                       strata_access access)
+{
+    return strata_uses_prepare(strata_resource_table(owner), block, stream, access);
+}
+
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
+{
+    return strata_uses_finish(strata_resource_table(owner), block, stream, access);
+}
+
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
+{
+    return strata_uses_record(strata_resource_table(owner), block, stream, access);
+}
+
+strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)
+{
+    strata_table *table = strata_resource_table(owner);
+    strata_status status = strata_uses_record(table, block, stream, STRATA_ACCESS_READ);
+    return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;
+}

@@ -1,0 +1,398 @@
+/* Building stacks. A layer says only what it changes; here each operation that it left out becomes one that forwards to
+ * the layer below, or, at the bottom, one that answers for a resource that cannot do it. */
+#include "core/stack.h"
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/uses.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYER_LIMIT = 64, LAYER_BYTES_LIMIT = 256 };
+
+/* ---- operations that forward ---- */
+
+#define UP(self)          ((self)->upstream)
+#define CALL_UP(self, op) UP(self)->ops->op
+
+static strata_status forward_allocate(strata_resource *self, const strata_request *request, strata_block *out)
+{
+    return CALL_UP(self, allocate)(UP(self), request, out);
+}
+static strata_status forward_deallocate(strata_resource *self, const strata_block *block, CUstream stream)
+{
+    return CALL_UP(self, deallocate)(UP(self), block, stream);
+}
+static strata_status forward_prepare(strata_resource *self, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    return CALL_UP(self, prepare_use)(UP(self), block, stream, access);
+}
+static strata_status forward_finish(strata_resource *self, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    return CALL_UP(self, finish_use)(UP(self), block, stream, access);
+}
+static strata_status forward_record(strata_resource *self, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    return CALL_UP(self, record_use)(UP(self), block, stream, access);
+}
+static strata_status forward_reap(strata_resource *self, strata_reap_mode mode, size_t *bytes)
+{
+    return CALL_UP(self, reap)(UP(self), mode, bytes);
+}
+static strata_status forward_trim(strata_resource *self, size_t keep_bytes, size_t *bytes)
+{
+    return CALL_UP(self, trim)(UP(self), keep_bytes, bytes);
+}
+static strata_status forward_usage(strata_resource *self, strata_usage *usage)
+{
+    return CALL_UP(self, usage)(UP(self), usage);
+}
+static strata_status forward_charge(strata_resource *self, const strata_request *request, size_t *bytes)
+{
+    return CALL_UP(self, charge)(UP(self), request, bytes);
+}
+static strata_status forward_budget(strata_resource *self, strata_budget_snapshot *snapshot)
+{
+    return CALL_UP(self, budget)(UP(self), snapshot);
+}
+static uint32_t forward_capabilities(strata_resource *self)
+{
+    return CALL_UP(self, capabilities)(UP(self));
+}
+static strata_status forward_find(strata_resource *self, CUdeviceptr address, strata_block *out)
+{
+    return CALL_UP(self, find)(UP(self), address, out);
+}
+
+static const strata_resource_ops forwarders = {
+    .allocate = forward_allocate,
+    .deallocate = forward_deallocate,
+    .prepare_use = forward_prepare,
+    .finish_use = forward_finish,
+    .record_use = forward_record,
+    .reap = forward_reap,
+    .trim = forward_trim,
+    .usage = forward_usage,
+    .charge = forward_charge,
+    .budget = forward_budget,
+    .capabilities = forward_capabilities,
+    .find = forward_find,
+};
+
+/* ---- what an owner answers for operations that it does not have ---- */
+
+static strata_status no_tracking(strata_resource *self, const strata_block *block, CUstream stream,
+                                 strata_access access)
+{
+    (void)block, (void)stream, (void)access;
+    return strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s cannot keep the use of a block on several streams correct",
+                       self->ops->name);
+}
+static strata_status nothing_to_reap(strata_resource *self, strata_reap_mode mode, size_t *bytes)
+{
+    (void)self, (void)mode;
+    *bytes = 0;
+    return STRATA_SUCCESS;
+}
+static strata_status nothing_to_trim(strata_resource *self, size_t keep_bytes, size_t *bytes)
+{
+    (void)self, (void)keep_bytes;
+    *bytes = 0;
+    return STRATA_SUCCESS;
+}
+static strata_status charge_as_asked(strata_resource *self, const strata_request *request, size_t *bytes)
+{
+    (void)self;
+    *bytes = request->bytes;
+    return STRATA_SUCCESS;
+}
+static strata_status no_budget(strata_resource *self, strata_budget_snapshot *snapshot)
+{
+    (void)self;
+    *snapshot = (strata_budget_snapshot){0};
+    return STRATA_ERROR_UNSUPPORTED; /* a question, not a failure: nothing is recorded */
+}
+static strata_status no_find(strata_resource *self, CUdeviceptr address, strata_block *out)
+{
+    (void)address;
+    *out = (strata_block){0};
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "%s does not find blocks by address", self->ops->name);
+}
+
+static const strata_resource_ops absent = {
+    .prepare_use = no_tracking,
+    .finish_use = no_tracking,
+    .record_use = no_tracking,
+    .reap = nothing_to_reap,
+    .trim = nothing_to_trim,
+    .charge = charge_as_asked,
+    .budget = no_budget,
+    .find = no_find,
+};
+
+#define FILL(op)  \
+    if (!ops->op) \
+    ops->op = from->op
+
+static void fill(strata_resource_ops *ops, const strata_resource_ops *from)
+{
+    FILL(allocate);
+    FILL(deallocate);
+    FILL(prepare_use);
+    FILL(finish_use);
+    FILL(record_use);
+    FILL(reap);
+    FILL(trim);
+    FILL(usage);
+    FILL(charge);
+    FILL(budget);
+    FILL(capabilities);
+    FILL(find);
+}
+
+/* ---- building ---- */
+
+static strata_status check_layer(const strata_resource *resource, size_t position, bool last)
+{
+    const strata_resource_ops *ops = resource ? resource->ops : NULL;
+    const char *problem = NULL;
+    if (!ops || !ops->name || !ops->destroy)
+        problem = "has no ops, name or destroy";
+    else if (resource->stack)
+        problem = "is part of a stack already";
+    else if (ops->size < offsetof(strata_resource_ops, destroy) + sizeof ops->destroy)
+        problem = "has an ops table of the wrong size";
+    else if (ops->block_bytes > LAYER_BYTES_LIMIT)
+        problem = "asks for too many bytes in each block";
+    else if (last && (!ops->allocate || !ops->deallocate || !ops->usage || !ops->capabilities))
+        problem = "stands last and owns no memory: allocate, deallocate, usage or capabilities is missing";
+    if (!problem)
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) %s", position + 1,
+                       ops && ops->name ? ops->name : "without a name", problem);
+}
+
+static char *joined_names(strata_resource *const *resources, size_t count)
+{
+    size_t length = 1;
+    for (size_t i = 0; i < count; i++)
+        length += strlen(resources[i]->ops->name) + 2;
+    char *text = strata_host_zalloc(length);
+    for (size_t i = 0; text && i < count; i++) {
+        strcat(text, i ? ", " : "");
+        strcat(text, resources[i]->ops->name);
+    }
+    return text;
+}
+
+static void free_stack(strata_stack *stack)
+{
+    strata_table_destroy(stack->table);
+    strata_host_free(stack->text);
+    strata_host_free(stack->ops);
+    strata_host_free(stack->layers);
+    strata_host_free(stack->interested);
+    strata_host_free(stack);
+}
+
+/* From here on nothing can fail: the resources become the stack's. */
+static void connect(strata_stack *stack, strata_resource *const *resources)
+{
+    uint32_t offset = sizeof(strata_entry);
+    for (size_t i = 0; i < stack->count; i++) {
+        strata_resource *resource = resources[i];
+        const strata_resource_ops *own = resource->ops;
+        size_t size = own->size < sizeof *own ? own->size : sizeof *own;
+        memcpy(&stack->ops[i], own, size);
+        fill(&stack->ops[i], i + 1 < stack->count ? &forwarders : &absent);
+        resource->ops = &stack->ops[i];
+        resource->upstream = i + 1 < stack->count ? resources[i + 1] : NULL;
+        resource->stack = stack;
+        resource->position = (uint32_t)i;
+        resource->block_offset = offset;
+        offset += (own->block_bytes + 7) & ~7u;
+        stack->layers[i] = resource;
+    }
+    for (size_t i = stack->count; i-- > 0;)
+        if (stack->ops[i].completed)
+            stack->interested[stack->interested_count++] = resources[i];
+}
+
+strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
+                                       strata_stack **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack is built without a place to put it");
+    *out = NULL;
+    if (!resources || count == 0 || count > LAYER_LIMIT)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack has 1 to %d layers", LAYER_LIMIT);
+    strata_device *device;
+    strata_status status = strata_device_get(ordinal, &device);
+    uint32_t layer_bytes = 0;
+    for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
+        status = check_layer(resources[i], i, i + 1 == count);
+        if (status == STRATA_SUCCESS)
+            layer_bytes += (resources[i]->ops->block_bytes + 7) & ~7u;
+    }
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_stack *stack = strata_host_zalloc(sizeof *stack);
+    if (!stack)
+        return strata_fail_host_memory("a stack");
+    stack->device = device;
+    stack->count = count;
+    if ((status = strata_table_create(device, layer_bytes, &stack->table)) != STRATA_SUCCESS) {
+        strata_host_free(stack);
+        return status;
+    }
+    stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(resources, count);
+    stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
+    stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
+    stack->interested = strata_host_zalloc(count * sizeof *stack->interested);
+    if (!stack->text || !stack->ops || !stack->layers || !stack->interested) {
+        free_stack(stack);
+        return strata_fail_host_memory("a stack");
+    }
+    if (text)
+        strcpy(stack->text, text);
+    connect(stack, resources);
+    *out = stack;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_stack_build(strata_resource *const *resources, size_t count, int ordinal, strata_stack **out)
+{
+    return strata_stack_build_named(resources, count, ordinal, NULL, out);
+}
+
+strata_status strata_stack_destroy(strata_stack *stack)
+{
+    if (!stack)
+        return STRATA_SUCCESS;
+    strata_resource *top = stack->layers[0];
+    strata_usage usage;
+    bool usable = strata_usable() == STRATA_SUCCESS;
+    if (usable && top->ops->usage(top, &usage) == STRATA_SUCCESS && usage.live_blocks)
+        return strata_fail(STRATA_ERROR_BUSY,
+                           "the stack \"%s\" still has %zu live block%s of %zu bytes; free them first", stack->text,
+                           usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
+    size_t bytes;
+    strata_status status = usable ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
+    if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
+        return status;
+    for (size_t i = 0; i < stack->count; i++)
+        stack->layers[i]->ops->destroy(stack->layers[i]);
+    free_stack(stack);
+    return STRATA_SUCCESS;
+}
+
+strata_resource *strata_stack_top(strata_stack *stack)
+{
+    return stack->layers[0];
+}
+
+int strata_stack_device(const strata_stack *stack)
+{
+    return stack->device->ordinal;
+}
+
+const char *strata_stack_text(const strata_stack *stack)
+{
+    return stack->text;
+}
+
+void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
+{
+    const strata_stack *stack = owner->stack;
+    for (size_t i = 0; i < stack->interested_count; i++)
+        stack->interested[i]->ops->completed(stack->interested[i], completion);
+}
+
+void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)
+{
+    strata_entry *entry = strata_table_lookup(strata_resource_table(self), id);
+    return entry ? (char *)entry + self->block_offset : NULL;
+}
+
+/* ---- calls through a stack ---- */
+
+strata_status strata_check_request(const strata_request *request)
+{
+    if (request->alignment & (request->alignment - 1))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an alignment of %zu bytes is not a power of two",
+                           request->alignment);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an allocation without a place for the block");
+    *out = (strata_block){0};
+    if (!resource || !request)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an allocation without a resource or a request");
+    strata_status status = strata_usable();
+    if (status == STRATA_SUCCESS)
+        status = strata_check_request(request);
+    if (status != STRATA_SUCCESS || request->bytes == 0)
+        return status;
+    return resource->ops->allocate(resource, request, out);
+}
+
+strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    if (!resource || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a resource or a block");
+    if (strata_block_is_empty(block) || strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        return STRATA_SUCCESS;
+    strata_status status = strata_usable();
+    if (status == STRATA_SUCCESS)
+        status = resource->ops->deallocate(resource, block, stream);
+    return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
+}
+
+static strata_status check_use(const strata_resource *resource, const strata_block *block, strata_access access,
+                               bool none)
+{
+    if (!resource || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
+    if ((unsigned)access > STRATA_ACCESS_READ_WRITE || (access == STRATA_ACCESS_NONE && !none))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use must read, write, or both");
+    return strata_usable();
+}
+
+strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
+                                          strata_access access)
+{
+    strata_status status = check_use(resource, block, access, false);
+    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
+        return status;
+    return resource->ops->prepare_use(resource, block, stream, access);
+}
+
+strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
+                                         strata_access access)
+{
+    strata_status status = check_use(resource, block, access, true);
+    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
+        return status;
+    return resource->ops->finish_use(resource, block, stream, access);
+}
+
+strata_status strata_resource_usage(strata_resource *resource, strata_usage *usage)
+{
+    if (!resource || !usage)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "usage without a resource or a place for it");
+    *usage = (strata_usage){0};
+    strata_status status = strata_usable();
+    return status == STRATA_SUCCESS ? resource->ops->usage(resource, usage) : status;
+}
+
+uint32_t strata_resource_capabilities(strata_resource *resource)
+{
+    return resource ? resource->ops->capabilities(resource) : 0;
+}

@@ -1,0 +1,46 @@
+/* Stacks: built from resources, with every operation filled in and the layers' bytes laid out. */
+#ifndef STRATA_CORE_STACK_H
+#define STRATA_CORE_STACK_H
+
+#include "core/blocks.h"
+
+#include <strata/resource.h>
+#include <strata/stack.h>
+
+struct strata_stack {
+    strata_device *device;
+    strata_table *table;
+    char *text;
+    size_t count;
+    strata_resource_ops *ops;     /* filled copies, one a layer */
+    strata_resource **layers;     /* outermost first */
+    strata_resource **interested; /* those with a `completed`, lowest first */
+    size_t interested_count;
+};
+
+/* What an owner needs, once it is part of a stack. */
+static inline strata_table *strata_resource_table(const strata_resource *resource)
+{
+    return resource->stack->table;
+}
+
+/* Tells the layers above an owner of a completion. */
+void strata_report_completion(const strata_resource *owner, const strata_completion *completion);
+
+/* The head of every public call that names a block. Empty: nothing to do. */
+static inline bool strata_block_is_empty(const strata_block *block)
+{
+    return block->address == 0 && block->id.generation == 0;
+}
+
+/* Checks what every resource checks of a request: alignment. Sizes that no device has are left to the driver. */
+strata_status strata_check_request(const strata_request *request);
+
+/* Builds with a text to remember; takes nothing over on failure. */
+strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
+                                       strata_stack **out);
+
+/* strata_stack_create, once the layers that come with the library are registered. */
+strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out);
+
+#endif

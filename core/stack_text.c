@@ -1,0 +1,317 @@
+/* Stacks from texts. The text is read completely before anything is made, so a bad one costs nothing:
+ *
+ *     stack  = layer { "," layer }
+ *     layer  = word [ "(" [ option { "," option } ] ")" ]
+ *     option = word "=" value
+ *     value  = word | '"' any text '"'
+ */
+#include "core/error.h"
+#include "core/layers.h"
+#include "core/memory.h"
+#include "core/size_text.h"
+#include "core/stack.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { TEXT_LAYERS = 32, STRING_OPTION = 256 };
+
+typedef struct layer_text {
+    const strata_layer *layer;
+    void *options;
+    uint64_t given; /* options that were set, one bit each */
+    size_t position;
+} layer_text;
+
+typedef struct reader {
+    const char *text;
+    size_t at;
+    layer_text layers[TEXT_LAYERS];
+    size_t count;
+} reader;
+
+typedef struct word {
+    const char *text;
+    size_t length;
+    size_t position;
+} word;
+
+static strata_status refuse(const reader *in, size_t position, const char *format, ...) STRATA_PRINTF(3, 4);
+
+static strata_status refuse(const reader *in, size_t position, const char *format, ...)
+{
+    char what[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return strata_fail(STRATA_ERROR_SYNTAX, "stack text, character %zu (\"%.24s\"): %s", position + 1,
+                       in->text + position, what);
+}
+
+static bool is_word_character(char c)
+{
+    return isalnum((unsigned char)c) || (c && strchr("_-.%/:+", c));
+}
+
+static char skip_space(reader *in)
+{
+    while (isspace((unsigned char)in->text[in->at]))
+        in->at++;
+    return in->text[in->at];
+}
+
+static strata_status read_word(reader *in, const char *expected, word *out)
+{
+    skip_space(in);
+    *out = (word){.text = in->text + in->at, .position = in->at};
+    while (is_word_character(in->text[in->at]))
+        in->at++;
+    out->length = in->at - out->position;
+    return out->length ? STRATA_SUCCESS : refuse(in, in->at, "expected %s", expected);
+}
+
+static strata_status read_value(reader *in, word *out)
+{
+    if (skip_space(in) != '"')
+        return read_word(in, "a value", out);
+    size_t start = ++in->at;
+    while (in->text[in->at] && in->text[in->at] != '"')
+        in->at++;
+    if (!in->text[in->at])
+        return refuse(in, start - 1, "the quoted text has no end; expected '\"'");
+    *out = (word){.text = in->text + start, .length = in->at - start, .position = start};
+    in->at++;
+    return STRATA_SUCCESS;
+}
+
+/* ---- values ---- */
+
+static bool word_is(const word *given, const char *text)
+{
+    return strlen(text) == given->length && strncasecmp(text, given->text, given->length) == 0;
+}
+
+static strata_status store_bool(const reader *in, const word *value, void *field)
+{
+    static const char *const yes[] = {"on", "true", "yes", "1"}, *const no[] = {"off", "false", "no", "0"};
+    for (size_t i = 0; i < 4; i++) {
+        bool is = word_is(value, yes[i]);
+        if (!is && !word_is(value, no[i]))
+            continue;
+        *(bool *)field = is;
+        return STRATA_SUCCESS;
+    }
+    return refuse(in, value->position, "expected on or off");
+}
+
+static strata_status store_choice(const reader *in, const word *value, const char *choices, void *field)
+{
+    int position = 0;
+    for (const char *choice = choices;; position++) {
+        size_t length = strcspn(choice, "|");
+        if (length == value->length && strncasecmp(choice, value->text, length) == 0) {
+            *(int *)field = position;
+            return STRATA_SUCCESS;
+        }
+        if (!choice[length])
+            return refuse(in, value->position, "expected one of %s", choices);
+        choice += length + 1;
+    }
+}
+
+static strata_status store_uint(const reader *in, const word *value, void *field)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < value->length; i++)
+        if (!isdigit((unsigned char)value->text[i]) || __builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(value->text[i] - '0'), &number))
+            return refuse(in, value->position, "expected a whole number");
+    memcpy(field, &number, sizeof number);
+    return STRATA_SUCCESS;
+}
+
+static strata_status store_string(const reader *in, const word *value, void *field)
+{
+    if (value->length >= STRING_OPTION)
+        return refuse(in, value->position, "expected at most %d characters", STRING_OPTION - 1);
+    memcpy(field, value->text, value->length);
+    ((char *)field)[value->length] = '\0';
+    return STRATA_SUCCESS;
+}
+
+static strata_status store_value(const reader *in, const strata_option *option, const word *value, void *field)
+{
+    switch (option->type) {
+    case STRATA_OPTION_BOOL:
+        return store_bool(in, value, field);
+    case STRATA_OPTION_CHOICE:
+        return store_choice(in, value, option->choices, field);
+    case STRATA_OPTION_UINT:
+        return store_uint(in, value, field);
+    case STRATA_OPTION_STRING:
+        return store_string(in, value, field);
+    case STRATA_OPTION_SIZE:
+        if (strata_read_size(value->text, value->length, field))
+            return STRATA_SUCCESS;
+        return refuse(in, value->position, "expected a size such as 8GiB, 512MB or 4096");
+    case STRATA_OPTION_DURATION:
+        if (strata_read_duration(value->text, value->length, field))
+            return STRATA_SUCCESS;
+        return refuse(in, value->position, "expected a duration such as 20ms, 5us or 1s");
+    }
+    return refuse(in, value->position, "the layer describes this option wrongly");
+}
+
+/* ---- layers ---- */
+
+static void option_names(const strata_layer *layer, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < layer->option_count && used < size; i++) {
+        int length = snprintf(text + used, size - used, "%s%s", i ? ", " : "", layer->options[i].name);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+static strata_status read_option(reader *in, layer_text *layer)
+{
+    const strata_layer *kind = layer->layer;
+    char names[256];
+    option_names(kind, names, sizeof names);
+    if (!kind->option_count)
+        return refuse(in, in->at, "%s has no options; expected ')'", kind->name);
+    word name, value;
+    strata_status status = read_word(in, names, &name);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t which = 0;
+    while (which < kind->option_count && !word_is(&name, kind->options[which].name))
+        which++;
+    if (which == kind->option_count)
+        return refuse(in, name.position, "%s has no option \"%.*s\"; expected %s", kind->name, (int)name.length,
+                      name.text, names);
+    if (layer->given >> (which % 64) & 1)
+        return refuse(in, name.position, "the option %s is given twice", kind->options[which].name);
+    layer->given |= UINT64_C(1) << (which % 64);
+    if (skip_space(in) != '=')
+        return refuse(in, in->at, "expected '=' and a value for %s", kind->options[which].name);
+    in->at++;
+    if ((status = read_value(in, &value)) != STRATA_SUCCESS)
+        return status;
+    return store_value(in, &kind->options[which], &value, (char *)layer->options + kind->options[which].offset);
+}
+
+static strata_status read_options(reader *in, layer_text *layer)
+{
+    if (skip_space(in) != '(')
+        return STRATA_SUCCESS;
+    in->at++;
+    if (skip_space(in) == ')') {
+        in->at++;
+        return STRATA_SUCCESS;
+    }
+    for (;;) {
+        strata_status status = read_option(in, layer);
+        if (status != STRATA_SUCCESS)
+            return status;
+        char next = skip_space(in);
+        if (next != ',' && next != ')')
+            return refuse(in, in->at, "expected ',' or ')'");
+        in->at++;
+        if (next == ')')
+            return STRATA_SUCCESS;
+    }
+}
+
+static strata_status read_layer(reader *in)
+{
+    char known[256];
+    strata_layer_names(known, sizeof known);
+    word name;
+    strata_status status = read_word(in, known, &name);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_layer *kind = strata_layer_find(name.text, name.length);
+    if (!kind)
+        return refuse(in, name.position, "there is no layer \"%.*s\"; expected %s", (int)name.length, name.text, known);
+    if (in->count == TEXT_LAYERS)
+        return refuse(in, name.position, "expected at most %d layers", TEXT_LAYERS);
+    layer_text *layer = &in->layers[in->count++];
+    *layer = (layer_text){.layer = kind, .position = name.position};
+    layer->options = strata_host_zalloc(kind->options_size ? kind->options_size : 1);
+    if (!layer->options)
+        return strata_fail_host_memory("a layer's options");
+    return read_options(in, layer);
+}
+
+static strata_status check_order(const reader *in)
+{
+    for (size_t i = 0; i < in->count; i++) {
+        bool last = i + 1 == in->count;
+        const strata_layer *kind = in->layers[i].layer;
+        if (last && !kind->owner)
+            return refuse(in, in->layers[i].position,
+                          "%s owns no memory, so it cannot stand last; expected ', ' and a layer that does after it",
+                          kind->name);
+        if (!last && kind->owner)
+            return refuse(in, in->layers[i].position,
+                          "%s owns its memory, so it must stand last; nothing can come after it", kind->name);
+    }
+    return STRATA_SUCCESS;
+}
+
+static strata_status read_stack(reader *in)
+{
+    for (;;) {
+        strata_status status = read_layer(in);
+        if (status != STRATA_SUCCESS)
+            return status;
+        char next = skip_space(in);
+        if (!next)
+            return check_order(in);
+        if (next != ',')
+            return refuse(in, in->at, "expected ',' and another layer, or the end");
+        in->at++;
+    }
+}
+
+static strata_status make_stack(const reader *in, int ordinal, strata_stack **out)
+{
+    strata_resource *resources[TEXT_LAYERS];
+    size_t made = 0;
+    strata_status status = STRATA_SUCCESS;
+    while (made < in->count && status == STRATA_SUCCESS) {
+        const layer_text *layer = &in->layers[made];
+        status = layer->layer->create(ordinal, layer->options, &resources[made]);
+        if (status == STRATA_SUCCESS)
+            made++;
+    }
+    if (status == STRATA_SUCCESS)
+        status = strata_stack_build_named(resources, made, ordinal, in->text, out);
+    for (size_t i = 0; i < made && status != STRATA_SUCCESS; i++)
+        resources[i]->ops->destroy(resources[i]);
+    return status;
+}
+
+strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out)
+{
+    if (!text || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack is built without a text or a place to put it");
+    *out = NULL;
+    reader *in = strata_host_zalloc(sizeof *in);
+    if (!in)
+        return strata_fail_host_memory("reading a stack text");
+    in->text = text;
+    strata_status status = read_stack(in);
+    if (status == STRATA_SUCCESS)
+        status = make_stack(in, ordinal, out);
+    for (size_t i = 0; i < in->count; i++)
+        strata_host_free(in->layers[i].options);
+    strata_host_free(in);
+    return status;
+}

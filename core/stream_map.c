@@ -1,0 +1,473 @@
+/* The map of known streams is an open-addressing table that only grows: keys stay for ever, since handles come back,
+ * and only their timelines come and go. Readers take no lock; a table that was outgrown stays readable until the
+ * process ends, which costs at most as much again as the last one. */
+#include "core/stream_map.h"
+
+#include "core/memory.h"
+#include "core/thread.h"
+
+#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
+#define uthash_free(memory, bytes) strata_host_free(memory)
+#define HASH_NONFATAL_OOM          1
+#include <uthash.h>
+
+typedef struct known_stream {
+    _Atomic uintptr_t handle;            /* 0: unused. Set once. */
+    _Atomic(strata_timeline *) timeline; /* NULL: not known now */
+} known_stream;
+
+typedef struct known_table {
+    size_t capacity; /* a power of two */
+    size_t used;     /* guarded by map_lock */
+    known_stream streams[];
+} known_table;
+
+typedef struct unknown_stream {
+    uint64_t id;
+    strata_timeline *timeline;
+    UT_hash_handle hh;
+} unknown_stream;
+
+static strata_lock map_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STREAM_MAP);
+static _Atomic(known_table *) known; /* changed under map_lock */
+static unknown_stream *unknown;      /* guarded by map_lock */
+static size_t sweep_at = 64;         /* how many unknown streams make a sweep worth while; guarded by map_lock */
+
+static size_t hash_handle(uintptr_t handle)
+{
+    return (size_t)((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+static known_stream *find_known(known_table *table, uintptr_t handle)
+{
+    if (!table)
+        return NULL;
+    for (size_t i = hash_handle(handle);; i++) {
+        known_stream *stream = &table->streams[i & (table->capacity - 1)];
+        uintptr_t here = atomic_load_explicit(&stream->handle, memory_order_acquire);
+        if (here == handle)
+            return stream;
+        if (!here)
+            return NULL;
+    }
+}
+
+static strata_timeline *known_timeline(CUstream handle)
+{
+    known_stream *stream = find_known(atomic_load_explicit(&known, memory_order_acquire), (uintptr_t)handle);
+    return stream ? atomic_load_explicit(&stream->timeline, memory_order_acquire) : NULL;
+}
+
+bool strata_stream_is_known(CUstream handle)
+{
+    return handle == NULL || handle == CU_STREAM_LEGACY || known_timeline(handle) != NULL;
+}
+
+/* ---- unknown streams ---- */
+
+/* Where the driver gives no ids, each use of a stream is a stream of its own: waits are never saved, and never missed.
+ */
+static CUresult identify(CUstream handle, uint64_t *id)
+{
+    static _Atomic uint64_t uses;
+    if (!strata_cu.StreamGetId) {
+        *id = UINT64_C(1) << 63 | (atomic_fetch_add(&uses, 1) + 1);
+        return CUDA_SUCCESS;
+    }
+    unsigned long long driver_id = 0;
+    CUresult result = strata_cu.StreamGetId(handle, &driver_id);
+    *id = driver_id + 1; /* 0 is "no stream" here */
+    return result;
+}
+
+/* Lets go of the timelines of streams that have nothing pending. map_lock is held. */
+static void sweep(void)
+{
+    unknown_stream *stream, *next;
+    HASH_ITER(hh, unknown, stream, next)
+    {
+        if (!strata_timeline_retire(stream->timeline))
+            continue;
+        HASH_DEL(unknown, stream);
+        strata_host_free(stream);
+    }
+    size_t left = HASH_COUNT(unknown);
+    sweep_at = left < 32 ? 64 : 2 * left;
+}
+
+static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
+{
+    unknown_stream *stream = NULL;
+    HASH_FIND(hh, unknown, &id, sizeof id, stream);
+    if (stream)
+        return stream->timeline;
+    if (HASH_COUNT(unknown) >= sweep_at)
+        sweep();
+    stream = strata_host_zalloc(sizeof *stream);
+    if (!stream)
+        return NULL;
+    stream->id = id;
+    stream->timeline = strata_timeline_take(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
+    if (!stream->timeline) {
+        strata_host_free(stream);
+        return NULL;
+    }
+    HASH_ADD(hh, unknown, id, sizeof stream->id, stream);
+    if (!stream->hh.tbl) {
+        strata_timeline_retire(stream->timeline);
+        strata_host_free(stream);
+        return NULL;
+    }
+    return stream->timeline;
+}
+
+static strata_timeline *unknown_timeline(strata_device *device, uint64_t id)
+{
+    strata_thread *thread = strata_thread_self();
+    strata_stream_cache_line *line = thread ? &thread->streams[id % STRATA_STREAM_CACHE_SIZE] : NULL;
+    if (line && line->stream_id == id && atomic_load_explicit(&line->timeline->stream_id, memory_order_acquire) == id)
+        return line->timeline;
+    strata_lock_take(&map_lock);
+    strata_timeline *timeline = find_or_take_unknown(device, id);
+    strata_lock_release(&map_lock);
+    if (line && timeline)
+        *line = (strata_stream_cache_line){.stream_id = id, .timeline = timeline};
+    return timeline;
+}
+
+static strata_status resolve_unknown(strata_device *device, CUstream handle, strata_stream_ref *out)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, false);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    uint64_t id = 0;
+    const char *call = "cuStreamIsCapturing";
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+        call = "cuStreamGetId";
+        result = identify(handle, &id);
+    }
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, call, "identifying a stream");
+    if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                           "the stream is being captured into a graph; memory that comes from "
+                           "outside the graph cannot be ordered inside it");
+    strata_timeline *timeline = unknown_timeline(device, id);
+    if (!timeline)
+        return strata_fail_host_memory("a stream's timeline");
+    *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .stream_id = id};
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out)
+{
+    strata_timeline *timeline = handle == NULL || handle == CU_STREAM_LEGACY ? device->legacy : known_timeline(handle);
+    if (timeline) {
+        *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+        return STRATA_SUCCESS;
+    }
+    strata_thread *thread = strata_thread_self();
+    if (thread && thread->batch.timeline && thread->batch.handle == handle) {
+        *out = (strata_stream_ref){
+            .timeline = thread->batch.timeline,
+            .device = device,
+            .handle = handle,
+            .stream_id = thread->batch.stream_id,
+        };
+        return STRATA_SUCCESS;
+    }
+    return resolve_unknown(device, handle, out);
+}
+
+/* ---- notes ---- */
+
+/* Locks an unknown stream's timeline, unless it has gone to another stream since it was found. */
+static bool hold(const strata_stream_ref *stream)
+{
+    strata_lock_take(&stream->timeline->lock);
+    if (atomic_load_explicit(&stream->timeline->stream_id, memory_order_relaxed) == stream->stream_id)
+        return true;
+    strata_lock_release(&stream->timeline->lock);
+    return false;
+}
+
+static strata_status resolve_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+{
+    *held = false;
+    for (;;) {
+        strata_status status = strata_stream_resolve(device, handle, stream);
+        if (status != STRATA_SUCCESS || stream->known)
+            return status;
+        if (hold(stream)) {
+            *held = true;
+            return STRATA_SUCCESS;
+        }
+    }
+}
+
+static bool in_held_batch(const strata_thread *thread, CUstream handle)
+{
+    return thread && thread->batch.held && thread->batch.handle == handle;
+}
+
+strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle)
+{
+    *note = (strata_note){0};
+    if (in_held_batch(strata_thread_current, handle))
+        return strata_stream_resolve(device, handle, &note->stream);
+    return resolve_and_hold(device, handle, &note->stream, &note->held);
+}
+
+/* Closes the epoch of a known stream whose events are recorded early. */
+static strata_status close_early(strata_timeline *timeline, CUstream handle)
+{
+    if (!timeline->early)
+        return STRATA_SUCCESS;
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&timeline->lock);
+    if (timeline->kind == STRATA_TIMELINE_KNOWN)
+        status = strata_timeline_record(timeline, handle);
+    strata_lock_release(&timeline->lock);
+    return status;
+}
+
+strata_status strata_note_end(strata_note *note)
+{
+    const strata_stream_ref *stream = &note->stream;
+    if (stream->known) {
+        const strata_thread *thread = strata_thread_current;
+        bool in_batch = thread && thread->batch.timeline == stream->timeline;
+        return in_batch ? STRATA_SUCCESS : close_early(stream->timeline, stream->handle);
+    }
+    if (!note->held)
+        return STRATA_SUCCESS;
+    strata_status status = strata_timeline_record_now(stream->timeline, stream->handle);
+    strata_lock_release(&stream->timeline->lock);
+    return status;
+}
+
+strata_clock *strata_note_clock(const strata_note *note)
+{
+    const strata_thread *thread = strata_thread_current;
+    bool held = note->held || in_held_batch(thread, note->stream.handle);
+    return strata_timeline_clock(note->stream.timeline, held);
+}
+
+bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point)
+{
+    return strata_timeline_follows(&note->stream, clock, point);
+}
+
+strata_status strata_batch_begin(strata_device *device, CUstream handle, bool noting)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return strata_fail_host_memory("a thread's state");
+    strata_stream_ref stream;
+    bool held = false;
+    strata_status status =
+        noting ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
+    if (status == STRATA_SUCCESS)
+        thread->batch = (strata_stream_batch){
+            .handle = handle,
+            .timeline = stream.timeline,
+            .stream_id = stream.stream_id,
+            .known = stream.known,
+            .held = held,
+            .noting = noting,
+        };
+    return status;
+}
+
+strata_status strata_batch_end(void)
+{
+    strata_thread *thread = strata_thread_current;
+    strata_stream_batch batch = thread->batch;
+    thread->batch = (strata_stream_batch){0};
+    if (batch.known)
+        return batch.noting ? close_early(batch.timeline, batch.handle) : STRATA_SUCCESS;
+    if (!batch.held)
+        return STRATA_SUCCESS;
+    strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
+    strata_lock_release(&batch.timeline->lock);
+    return status;
+}
+
+/* ---- known streams ---- */
+
+static known_table *grow(known_table *old)
+{
+    size_t capacity = old ? 2 * old->capacity : 64;
+    known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
+    if (!table)
+        return NULL;
+    table->capacity = capacity;
+    for (size_t i = 0; old && i < old->capacity; i++) {
+        uintptr_t handle = atomic_load_explicit(&old->streams[i].handle, memory_order_relaxed);
+        strata_timeline *timeline = atomic_load_explicit(&old->streams[i].timeline, memory_order_relaxed);
+        if (!handle || !timeline)
+            continue;
+        size_t at = hash_handle(handle);
+        while (atomic_load_explicit(&table->streams[at & (capacity - 1)].handle, memory_order_relaxed))
+            at++;
+        known_stream *stream = &table->streams[at & (capacity - 1)];
+        atomic_store_explicit(&stream->timeline, timeline, memory_order_relaxed);
+        atomic_store_explicit(&stream->handle, handle, memory_order_relaxed);
+        table->used++;
+    }
+    atomic_store_explicit(&known, table, memory_order_release);
+    return table;
+}
+
+/* The entry of a handle, made if there is none; NULL without memory. map_lock is held. */
+static known_stream *enter_known(uintptr_t handle)
+{
+    known_table *table = atomic_load_explicit(&known, memory_order_relaxed);
+    known_stream *stream = find_known(table, handle);
+    if (stream)
+        return stream;
+    if ((!table || 2 * (table->used + 1) > table->capacity) && !(table = grow(table)))
+        return NULL;
+    size_t at = hash_handle(handle);
+    while (atomic_load_explicit(&table->streams[at & (table->capacity - 1)].handle, memory_order_relaxed))
+        at++;
+    stream = &table->streams[at & (table->capacity - 1)];
+    atomic_store_explicit(&stream->handle, handle, memory_order_release);
+    table->used++;
+    return stream;
+}
+
+/* A stream that was used before it was registered keeps its timeline. map_lock is held. */
+static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t id, bool early)
+{
+    unknown_stream *stream = NULL;
+    HASH_FIND(hh, unknown, &id, sizeof id, stream);
+    strata_timeline *timeline;
+    if (stream) {
+        timeline = stream->timeline;
+        HASH_DEL(unknown, stream);
+        strata_host_free(stream);
+    } else {
+        timeline = strata_timeline_take(device, STRATA_TIMELINE_KNOWN, handle, 0);
+    }
+    if (!timeline)
+        return NULL;
+    strata_lock_take(&timeline->lock);
+    timeline->device = device;
+    timeline->kind = STRATA_TIMELINE_KNOWN;
+    timeline->stream = handle;
+    timeline->early = early;
+    atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
+    strata_lock_release(&timeline->lock);
+    return timeline;
+}
+
+/* What may be registered: a stream of this device's context that is not being captured. */
+static strata_status check_registration(strata_device *device, CUstream handle, uint64_t *id)
+{
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a default stream cannot be registered: the legacy one is known by "
+                           "itself, and the per-thread one has no name for other threads");
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, false);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUcontext context = NULL;
+    const char *call = "cuStreamIsCapturing";
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+        call = "cuStreamGetCtx";
+        result = strata_cu.StreamGetCtx(handle, &context);
+        if (result == CUDA_SUCCESS) {
+            call = "cuStreamGetId";
+            result = identify(handle, id);
+        }
+    }
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, call, "registering a stream");
+    if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "a stream cannot be registered while it is being captured");
+    if (context != device->context)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the stream does not belong to the primary context of device %d",
+                           device->ordinal);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_stream_register(strata_device *device, CUstream handle, bool early)
+{
+    uint64_t id = 0;
+    strata_status status = check_registration(device, handle, &id);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&map_lock);
+    known_stream *stream = enter_known((uintptr_t)handle);
+    strata_timeline *timeline = NULL;
+    bool taken = stream && atomic_load_explicit(&stream->timeline, memory_order_relaxed);
+    if (stream && !taken && (timeline = adopt(device, handle, id, early)))
+        atomic_store_explicit(&stream->timeline, timeline, memory_order_release);
+    strata_lock_release(&map_lock);
+    if (taken)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "the stream is registered already; if it was destroyed since, it "
+                           "had to be unregistered before");
+    return timeline ? STRATA_SUCCESS : strata_fail_host_memory("a registered stream");
+}
+
+/* Lets the timeline live on as that of an unknown stream until its work is complete. map_lock is held. */
+static strata_status leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry, uint64_t id)
+{
+    strata_lock_take(&timeline->lock);
+    strata_status status = strata_timeline_record_now(timeline, handle);
+    if (status == STRATA_SUCCESS) {
+        timeline->kind = STRATA_TIMELINE_UNKNOWN;
+        timeline->stream = NULL;
+        atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
+        entry->id = id;
+        entry->timeline = timeline;
+    }
+    strata_lock_release(&timeline->lock);
+    return status;
+}
+
+strata_status strata_stream_unregister(strata_device *device, CUstream handle)
+{
+    uint64_t id = 0;
+    strata_scope scope;
+    if (!known_timeline(handle))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered");
+    strata_status status = strata_scope_enter(&scope, device, false);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = identify(handle, &id);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuStreamGetId", "unregistering a stream");
+    unknown_stream *entry = strata_host_zalloc(sizeof *entry);
+    if (!entry)
+        return strata_fail_host_memory("an unregistered stream");
+    strata_lock_take(&map_lock);
+    known_stream *stream = find_known(atomic_load_explicit(&known, memory_order_relaxed), (uintptr_t)handle);
+    strata_timeline *timeline = stream ? atomic_load_explicit(&stream->timeline, memory_order_relaxed) : NULL;
+    if (!timeline || timeline->device != device)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this device");
+    else
+        status = leave_known(timeline, handle, entry, id);
+    if (status == STRATA_SUCCESS) {
+        atomic_store_explicit(&stream->timeline, NULL, memory_order_release);
+        HASH_ADD(hh, unknown, id, sizeof entry->id, entry);
+        if (entry->hh.tbl)
+            entry = NULL;
+        if (HASH_COUNT(unknown) >= sweep_at)
+            sweep();
+    }
+    strata_lock_release(&map_lock);
+    strata_host_free(entry);
+    return status;
+}

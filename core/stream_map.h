@@ -1,0 +1,41 @@
+/* From a stream handle to its timeline, and the notes that a call leaves there.
+ *
+ * Known streams are found by handle without a lock. Any other is identified by the driver at each use: first whether it
+ * is being captured, because every other question would kill the capture, then by its id, which is never given twice.
+ */
+#ifndef STRATA_CORE_STREAM_MAP_H
+#define STRATA_CORE_STREAM_MAP_H
+
+#include "core/timeline.h"
+
+/* Finds the stream behind `handle` as it is used with `device`. Errors: STREAM_CAPTURE (it is being captured), DRIVER,
+ * OUT_OF_HOST_MEMORY. Within a batch of the same stream, asks nobody. */
+strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out);
+
+/* Brackets what a call notes on a stream after its work was submitted. Between begin and end the stream's point may be
+ * put into blocks; for an unknown stream the end records the event that covers it. Inside a batch, the batch's end
+ * does. */
+typedef struct strata_note {
+    strata_stream_ref stream;
+    bool held; /* the timeline's lock is held until the end */
+} strata_note;
+
+strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle);
+strata_status strata_note_end(strata_note *note);
+
+/* Whether the stream of `note` comes after `point`. `clock`: see strata_note_clock. */
+bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point);
+strata_clock *strata_note_clock(const strata_note *note);
+
+/* A batch: several calls for one piece of work on one stream. The stream is identified once, and with `noting`, all
+ * notes are covered by one event, recorded at the end; on a stream with early events too. Batches do not nest; one a
+ * thread. */
+strata_status strata_batch_begin(strata_device *device, CUstream handle, bool noting);
+strata_status strata_batch_end(void);
+
+/* Makes a stream known, or takes that back after recording a closing event. */
+strata_status strata_stream_register(strata_device *device, CUstream handle, bool early);
+strata_status strata_stream_unregister(strata_device *device, CUstream handle);
+bool strata_stream_is_known(CUstream handle);
+
+#endif

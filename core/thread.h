@@ -1,0 +1,67 @@
+/* What Strata keeps for each thread: a small number that is the thread's own while it lives, its error record, and
+ * caches that save the fast paths from shared words. Made at a thread's first call, given back when the thread ends. */
+#ifndef STRATA_CORE_THREAD_H
+#define STRATA_CORE_THREAD_H
+
+#include <strata/status.h>
+
+#include <stdint.h>
+
+enum {
+    STRATA_THREAD_LIMIT = 4096,  /* numbers; threads beyond that share the last one's slow paths */
+    STRATA_TABLE_LIMIT = 1024,   /* tables of blocks at a time */
+    STRATA_SLOT_CACHE_SIZE = 64, /* free slots that a thread keeps of one table */
+    STRATA_STREAM_CACHE_SIZE = 8,
+};
+
+struct strata_table;
+struct strata_timeline;
+struct strata_device;
+
+/* Free slots of one table that only this thread hands out. */
+typedef struct strata_slot_cache {
+    struct strata_table *table;
+    uint32_t count;
+    uint32_t slots[STRATA_SLOT_CACHE_SIZE];
+} strata_slot_cache;
+
+/* The unknown streams that this thread saw last. */
+typedef struct strata_stream_cache_line {
+    uint64_t stream_id;
+    struct strata_timeline *timeline;
+} strata_stream_cache_line;
+
+/* While a launch is checked or committed, its stream is identified once: see core/stream_map.h. */
+typedef struct strata_stream_batch {
+    CUstream handle;
+    struct strata_timeline *timeline; /* NULL: no batch */
+    uint64_t stream_id;
+    bool known;
+    bool held; /* the timeline's lock is this thread's until the batch ends */
+    bool noting;
+} strata_stream_batch;
+
+typedef struct strata_thread {
+    uint32_t index; /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
+    strata_error error;
+    strata_stream_batch batch;
+    strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
+    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number; entries change under the threads' lock */
+    struct strata_thread *next, *previous;        /* all threads; guarded by the threads' lock */
+} strata_thread;
+
+extern _Thread_local strata_thread *strata_thread_current __attribute__((tls_model("initial-exec")));
+
+strata_thread *strata_thread_start(void);
+
+/* The calling thread's state; NULL if there is no host memory for it. */
+static inline strata_thread *strata_thread_self(void)
+{
+    strata_thread *thread = strata_thread_current;
+    return __builtin_expect(thread != NULL, 1) ? thread : strata_thread_start();
+}
+
+/* Calls visit(thread, data) for each thread's state, with the threads' lock held: for tables that end. */
+void strata_thread_visit_all(void (*visit)(strata_thread *thread, void *data), void *data);
+
+#endif

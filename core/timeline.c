@@ -1,0 +1,335 @@
+/* Timelines: recording, waiting, and learning what is complete.
+ *
+ * Why an epoch may be read without a lock: a use reads the epoch after its work was submitted. Recording moves the
+ * epoch on before it calls the driver. So if a use still read epoch n, its work was submitted before the driver
+ * recorded the event that ends epoch n, and the event covers it; if it read n + 1, a later event will. */
+#include "core/timeline.h"
+
+#include "core/memory.h"
+
+/* Set once each, under the stream map's lock; timelines are reused and never freed. */
+static _Atomic(strata_timeline *) timelines[STRATA_TIMELINE_LIMIT];
+static strata_timeline *free_timelines; /* guarded by the stream map's lock */
+static uint32_t timeline_count = 1;     /* the same; number 0 stays unused */
+
+strata_timeline *strata_timeline_of(strata_point point)
+{
+    return atomic_load_explicit(&timelines[strata_point_timeline(point)], memory_order_acquire);
+}
+
+static void raise_completed(strata_timeline *timeline, uint64_t epoch)
+{
+    uint64_t now = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    while (now < epoch && !atomic_compare_exchange_weak(&timeline->completed, &now, epoch))
+        ;
+}
+
+/* ---- coming and going ---- */
+
+static strata_timeline *make_timeline(void)
+{
+    if (timeline_count == STRATA_TIMELINE_LIMIT)
+        return NULL;
+    strata_timeline *timeline = strata_host_zalloc_aligned(64, sizeof *timeline);
+    if (!timeline)
+        return NULL;
+    strata_lock_init(&timeline->lock, STRATA_RANK_TIMELINE);
+    timeline->number = (uint16_t)timeline_count;
+    atomic_init(&timeline->epoch, 1);
+    atomic_store_explicit(&timelines[timeline_count++], timeline, memory_order_release);
+    return timeline;
+}
+
+strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id)
+{
+    strata_timeline *timeline = free_timelines;
+    if (timeline)
+        free_timelines = timeline->next_free;
+    else if (!(timeline = make_timeline()))
+        return NULL;
+    strata_lock_take(&timeline->lock);
+    timeline->device = device;
+    timeline->kind = kind;
+    timeline->stream = stream;
+    timeline->early = false;
+    atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
+    strata_lock_release(&timeline->lock);
+    return timeline;
+}
+
+strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out)
+{
+    *out = strata_timeline_take(device, STRATA_TIMELINE_KNOWN, CU_STREAM_LEGACY, 0);
+    return *out ? STRATA_SUCCESS : strata_fail_host_memory("a timeline");
+}
+
+static strata_event *newest_event(strata_timeline *timeline)
+{
+    strata_event *newest = NULL;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        strata_event *event = &timeline->events[i];
+        if (event->epoch && (!newest || event->epoch > newest->epoch))
+            newest = event;
+    }
+    return newest;
+}
+
+static CUresult query_event(strata_timeline *timeline, CUevent event)
+{
+    strata_scope scope;
+    if (strata_scope_enter(&scope, timeline->device, true) != STRATA_SUCCESS)
+        return CUDA_ERROR_UNKNOWN;
+    CUresult result = strata_cu.EventQuery(event);
+    strata_scope_leave(&scope);
+    return result;
+}
+
+bool strata_timeline_retire(strata_timeline *timeline)
+{
+    strata_lock_take(&timeline->lock);
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    strata_event *newest = newest_event(timeline);
+    uint64_t covered = newest ? newest->epoch : 0;
+    if (atomic_load_explicit(&timeline->completed, memory_order_relaxed) > covered)
+        covered = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && covered + 1 == epoch &&
+                (!newest || newest->epoch < covered || query_event(timeline, newest->handle) == CUDA_SUCCESS);
+    for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
+        done = atomic_load_explicit(&timeline->events[i].refs, memory_order_acquire) == 0;
+    if (done) {
+        raise_completed(timeline, epoch);
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+        atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
+        timeline->kind = STRATA_TIMELINE_FREE;
+        timeline->stream = NULL;
+        strata_clock_unref(timeline->clock);
+        timeline->clock = NULL;
+        for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+            strata_event *event = &timeline->events[i];
+            strata_clock_unref(event->clock);
+            event->clock = NULL;
+            event->epoch = 0;
+            if (event->handle)
+                strata_device_give_event(timeline->device, event->handle);
+            event->handle = NULL;
+        }
+    }
+    strata_lock_release(&timeline->lock);
+    if (done) {
+        timeline->next_free = free_timelines;
+        free_timelines = timeline;
+    }
+    return done;
+}
+
+/* ---- recording ---- */
+
+/* An event that nobody is about to wait for: an unused one, else the oldest. The lock is held. */
+static strata_event *pick_event(strata_timeline *timeline)
+{
+    for (unsigned turn = 0;; strata_backoff(&turn)) {
+        strata_event *oldest = NULL;
+        for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+            strata_event *event = &timeline->events[i];
+            if (atomic_load_explicit(&event->refs, memory_order_acquire))
+                continue;
+            if (!oldest || event->epoch < oldest->epoch)
+                oldest = event;
+        }
+        if (oldest)
+            return oldest;
+    }
+}
+
+strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
+{
+    strata_event *event = pick_event(timeline);
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, timeline->device, false);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!event->handle && (status = strata_device_take_event(timeline->device, &event->handle)) != STRATA_SUCCESS)
+        goto leave;
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    CUresult result = strata_cu.EventRecord(event->handle, handle);
+    if (result != CUDA_SUCCESS) { /* the event still is what it was */
+        status = strata_fail_driver(result, "cuEventRecord", "marking how far a stream is");
+        goto leave;
+    }
+    strata_clock_unref(event->clock);
+    event->epoch = epoch;
+    event->clock = strata_clock_ref(timeline->clock);
+leave:
+    strata_scope_leave(&scope);
+    return status;
+}
+
+strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    strata_status status = strata_timeline_record(timeline, handle);
+    if (status == STRATA_SUCCESS)
+        return status;
+    strata_scope scope;
+    if (strata_scope_enter(&scope, timeline->device, true) != STRATA_SUCCESS)
+        return status;
+    if (strata_cu.StreamSynchronize(handle) == CUDA_SUCCESS) {
+        raise_completed(timeline, epoch);
+        status = STRATA_SUCCESS;
+    }
+    strata_scope_leave(&scope);
+    return status;
+}
+
+/* The earliest event that covers `epoch`, or NULL. The lock is held. */
+static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
+{
+    strata_event *best = NULL;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        strata_event *event = &timeline->events[i];
+        if (event->epoch >= epoch && (!best || event->epoch < best->epoch))
+            best = event;
+    }
+    return best;
+}
+
+/* An event that covers `point`, referenced; recorded if need be and possible. *out is NULL if the point is complete. */
+static strata_status event_for(strata_point point, strata_event **out)
+{
+    *out = NULL;
+    strata_timeline *timeline = strata_timeline_of(point);
+    uint64_t epoch = strata_point_epoch(point);
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&timeline->lock);
+    if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
+        goto unlock;
+    strata_event *event = covering_event(timeline, epoch);
+    if (!event && timeline->kind == STRATA_TIMELINE_KNOWN) {
+        status = strata_timeline_record(timeline, timeline->stream);
+        if (status != STRATA_SUCCESS)
+            goto unlock;
+        event = covering_event(timeline, epoch);
+    }
+    if (!event) {
+        status =
+            strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                        "work on a stream that is gone was never marked by an event, because recording it had failed");
+        goto unlock;
+    }
+    atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
+    *out = event;
+unlock:
+    strata_lock_release(&timeline->lock);
+    return status;
+}
+
+static void drop_event(strata_event *event)
+{
+    atomic_fetch_sub_explicit(&event->refs, 1, memory_order_release);
+}
+
+strata_status strata_timeline_close_epoch(strata_point point)
+{
+    strata_event *event;
+    strata_status status = event_for(point, &event);
+    if (event)
+        drop_event(event);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held)
+{
+    if (!held)
+        strata_lock_take(&timeline->lock);
+    strata_clock *clock = strata_clock_ref(timeline->clock);
+    if (!held)
+        strata_lock_release(&timeline->lock);
+    return clock;
+}
+
+bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point)
+{
+    return strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point) ||
+           strata_clock_covers(clock, point);
+}
+
+/* The stream now comes after the event. An unknown stream's timeline may have gone to another stream meanwhile; then
+ * there is nobody to tell. */
+static void learn(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
+{
+    strata_timeline *timeline = stream->timeline;
+    strata_lock_take(&timeline->lock);
+    bool same = stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
+                              : atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id;
+    strata_clock *merged =
+        same ? strata_clock_merge(timeline->clock, event->clock, covered, strata_point_known_complete) : NULL;
+    if (merged) {
+        strata_clock_unref(timeline->clock);
+        timeline->clock = merged;
+    }
+    strata_lock_release(&timeline->lock);
+}
+
+strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point)
+{
+    if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
+        return STRATA_SUCCESS;
+    strata_clock *clock = strata_timeline_clock(stream->timeline, false);
+    bool covered = strata_clock_covers(clock, point);
+    strata_clock_unref(clock);
+    if (covered)
+        return STRATA_SUCCESS;
+    strata_event *event;
+    strata_status status = event_for(point, &event);
+    if (!event)
+        return status;
+    strata_scope scope;
+    status = strata_scope_enter(&scope, stream->device, false);
+    if (status == STRATA_SUCCESS) {
+        CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
+        strata_scope_leave(&scope);
+        if (result == CUDA_SUCCESS)
+            learn(stream, strata_point_make(strata_point_timeline(point), event->epoch), event);
+        else
+            status = strata_fail_driver(result, "cuStreamWaitEvent", "making a stream wait for another");
+    }
+    drop_event(event);
+    return status;
+}
+
+bool strata_point_query(strata_point point)
+{
+    if (strata_point_known_complete(point))
+        return true;
+    strata_timeline *timeline = strata_timeline_of(point);
+    strata_lock_take(&timeline->lock);
+    strata_event *event = covering_event(timeline, strata_point_epoch(point));
+    if (event && query_event(timeline, event->handle) == CUDA_SUCCESS)
+        raise_completed(timeline, event->epoch);
+    strata_lock_release(&timeline->lock);
+    return strata_point_known_complete(point);
+}
+
+strata_status strata_point_synchronize(strata_point point)
+{
+    strata_event *event;
+    strata_status status = event_for(point, &event);
+    if (!event)
+        return status;
+    strata_timeline *timeline = strata_timeline_of(point);
+    strata_scope scope;
+    status = strata_scope_enter(&scope, timeline->device, true);
+    if (status == STRATA_SUCCESS) {
+        CUresult result = strata_cu.EventSynchronize(event->handle);
+        strata_scope_leave(&scope);
+        if (result == CUDA_SUCCESS)
+            raise_completed(timeline, event->epoch);
+        else
+            status = strata_fail_driver(result, "cuEventSynchronize", "waiting for a stream");
+    }
+    drop_event(event);
+    return status;
+}

@@ -1,0 +1,111 @@
+/* Timelines: one for each stream that matters, shared by all runtimes of the process, with the events that close its
+ * epochs.
+ *
+ * A stream that Strata knows has its handle here, and an event is recorded when somebody needs one. The handle of any
+ * other stream is good only during the call that brought it, so its event is recorded in that call. */
+#ifndef STRATA_CORE_TIMELINE_H
+#define STRATA_CORE_TIMELINE_H
+
+#include "core/clock.h"
+#include "core/device.h"
+#include "core/lock.h"
+
+enum {
+    STRATA_TIMELINE_LIMIT = 1 << 16,
+    STRATA_TIMELINE_EVENTS =
+        8, /* how many closed epochs a timeline can tell apart; older ones wait for a later event */
+};
+
+typedef struct strata_event {
+    CUevent handle;
+    uint64_t epoch;        /* the last one that it covers; guarded by the timeline's lock */
+    strata_clock *clock;   /* what the stream had waited for when it was recorded; the same lock */
+    _Atomic uint32_t refs; /* raised under the timeline's lock, lowered by any thread; recorded again only at zero */
+} strata_event;
+
+typedef enum strata_timeline_kind {
+    STRATA_TIMELINE_FREE = 0, /* all of its points are complete; waits for another stream */
+    STRATA_TIMELINE_KNOWN,
+    STRATA_TIMELINE_UNKNOWN,
+} strata_timeline_kind;
+
+typedef struct strata_timeline {
+    strata_lock lock;
+    uint16_t number;            /* constant */
+    strata_device *device;      /* changes only while FREE */
+    _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */
+    _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
+    _Atomic uint64_t
+        stream_id; /* of an unknown stream, or 0. Written under the map's and this lock, read by any thread. */
+    bool early;    /* known: close the epoch at each launch. Written before the stream becomes known. */
+    strata_timeline_kind kind; /* the rest is guarded by the lock */
+    CUstream stream;           /* while KNOWN */
+    strata_clock *clock;       /* what the stream has waited for */
+    strata_event events[STRATA_TIMELINE_EVENTS];
+    struct strata_timeline *next_free; /* guarded by the stream map's lock */
+} strata_timeline;
+
+/* A stream during one call. */
+typedef struct strata_stream_ref {
+    strata_timeline *timeline;
+    strata_device *device; /* whose context the call runs in */
+    CUstream handle;
+    uint64_t stream_id; /* of an unknown stream */
+    bool known;
+} strata_stream_ref;
+
+/* The timeline of a point; never NULL for a point that exists. */
+strata_timeline *strata_timeline_of(strata_point point);
+
+/* The point "up to here" of a stream. */
+static inline strata_point strata_timeline_now(const strata_timeline *timeline)
+{
+    return strata_point_make(timeline->number, atomic_load_explicit(&timeline->epoch, memory_order_acquire));
+}
+
+/* Whether all work up to `point` is known to be complete; asks nobody. */
+static inline bool strata_point_known_complete(strata_point point)
+{
+    return strata_point_epoch(point) <=
+           atomic_load_explicit(&strata_timeline_of(point)->completed, memory_order_relaxed);
+}
+
+/* Makes the stream's later work wait for `point`, at the lowest cost: nothing if the stream comes after it already,
+ * else one wait, and one record if no event covers the point yet. Errors: DRIVER and what the driver's answer maps to.
+ */
+strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point);
+
+/* Whether the stream comes after `point` by what is known now. `clock` is the stream's, from strata_timeline_clock. */
+bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point);
+
+/* A reference to the stream's clock. With `held` the caller has the timeline's lock. */
+strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held);
+
+/* Asks the driver how far the timeline is and whether `point` is complete; never waits. */
+bool strata_point_query(strata_point point);
+
+/* Blocks the calling thread until `point` is complete. */
+strata_status strata_point_synchronize(strata_point point);
+
+/* Closes the current epoch with an event; the lock is held. */
+strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle);
+
+/* The same for a handle that is good only now: where the event cannot be recorded, waits for the stream on the host
+ * instead, so that no work is left that nobody could ever wait for. */
+strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle);
+
+/* Makes sure that an event closes the epoch of `point`: on known streams only, where it may be done later. */
+strata_status strata_timeline_close_epoch(strata_point point);
+
+/* ---- for core/stream_map.c, which holds its own lock around these ---- */
+
+/* A timeline for a stream: a free one or a new one; NULL at the limit or without memory. */
+strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id);
+
+/* Frees the timeline if all its points are complete, which is asked of the driver. */
+bool strata_timeline_retire(strata_timeline *timeline);
+
+/* The legacy default stream of a device, known from the start. */
+strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out);
+
+#endif

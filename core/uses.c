@@ -1,0 +1,410 @@
+/* Ordering the uses of a block between streams.
+ *
+ * An entry remembers its last write as one point, and the reads since then as at most one point for each stream: the
+ * first of them in the entry, others in an array beside it. A writer that was prepared while another was may leave more
+ * than one write; those stand in the array too, marked as writes.
+ *
+ * What finish may forget: a point that is complete, that is the same stream's, or that the stream is known to come
+ * after. A read that began between a writer's prepare and its finish is none of these, so it stays.
+ *
+ * The common case is a block that only ever saw one stream: its points are of that stream, nothing is waited for, and
+ * as long as no event was recorded there, nothing has to be written either. That path takes no lock. */
+#include "core/uses.h"
+
+#include "core/error.h"
+#include "core/memory.h"
+
+#include <string.h>
+
+enum { POINTS_AT_ONCE = 32 };
+
+typedef struct entry_points {
+    strata_point write, read;
+    strata_more_points *more;
+} entry_points;
+
+static entry_points load_points(const strata_entry *entry)
+{
+    return (entry_points){
+        .write = atomic_load_explicit(&entry->last_write, memory_order_relaxed),
+        .read = atomic_load_explicit(&entry->last_read, memory_order_relaxed),
+        .more = atomic_load_explicit(&entry->more, memory_order_relaxed),
+    };
+}
+
+static bool of_timeline(strata_point point, uint16_t timeline)
+{
+    return strata_point_timeline(point) == timeline;
+}
+
+/* Whether every point of the entry is of one timeline. */
+static bool only_of(const entry_points *points, uint16_t timeline)
+{
+    return of_timeline(points->write, timeline) && (!points->read || of_timeline(points->read, timeline)) &&
+           !points->more;
+}
+
+/* ---- pins ---- */
+
+static strata_status refuse_stale(const strata_table *table, const strata_block *block)
+{
+    return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+}
+
+static bool is_owner(const strata_entry *entry)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->index && entry->owner == thread->index;
+}
+
+/* Pins a live block, or says that the identity is stale. */
+static bool pin(strata_entry *entry, uint64_t generation)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (!strata_word_is(word, generation, STRATA_BLOCK_LIVE))
+        return false;
+    if (is_owner(entry)) {
+        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+        if (pins >> STRATA_WORD_GENERATION != generation)
+            pins = generation << STRATA_WORD_GENERATION;
+        atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+        return true;
+    }
+    for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
+        if (word & STRATA_WORD_LOCKED || (word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_acquire);
+        } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word + STRATA_WORD_PIN,
+                                                         memory_order_acquire, memory_order_acquire)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Takes this thread's pin back. False if the block has none of it. */
+static bool unpin(strata_entry *entry, uint64_t generation)
+{
+    if (is_owner(entry)) {
+        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+        if (pins >> STRATA_WORD_GENERATION != generation || !(pins & 0xffff))
+            return false;
+        atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+        return true;
+    }
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE) && (word & STRATA_WORD_PINS_MASK);) {
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word - STRATA_WORD_PIN,
+                                                         memory_order_release, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether this thread holds a pin, for checks before anything is noted. Another thread's shared pin looks the same as
+ * ours. */
+static bool is_pinned(const strata_entry *entry, uint64_t generation)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (!strata_word_is(word, generation, STRATA_BLOCK_LIVE))
+        return false;
+    if (!is_owner(entry))
+        return (word & STRATA_WORD_PINS_MASK) != 0;
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff);
+}
+
+/* ---- room for points ---- */
+
+/* Makes room for `extra` more points in the array beside an entry. Its contents are read under the entry's lock only,
+ * so the outgrown one can be freed at once. */
+static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
+{
+    if (!strata_entry_lock(entry, generation))
+        return true; /* stale: whoever asks next will say so */
+    const strata_more_points *now = atomic_load_explicit(&entry->more, memory_order_relaxed);
+    uint32_t wanted = (now ? now->count : 0) + extra;
+    bool enough = now && now->capacity >= wanted;
+    strata_entry_unlock(entry);
+    if (enough)
+        return true;
+    uint32_t capacity = wanted < 6 ? 6 : 2 * wanted;
+    strata_more_points *larger = strata_host_zalloc(sizeof *larger + capacity * sizeof larger->points[0]);
+    if (!larger)
+        return false;
+    larger->capacity = capacity;
+    strata_more_points *spare = larger;
+    if (strata_entry_lock(entry, generation)) {
+        strata_more_points *old = atomic_load_explicit(&entry->more, memory_order_relaxed);
+        if (!old || old->capacity < capacity) {
+            if (old) {
+                larger->count = old->count;
+                memcpy(larger->points, old->points, old->count * sizeof old->points[0]);
+            }
+            atomic_store_explicit(&entry->more, larger, memory_order_relaxed);
+            spare = old;
+        }
+        strata_entry_unlock(entry);
+    }
+    strata_host_free(spare);
+    return true;
+}
+
+/* ---- prepare ---- */
+
+/* Copies the points that a use with `access` must come after. Returns how many there are; copies none if they do not
+ * fit. */
+static bool copy_points(strata_entry *entry, uint64_t generation, strata_access access, strata_point *points,
+                        uint32_t capacity, uint32_t *count)
+{
+    if (!strata_entry_lock(entry, generation))
+        return false;
+    entry_points now = load_points(entry);
+    uint32_t most = 2 + (now.more ? now.more->count : 0);
+    *count = most;
+    if (most <= capacity) {
+        *count = 0;
+        for (uint32_t i = 0; i < most; i++) {
+            strata_point point = i == 0 ? now.write : i == 1 ? now.read : now.more->points[i - 2];
+            if (point && (access & STRATA_ACCESS_WRITE || strata_point_writes(point)))
+                points[(*count)++] = point;
+        }
+    }
+    strata_entry_unlock(entry);
+    return true;
+}
+
+/* Makes the stream, or with NULL the calling thread, wait for what a use with `access` must come after. What is noted
+ * meanwhile belongs to uses that the program does not order with this one. */
+static strata_status wait_for_points(const strata_table *table, strata_entry *entry, const strata_block *block,
+                                     const strata_stream_ref *stream, strata_access access)
+{
+    strata_point few[POINTS_AT_ONCE];
+    strata_point *points = few;
+    uint32_t capacity = POINTS_AT_ONCE, count = 0;
+    strata_status status = STRATA_SUCCESS;
+    for (;;) {
+        if (!copy_points(entry, block->id.generation, access, points, capacity, &count)) {
+            status = refuse_stale(table, block);
+            goto done;
+        }
+        if (count <= capacity)
+            break;
+        if (points != few)
+            strata_host_free(points);
+        capacity = 2 * count;
+        points = strata_host_zalloc(capacity * sizeof *points);
+        if (!points)
+            return strata_fail_host_memory("the uses of a block");
+    }
+    for (uint32_t i = 0; i < count && status == STRATA_SUCCESS; i++)
+        status = stream ? strata_timeline_wait(stream, points[i]) : strata_point_synchronize(points[i]);
+done:
+    if (points != few)
+        strata_host_free(points);
+    return status;
+}
+
+/* How many points could be added before the array is looked at again: the two in the entry, and one for each use under
+ * way. */
+static uint32_t points_to_come(const strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff)) + 2;
+}
+
+static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
+                                    CUstream stream, strata_access access)
+{
+    strata_stream_ref ref;
+    strata_status status = strata_stream_resolve(table->device, stream, &ref);
+    if (status != STRATA_SUCCESS)
+        return status;
+    entry_points points = load_points(entry);
+    if (only_of(&points, ref.timeline->number))
+        return STRATA_SUCCESS;
+    if (!reserve(entry, block->id.generation, points_to_come(entry)))
+        return strata_fail_host_memory("the uses of a block");
+    return wait_for_points(table, entry, block, &ref, access);
+}
+
+strata_status strata_uses_prepare(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || !pin(entry, block->id.generation))
+        return refuse_stale(table, block);
+    strata_status status = prepare_pinned(table, entry, block, stream, access);
+    if (status != STRATA_SUCCESS)
+        unpin(entry, block->id.generation);
+    return status;
+}
+
+/* ---- finish ---- */
+
+/* Whether noting the use at `point` would change nothing. */
+static bool already_noted(const entry_points *points, strata_point point, strata_access access)
+{
+    if (access & STRATA_ACCESS_WRITE)
+        return points->write == (point | STRATA_POINT_WRITE) && only_of(points, strata_point_timeline(point));
+    return (points->write & ~STRATA_POINT_WRITE) == point || points->read == point;
+}
+
+/* Drops what may be forgotten from the array. */
+static void compact(strata_more_points *more, const strata_note *note, const strata_clock *clock)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; more && i < more->count; i++)
+        if (!strata_note_follows(note, clock, more->points[i]))
+            more->points[kept++] = more->points[i];
+    if (more)
+        more->count = kept;
+}
+
+static bool append(strata_more_points *more, strata_point point)
+{
+    if (!more || more->count == more->capacity)
+        return false;
+    more->points[more->count++] = point;
+    return true;
+}
+
+/* The entry is locked. False if there is no room: then nothing was changed. */
+static bool note_write(strata_entry *entry, const strata_note *note, const strata_clock *clock, strata_point point)
+{
+    entry_points now = load_points(entry);
+    bool keep_write = !strata_note_follows(note, clock, now.write);
+    bool keep_read = now.read && !strata_note_follows(note, clock, now.read);
+    compact(now.more, note, clock);
+    uint32_t room = now.more ? now.more->capacity - now.more->count : 0;
+    if ((uint32_t)keep_write > room)
+        return false;
+    if (keep_write)
+        append(now.more, now.write);
+    atomic_store_explicit(&entry->last_write, point | STRATA_POINT_WRITE, memory_order_relaxed);
+    if (!keep_read)
+        atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
+    return true;
+}
+
+static bool note_read(strata_entry *entry, strata_point point)
+{
+    entry_points now = load_points(entry);
+    uint16_t timeline = strata_point_timeline(point);
+    if (!now.read || of_timeline(now.read, timeline) || strata_point_known_complete(now.read)) {
+        atomic_store_explicit(&entry->last_read, point, memory_order_relaxed);
+        return true;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; now.more && i < now.more->count; i++) {
+        strata_point other = now.more->points[i];
+        bool replaced = of_timeline(other, timeline) && !strata_point_writes(other);
+        if (!replaced && !strata_point_known_complete(other))
+            now.more->points[kept++] = other;
+    }
+    if (now.more)
+        now.more->count = kept;
+    if (append(now.more, point))
+        return true;
+    if (!of_timeline(now.write, timeline))
+        return false;
+    /* No room, but the last write is the same stream's: a later point of it covers both, and asks readers to wait
+     * longer. */
+    atomic_store_explicit(&entry->last_write, point | STRATA_POINT_WRITE, memory_order_relaxed);
+    return true;
+}
+
+/* Notes a use of a live block that was submitted before. */
+static strata_status note_use(strata_table *table, strata_entry *entry, const strata_block *block,
+                              const strata_note *note, strata_access access)
+{
+    strata_point point = strata_timeline_now(note->stream.timeline);
+    entry_points points = load_points(entry);
+    if (!atomic_load_explicit(&entry->touched, memory_order_relaxed))
+        atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
+    if (already_noted(&points, point, access))
+        return STRATA_SUCCESS;
+    bool alone = only_of(&points, note->stream.timeline->number);
+    strata_clock *clock = alone ? NULL : strata_note_clock(note);
+    strata_status status = STRATA_SUCCESS;
+    for (bool noted = false; !noted && status == STRATA_SUCCESS;) {
+        if (!strata_entry_lock(entry, block->id.generation)) {
+            status = refuse_stale(table, block);
+            break;
+        }
+        noted = access & STRATA_ACCESS_WRITE ? note_write(entry, note, clock, point) : note_read(entry, point);
+        strata_entry_unlock(entry);
+        if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
+            status = strata_fail_host_memory("the uses of a block");
+    }
+    strata_clock_unref(clock);
+    return status;
+}
+
+static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block, CUstream stream,
+                             strata_access access)
+{
+    strata_note note;
+    strata_status status = strata_note_begin(&note, table->device, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = note_use(table, entry, block, &note, access);
+    strata_status end = strata_note_end(&note);
+    return status == STRATA_SUCCESS ? end : status;
+}
+
+strata_status strata_uses_finish(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
+        return refuse_stale(table, block);
+    if (!is_pinned(entry, block->id.generation))
+        return strata_fail(
+            STRATA_ERROR_STREAM_MISUSE,
+            "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
+            (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+    strata_status status = STRATA_SUCCESS;
+    if (access != STRATA_ACCESS_NONE)
+        status = note_on(table, entry, block, stream, access);
+    unpin(entry, block->id.generation);
+    return status;
+}
+
+strata_status strata_uses_record(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
+        return refuse_stale(table, block);
+    return note_on(table, entry, block, stream, access);
+}
+
+strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    return entry ? wait_for_points(table, entry, block, NULL, STRATA_ACCESS_WRITE) : refuse_stale(table, block);
+}
+
+bool strata_uses_untouched(strata_table *table, strata_block_id id)
+{
+    const strata_entry *entry = strata_table_lookup(table, id);
+    if (!entry || strata_table_state(table, id) != STRATA_BLOCK_LIVE)
+        return false;
+    return !atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
+                                void *data)
+{
+    entry_points points = load_points(entry);
+    for (uint32_t i = 0; i < 2 + (points.more ? points.more->count : 0); i++) {
+        strata_point point = i == 0 ? points.write : i == 1 ? points.read : points.more->points[i - 2];
+        strata_status status = point ? visit(point, data) : STRATA_SUCCESS;
+        if (status != STRATA_SUCCESS)
+            return status;
+    }
+    return STRATA_SUCCESS;
+}

@@ -1,0 +1,24 @@
+/* Who touched a block and where: what prepare, finish and free do with the points in a block's entry. */
+#ifndef STRATA_CORE_USES_H
+#define STRATA_CORE_USES_H
+
+#include "core/blocks.h"
+#include "core/stream_map.h"
+
+/* See strata_block_prepare_use and its family in <strata/resource.h>. */
+strata_status strata_uses_prepare(strata_table *table, const strata_block *block, CUstream stream,
+                                  strata_access access);
+strata_status strata_uses_finish(strata_table *table, const strata_block *block, CUstream stream, strata_access access);
+strata_status strata_uses_record(strata_table *table, const strata_block *block, CUstream stream, strata_access access);
+
+/* Blocks the calling thread until every noted use of a live block is complete. */
+strata_status strata_uses_synchronize(strata_table *table, const strata_block *block);
+
+/* Whether nothing but its allocation was ever noted on a live block. */
+bool strata_uses_untouched(strata_table *table, strata_block_id id);
+
+/* For a retired entry, which is the caller's alone: calls visit(point, data) for each noted point until one fails. */
+strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
+                                void *data);
+
+#endif

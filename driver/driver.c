@@ -1,0 +1,277 @@
+/* Opening the door: choose a library, open it, ask cuGetProcAddress for every entry point by name and version. */
+#define _GNU_SOURCE
+#include "driver/driver.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+strata_entry_table strata_cu;
+_Atomic int strata_door_state;
+
+/* Serializes opening and choosing. First in the lock order: nothing else of Strata's is held while it is taken. */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+/* Guarded by `opening` until the door is open, constant afterwards. */
+static struct {
+    char choice[PATH_MAX];
+    char library[PATH_MAX];
+    bool simulated;
+    int version;
+    int device_count;
+    bool fork_handler;
+} door;
+
+typedef struct entry_name {
+    const char *name;
+    size_t offset; /* in strata_entry_table */
+    int version;
+    bool required;
+} entry_name;
+
+#define REQUIRED true
+#define OPTIONAL false
+static const entry_name entry_names[] = {
+#define ENTRY_NAME(need, name, version, parameters, arguments) \
+    {"cu" #name, offsetof(strata_entry_table, name), version, need},
+    STRATA_ENTRY_POINTS(ENTRY_NAME)
+#undef ENTRY_NAME
+};
+#undef REQUIRED
+#undef OPTIONAL
+
+static void in_forked_child(void)
+{
+    int state = atomic_load_explicit(&strata_door_state, memory_order_relaxed);
+    if (state == STRATA_DOOR_OPEN || state == STRATA_DOOR_SHUT_DOWN)
+        atomic_store_explicit(&strata_door_state, STRATA_DOOR_FORKED, memory_order_release);
+}
+
+void strata_door_shut_down(void)
+{
+    int open = STRATA_DOOR_OPEN;
+    atomic_compare_exchange_strong(&strata_door_state, &open, STRATA_DOOR_SHUT_DOWN);
+}
+
+static void say(strata_door_failure *failure, CUresult code, const char *call, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void say(strata_door_failure *failure, CUresult code, const char *call, const char *format, ...)
+{
+    va_list arguments;
+    failure->code = code;
+    failure->call = call;
+    va_start(arguments, format);
+    vsnprintf(failure->message, sizeof failure->message, format, arguments);
+    va_end(arguments);
+}
+
+/* A function pointer out of a data pointer, as POSIX dlsym promises and ISO C does not spell. */
+static void store_entry(void *field, void *symbol)
+{
+    memcpy(field, &symbol, sizeof symbol);
+}
+
+static bool fill_table(void *library, strata_entry_table *table, strata_door_failure *failure)
+{
+    PFN_cuGetProcAddress_v12000 get = NULL;
+    store_entry(&get, dlsym(library, "cuGetProcAddress_v2"));
+    if (!get) {
+        say(failure, CUDA_SUCCESS, NULL,
+            "the driver library has no cuGetProcAddress_v2; Strata needs a driver for CUDA 12.0 or later");
+        return false;
+    }
+    for (size_t i = 0; i < sizeof entry_names / sizeof entry_names[0]; i++) {
+        const entry_name *entry = &entry_names[i];
+        void *symbol = NULL;
+        CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        CUresult result = get(entry->name, &symbol, entry->version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+        if (result != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS)
+            symbol = NULL;
+        if (!symbol && entry->required) {
+            say(failure, result, "cuGetProcAddress", "the driver has no %s of CUDA %d.%d; a newer driver is needed",
+                entry->name, entry->version / 1000, entry->version % 1000 / 10);
+            return false;
+        }
+        store_entry((char *)table + entry->offset, symbol);
+    }
+    return true;
+}
+
+/* Opens one library and starts the driver in it. Returns the handle, or NULL with the reason. */
+static void *try_library(const char *path, strata_entry_table *table, strata_door_failure *failure)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        say(failure, CUDA_SUCCESS, NULL, "%s", dlerror());
+        return NULL;
+    }
+    if (!fill_table(library, table, failure))
+        goto refuse;
+    CUresult result = table->Init(0);
+    if (result != CUDA_SUCCESS) {
+        const char *name = NULL;
+        table->GetErrorName(result, &name);
+        say(failure, result, "cuInit", "%s: cuInit answered %s", path, name ? name : "an unknown error");
+        goto refuse;
+    }
+    if ((result = table->DriverGetVersion(&door.version)) != CUDA_SUCCESS ||
+        (result = table->DeviceGetCount(&door.device_count)) != CUDA_SUCCESS) {
+        say(failure, result, "cuDeviceGetCount", "%s: the driver does not say its version and devices", path);
+        goto refuse;
+    }
+    return library;
+refuse:
+    dlclose(library);
+    return NULL;
+}
+
+/* The simulated driver: $STRATA_SIM_LIBRARY, or beside this library, or wherever the loader finds it. */
+static void *try_simulated(strata_entry_table *table, strata_door_failure *failure)
+{
+    static const char name[] = "libstrata-sim.so.0";
+    const char *given = getenv("STRATA_SIM_LIBRARY");
+    if (given && *given) {
+        snprintf(door.library, sizeof door.library, "%s", given);
+        return try_library(door.library, table, failure);
+    }
+    Dl_info self;
+    if (dladdr((void *)&strata_door_state, &self) && self.dli_fname) {
+        const char *slash = strrchr(self.dli_fname, '/');
+        int directory = slash ? (int)(slash - self.dli_fname) + 1 : 0;
+        static const char *const beside[] = {"", "../lib/"};
+        for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+            int length =
+                snprintf(door.library, sizeof door.library, "%.*s%s%s", directory, self.dli_fname, beside[i], name);
+            if (length < 0 || (size_t)length >= sizeof door.library)
+                continue;
+            void *library = try_library(door.library, table, failure);
+            if (library || failure->call)
+                return library;
+        }
+    }
+    snprintf(door.library, sizeof door.library, "%s", name);
+    return try_library(name, table, failure);
+}
+
+static void *try_cuda(strata_entry_table *table, strata_door_failure *failure)
+{
+    snprintf(door.library, sizeof door.library, "libcuda.so.1");
+    return try_library(door.library, table, failure);
+}
+
+static void *try_choice(const char *choice, strata_entry_table *table, strata_door_failure *failure)
+{
+    if (strcmp(choice, "cuda") == 0)
+        return try_cuda(table, failure);
+    if (strcmp(choice, "sim") == 0)
+        return try_simulated(table, failure);
+    if (strcmp(choice, "auto") == 0) {
+        void *library = try_cuda(table, failure);
+        if (library && door.device_count > 0)
+            return library;
+        if (library)
+            dlclose(library);
+        return try_simulated(table, failure);
+    }
+    if (!strchr(choice, '/')) {
+        say(failure, CUDA_SUCCESS, NULL, "driver choice \"%s\": expected cuda, sim, auto, or the path of a library",
+            choice);
+        return NULL;
+    }
+    snprintf(door.library, sizeof door.library, "%s", choice);
+    return try_library(door.library, table, failure);
+}
+
+static bool open_locked(strata_door_failure *failure)
+{
+    const char *environment = getenv("STRATA_DRIVER");
+    if (environment && *environment) {
+        if (strlen(environment) >= sizeof door.choice) {
+            say(failure, CUDA_SUCCESS, NULL, "STRATA_DRIVER is longer than a path can be");
+            return false;
+        }
+        strcpy(door.choice, environment);
+    } else if (!door.choice[0]) {
+        strcpy(door.choice, "cuda");
+    }
+    if (!door.fork_handler) {
+        if (pthread_atfork(NULL, NULL, in_forked_child) != 0) {
+            say(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
+            return false;
+        }
+        door.fork_handler = true;
+    }
+    strata_entry_table table = {0};
+    void *library = try_choice(door.choice, &table, failure);
+    if (!library)
+        return false;
+    door.simulated = dlsym(library, "strata_sim_version") != NULL;
+    strata_cu = table;
+    if (strata_calls_counted())
+        strata_calls_wrap(&table, &strata_cu);
+    atomic_store_explicit(&strata_door_state, STRATA_DOOR_OPEN, memory_order_release);
+    return true;
+}
+
+bool strata_door_open(strata_door_failure *failure)
+{
+    *failure = (strata_door_failure){0};
+    strata_door state = strata_door_now();
+    if (state == STRATA_DOOR_OPEN)
+        return true;
+    if (state == STRATA_DOOR_SHUT_DOWN) {
+        say(failure, CUDA_ERROR_DEINITIALIZED, NULL, "the CUDA driver has shut down: the process is exiting");
+        return false;
+    }
+    if (state == STRATA_DOOR_FORKED) {
+        say(failure, CUDA_ERROR_NOT_INITIALIZED, NULL,
+            "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
+        return false;
+    }
+    pthread_mutex_lock(&opening);
+    bool open = strata_door_now() == STRATA_DOOR_OPEN || open_locked(failure);
+    pthread_mutex_unlock(&opening);
+    return open;
+}
+
+bool strata_door_choose(const char *choice)
+{
+    bool chosen = false;
+    pthread_mutex_lock(&opening);
+    if (strata_door_now() == STRATA_DOOR_CLOSED && strlen(choice) < sizeof door.choice) {
+        strcpy(door.choice, choice);
+        chosen = true;
+    } else if (strcmp(choice, door.choice) == 0) {
+        chosen = true;
+    }
+    pthread_mutex_unlock(&opening);
+    return chosen;
+}
+
+void strata_door_describe(strata_door_facts *facts)
+{
+    *facts = (strata_door_facts){0};
+    if (strata_door_now() == STRATA_DOOR_CLOSED)
+        return;
+    *facts = (strata_door_facts){
+        .choice = door.choice,
+        .library = door.library,
+        .simulated = door.simulated,
+        .version = door.version,
+        .device_count = door.device_count,
+    };
+}
+
+const char *strata_driver_error_name(CUresult result)
+{
+    const char *name = NULL;
+    if (strata_door_now() == STRATA_DOOR_CLOSED || strata_cu.GetErrorName(result, &name) != CUDA_SUCCESS || !name)
+        return "an unknown CUDA error";
+    return name;
+}

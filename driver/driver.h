@@ -1,0 +1,84 @@
+/* The one door to CUDA: which driver library is used, and its entry points.
+ *
+ * CUDA is never linked. The library is opened once for the process and its entry points are put into one table; after
+ * that `strata_cu.MemAlloc(...)` is the driver's cuMemAlloc. An optional entry point that the driver does not have is
+ * NULL. */
+#ifndef STRATA_DRIVER_DRIVER_H
+#define STRATA_DRIVER_DRIVER_H
+
+#include "driver/entry_points.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct strata_entry_table {
+#define STRATA_ENTRY_FIELD(need, name, version, parameters, arguments) PFN_cu##name##_v##version name;
+    STRATA_ENTRY_POINTS(STRATA_ENTRY_FIELD)
+#undef STRATA_ENTRY_FIELD
+} strata_entry_table;
+
+/* Written once, before the door's state becomes OPEN; read by any thread after that. */
+extern strata_entry_table strata_cu;
+
+typedef enum strata_door {
+    STRATA_DOOR_CLOSED = 0,
+    STRATA_DOOR_OPEN,
+    STRATA_DOOR_SHUT_DOWN, /* the driver said that it has been deinitialized: the process is exiting */
+    STRATA_DOOR_FORKED,    /* this is a forked child: the driver is the parent's */
+} strata_door;
+
+/* Any thread reads it; it only moves forward. */
+extern _Atomic int strata_door_state;
+
+static inline strata_door strata_door_now(void)
+{
+    return (strata_door)atomic_load_explicit(&strata_door_state, memory_order_acquire);
+}
+
+/* Why the door did not open. */
+typedef struct strata_door_failure {
+    CUresult code;     /* of the failed driver call, or CUDA_SUCCESS */
+    const char *call;  /* its name, or NULL */
+    char message[400]; /* a sentence */
+} strata_door_failure;
+
+/* Opens the driver, once: later calls return true at once. Any thread. On failure nothing is left open and a later call
+ * tries again. Answers false with the reason also when the door is shut down or forked. */
+bool strata_door_open(strata_door_failure *failure);
+
+/* Notes that the driver has shut down. Any thread. */
+void strata_door_shut_down(void);
+
+/* Sets the process's choice ("cuda", "sim", "auto" or a path) that STRATA_DRIVER overrides. False if the door is open
+ * as another one already, or if the text is too long. Any thread. */
+bool strata_door_choose(const char *choice);
+
+/* What was opened; NULL strings while closed. */
+typedef struct strata_door_facts {
+    const char *choice;
+    const char *library;
+    bool simulated;
+    int version;
+    int device_count;
+} strata_door_facts;
+void strata_door_describe(strata_door_facts *facts);
+
+/* The driver's name for a result, such as "CUDA_ERROR_INVALID_VALUE"; a plain number if the door is closed. Lives as
+ * long as the process. */
+const char *strata_driver_error_name(CUresult result);
+
+/* ---- counting calls (driver/calls.c) ---- */
+
+/* Asks for counting; must precede the opening. False if the door is open already. */
+bool strata_calls_count(void);
+bool strata_calls_counted(void);
+
+/* Puts the counting wrappers in front of `real`. Called by the door while it opens. */
+void strata_calls_wrap(const strata_entry_table *real, strata_entry_table *wrapped);
+
+void strata_calls_visit(void (*visit)(const char *name, uint64_t count, void *data), void *data);
+
+#endif
