@@ -4,9 +4,10 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# Strict C17 hides what glibc adds to it (dladdr, memfd_create, pthread_setname_np); this shows it again. It is empty, so
-# that a file that must build outside this tree may still say `#define _GNU_SOURCE` itself.
-add_compile_definitions("_GNU_SOURCE=")
+# Strict C17 hides what glibc adds to it (dladdr, memfd_create, pthread_setname_np). A target that uses it adds this. It is
+# empty, so that a file may also say `#define _GNU_SOURCE` itself without defining something else.
+set(STRATA_GNU_SOURCE "_GNU_SOURCE=")
+
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(STRATA_WERROR)
   add_compile_options(-Werror)

@@ -49,8 +49,8 @@ function(strata_cuda_headers_give_up reason)
   message(FATAL_ERROR
     "${reason}\n"
     "Strata needs cuda.h and cudaTypedefs.h of CUDA 13.0 or later. One of these provides them:\n"
-    "  * NVIDIA's toolkit, at least its packages cuda-driver-dev-13-0 and cuda-cudart-dev-13-0\n"
-    "    (https://developer.nvidia.com/cuda-downloads), with CUDA_HOME set if it is not in /usr/local/cuda;\n"
+    "  * NVIDIA's toolkit, at least its package cuda-cudart-dev-13-0 (https://developer.nvidia.com/cuda-downloads),\n"
+    "    with CUDA_HOME set if it is not in /usr/local/cuda;\n"
     "  * python3 with pip and a network (apt-get install python3-pip): the headers are then fetched at configure time;\n"
     "  * -DSTRATA_CUDA_HEADERS=PATH, where PATH is a folder that holds cuda.h.")
 endfunction()
@@ -66,7 +66,7 @@ function(strata_cuda_headers_fetch out)
   endif()
   find_program(python NAMES python3 NO_CACHE)
   if(NOT python)
-    strata_cuda_headers_give_up("There is no CUDA toolkit here, and no python3 to fetch its headers with.")
+    strata_cuda_headers_give_up("There is no python3 to fetch the CUDA headers with.")
   endif()
   message(STATUS "Fetching the CUDA headers: ${STRATA_CUDA_HEADERS_PACKAGE}")
   file(REMOVE_RECURSE "${home}")
@@ -77,7 +77,7 @@ function(strata_cuda_headers_fetch out)
     RESULT_VARIABLE failed ERROR_VARIABLE words OUTPUT_VARIABLE words)
   file(GLOB wheel "${home}/*.whl")
   if(failed OR NOT wheel)
-    strata_cuda_headers_give_up("There is no CUDA toolkit here, and pip could not fetch its headers:\n${words}")
+    strata_cuda_headers_give_up("pip could not fetch the CUDA headers:\n${words}")
   endif()
   file(ARCHIVE_EXTRACT INPUT "${wheel}" DESTINATION "${home}" PATTERNS "nvidia/cu13/include/*")
   file(REMOVE "${wheel}")
