@@ -1,0 +1,30 @@
+# Compiler and linker flags that every target of the project shares.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Strict C17 hides what glibc adds to it (dladdr, memfd_create, pthread_setname_np). A target that uses it adds this. It is
+# empty, so that a file may also say `#define _GNU_SOURCE` itself without defining something else.
+set(STRATA_GNU_SOURCE "_GNU_SOURCE=")
+
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+if(STRATA_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+# Shared libraries refuse undefined symbols. clang links a sanitizer's runtime into the program alone, so that its symbols
+# are rightly undefined in a library.
+set(STRATA_NO_UNDEFINED LINKER:-z,defs)
+if(STRATA_SANITIZE)
+  add_compile_options(-fsanitize=${STRATA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${STRATA_SANITIZE})
+  if(CMAKE_C_COMPILER_ID MATCHES "Clang")
+    set(STRATA_NO_UNDEFINED "")
+  endif()
+endif()
+
+if(STRATA_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic)
+  add_link_options(--coverage)
+endif()

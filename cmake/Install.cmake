@@ -1,0 +1,29 @@
+# What `cmake --install` puts where: headers, the library, the command, a pkg-config file and a CMake package. Nothing of
+# it names a path of the machine that built it: the prefix may be moved, and the user brings the CUDA headers.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/strata" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.h")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(TARGETS strata EXPORT strata-targets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+if(TARGET strata_sim)
+  install(TARGETS strata_sim LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
+if(TARGET strata_command)
+  install(TARGETS strata_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/strata")
+install(EXPORT strata-targets NAMESPACE strata:: DESTINATION "${package_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/strata-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/cmake/strata-config.cmake" INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/strata-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/cmake/strata-config.cmake" "${PROJECT_BINARY_DIR}/cmake/strata-config-version.cmake"
+  DESTINATION "${package_dir}")
+
+file(RELATIVE_PATH strata_pc_to_prefix "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/strata.pc.in" "${PROJECT_BINARY_DIR}/cmake/strata.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/cmake/strata.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

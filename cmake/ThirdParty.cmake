@@ -1,0 +1,27 @@
+# Libraries that the tools and the tests use, never the library itself: strata::jansson, strata::zlib, strata::cmocka.
+#
+# A static archive is preferred, so that a build folder runs on a machine that has none of them. Where there is only a
+# shared library (Debian's cmocka), a copy of it goes into the build folder's lib/, where programs look first.
+function(strata_third_party name header)
+  find_path(STRATA_${name}_INCLUDE_DIR ${header} REQUIRED)
+  find_library(STRATA_${name}_LIBRARY NAMES lib${name}.a ${name} REQUIRED)
+  mark_as_advanced(STRATA_${name}_INCLUDE_DIR STRATA_${name}_LIBRARY)
+
+  add_library(strata_${name} INTERFACE)
+  string(REGEX REPLACE "^z$" "zlib" alias "${name}")
+  add_library(strata::${alias} ALIAS strata_${name})
+  target_include_directories(strata_${name} SYSTEM INTERFACE "${STRATA_${name}_INCLUDE_DIR}")
+  target_link_libraries(strata_${name} INTERFACE "${STRATA_${name}_LIBRARY}")
+
+  if(NOT STRATA_${name}_LIBRARY MATCHES "\\.a$")
+    file(REAL_PATH "${STRATA_${name}_LIBRARY}" file)
+    file(GLOB links "${STRATA_${name}_LIBRARY}.*")
+    file(COPY "${file}" ${links} DESTINATION "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  endif()
+endfunction()
+
+strata_third_party(z zlib.h)
+strata_third_party(jansson jansson.h)
+if(BUILD_TESTING)
+  strata_third_party(cmocka cmocka.h)
+endif()
