@@ -173,7 +173,7 @@ CUresult settle_stream(CUstream stream);
 /* A gate holds a stream: a host function that blocks until the gate is released, or opens by itself after some time, so
  * that no question can hang. */
 struct gate;
-enum { GATE_LONG_MS = 5000, GATE_SHORT_MS = 500 };
+enum { GATE_LONG_MS = 5000, GATE_MIDDLE_MS = 700, GATE_SHORT_MS = 500 };
 
 struct gate *gate_hold(CUstream stream, int milliseconds);
 

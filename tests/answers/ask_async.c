@@ -110,15 +110,6 @@ static void ask_other_streams(CUmemoryPool pool, CUstream stream)
         ask(cu.MemFreeAsync(address, special[i]), "async.%s.free", names[i]);
         ask(cu.StreamSynchronize(special[i]), "async.%s.synchronize", names[i]);
     }
-    struct gate *gate = gate_hold(stream, GATE_LONG_MS);
-    cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, stream);
-    ask(cu.MemsetD8Async(address, 1, 64 * KIB, other), "async.used_before_allocated_elsewhere.memset");
-    ask(settle_stream(other), "async.used_before_allocated_elsewhere.query");
-    gate_release(gate);
-    cu.StreamSynchronize(stream);
-    ask(cu.StreamSynchronize(other), "async.used_before_allocated_elsewhere.synchronize");
-    cu.MemFreeAsync(address, stream);
-    cu.StreamSynchronize(stream);
 }
 
 static void ask_used(CUmemoryPool pool, CUstream stream)

@@ -61,14 +61,14 @@ static void ask_zero_and_null(CUdeviceptr memory, CUstream stream)
     ask(cu.MemcpyDtoH(NULL, 0, 0), "copy.dtoh.0_bytes.null");
     ask(cu.MemcpyDtoD(0, 0, 0), "copy.dtod.0_bytes.null");
     ask(cu.MemcpyDtoDAsync(0, 0, 0, stream), "copy.dtod_async.0_bytes.null");
-    ask(cu.MemcpyHtoD(memory, NULL, 16), "copy.htod.null_host");
-    ask(cu.MemcpyDtoH(NULL, memory, 16), "copy.dtoh.null_host");
-    ask(cu.MemcpyHtoDAsync(memory, NULL, 16, stream), "copy.htod_async.null_host");
-    ask(cu.MemcpyDtoHAsync(NULL, memory, 16, stream), "copy.dtoh_async.null_host");
     ask(cu.MemcpyHtoD(0, &byte, 1), "copy.htod.address_0");
     ask(cu.MemcpyDtoH(&byte, 0, 1), "copy.dtoh.address_0");
     ask(cu.MemcpyDtoD(0, memory, 1), "copy.dtod.to_0");
     ask(cu.MemcpyDtoD(memory, 0, 1), "copy.dtod.from_0");
+    ask(cu.MemcpyHtoD(memory, NULL, 16), "copy.htod.null_host");
+    ask(cu.MemcpyDtoH(NULL, memory, 16), "copy.dtoh.null_host");
+    ask(cu.MemcpyHtoDAsync(memory, NULL, 16, stream), "copy.htod_async.null_host");
+    ask(cu.MemcpyDtoHAsync(NULL, memory, 16, stream), "copy.dtoh_async.null_host");
     ask(cu.StreamSynchronize(stream), "copy.zero_and_null.synchronize");
 }
 
@@ -153,18 +153,18 @@ void ask_copy_ranges(void)
     ask(cu.MemcpyDtoDAsync(other, memory, BYTES + 1, stream), "copy_range.dtod_async.source_1_past");
     ask(cu.MemsetD8Async(memory, 0, BYTES + 1, stream), "copy_range.memset_d8_async.1_past");
     ask(cu.StreamSynchronize(stream), "copy_range.past.synchronize");
-    ask(cu.MemcpyHtoD(foreign, host, 16), "copy_range.htod.foreign");
-    ask(cu.MemcpyDtoH(host, foreign, 16), "copy_range.dtoh.foreign");
-    ask(cu.MemcpyDtoD(memory, foreign, 16), "copy_range.dtod.foreign");
-    ask(cu.MemsetD8(foreign, 0, 16), "copy_range.memset_d8.foreign");
-    ask(cu.MemsetD8Async(foreign, 0, 16, stream), "copy_range.memset_d8_async.foreign");
-    ask(cu.MemcpyDtoDAsync(memory, foreign, 16, stream), "copy_range.dtod_async.foreign");
-    ask(cu.StreamSynchronize(stream), "copy_range.foreign.synchronize");
     cu.MemFree(memory);
     ask(cu.MemcpyHtoD(memory, host, 16), "copy_range.htod.freed");
     ask(cu.MemsetD8(memory, 0, 16), "copy_range.memset_d8.freed");
     ask(cu.MemsetD8Async(memory, 0, 16, stream), "copy_range.memset_d8_async.freed");
     ask(cu.StreamSynchronize(stream), "copy_range.freed.synchronize");
+    ask(cu.MemcpyHtoD(foreign, host, 16), "copy_range.htod.foreign");
+    ask(cu.MemcpyDtoH(host, foreign, 16), "copy_range.dtoh.foreign");
+    ask(cu.MemcpyDtoD(other, foreign, 16), "copy_range.dtod.foreign");
+    ask(cu.MemsetD8(foreign, 0, 16), "copy_range.memset_d8.foreign");
+    ask(cu.MemsetD8Async(foreign, 0, 16, stream), "copy_range.memset_d8_async.foreign");
+    ask(cu.MemcpyDtoDAsync(other, foreign, 16, stream), "copy_range.dtod_async.foreign");
+    ask(cu.StreamSynchronize(stream), "copy_range.foreign.synchronize");
     ask(cu.CtxSynchronize(), "copy_range.context_is_usable");
     free(host);
 }

@@ -3,8 +3,7 @@
 
 void ask_events(void)
 {
-    CUcontext context = start();
-    (void)context;
+    start();
     static const unsigned flags[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0x10, 0xffffffffU};
     CUevent event = NULL;
     CUevent untimed = new_event();

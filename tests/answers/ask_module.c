@@ -103,15 +103,12 @@ static void ask_packed(CUfunction fill, CUdeviceptr memory, CUstream stream)
 {
     unsigned long long packed[3] = {memory, 1000, 42};
     size_t bytes = sizeof packed;
-    size_t brief = 8;
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-    void *cut[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &brief, CU_LAUNCH_PARAM_END};
     void *parameters[] = {&packed[0], &packed[1], &packed[2]};
     ask(cu.LaunchKernel(fill, 1, 1, 1, 64, 1, 1, 0, stream, NULL, extra), "launch.packed");
     ask(cu.StreamSynchronize(stream), "launch.packed.synchronize");
     ask_yes(pattern_matches(memory, 1000, 42), "launch.packed.bytes");
     ask(cu.LaunchKernel(fill, 1, 1, 1, 64, 1, 1, 0, stream, parameters, extra), "launch.both_parameter_forms");
-    ask(cu.LaunchKernel(fill, 1, 1, 1, 64, 1, 1, 0, stream, NULL, cut), "launch.packed.too_few_bytes");
     ask(cu.StreamSynchronize(stream), "launch.packed.then_synchronize");
 }
 

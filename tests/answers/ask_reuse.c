@@ -53,7 +53,7 @@ static void ask_reuse(const char *room, const struct policies *policies, const s
     const char *join = joined ? "joined" : "unjoined";
     cu.MemAllocFromPoolAsync(&address, bytes, pool, streams->freeing);
     cu.StreamSynchronize(streams->freeing);
-    struct gate *gate = gate_hold(streams->freeing, GATE_SHORT_MS);
+    struct gate *gate = gate_hold(streams->freeing, GATE_MIDDLE_MS);
     cu.MemFreeAsync(address, streams->freeing);
     cu.EventRecord(event, streams->freeing);
     if (joined)
@@ -64,7 +64,7 @@ static void ask_reuse(const char *room, const struct policies *policies, const s
         cu.StreamSynchronize(streams->freeing);
     }
     CUresult result = cu.MemAllocFromPoolAsync(&again, bytes, pool, streams->asking);
-    CUresult waiting = complete ? CUDA_SUCCESS : cu.StreamQuery(streams->asking);
+    CUresult waiting = complete ? CUDA_SUCCESS : settle_stream(streams->asking);
     if (!complete)
         held = gate_release(gate);
     const char *answer = result != CUDA_SUCCESS ? result_name(result) : again == address ? "reused" : "fresh";

@@ -34,7 +34,7 @@ bool driver_open(const char *path)
     }
     memcpy(&cu.GetProcAddress, &address, sizeof address);
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        CUdriverProcAddressQueryResult found;
+        CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
         address = NULL;
         CUresult result =
             cu.GetProcAddress(entries[i].name, &address, entries[i].version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
