@@ -241,7 +241,9 @@ static int run(const struct options *options)
         if (strncmp(sections[i].name, options->section, length) == 0)
             good &= run_section(options, sections[i].name, until, &given);
     }
-    if (!good)
+    if (given.count == 0)
+        fprintf(stderr, "strata_answers: no section begins with %s\n", options->section);
+    if (!good || given.count == 0)
         goto done;
     outcome = SAME;
     if (options->compare != NULL) {
