@@ -74,7 +74,6 @@ static void ask_mixed_frees(CUmemoryPool pool, CUstream stream)
     ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "async.mem_free.used_after");
     ask(cu.MemFreeAsync(plain + 512, stream), "async.free_of_mem_alloc.interior");
     ask(cu.MemFreeAsync(plain, stream), "async.free_of_mem_alloc");
-    ask(cu.MemFree(plain), "async.free_of_mem_alloc.then_mem_free");
     ask(cu.StreamSynchronize(stream), "async.free_of_mem_alloc.synchronize");
     cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, stream);
     struct gate *gate = gate_hold(stream, GATE_SHORT_MS);

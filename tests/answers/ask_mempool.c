@@ -223,8 +223,6 @@ static void ask_sets(CUmemoryPool pool, const struct attribute *attribute)
                   attribute->name, values[i]);
     }
     cuuint64_t number = 0;
-    ask(cu.MemPoolSetAttribute(pool, attribute->attribute, NULL), "pool_attribute.%s.set_null", attribute->name);
-    ask(cu.MemPoolGetAttribute(pool, attribute->attribute, NULL), "pool_attribute.%s.get_null", attribute->name);
     ask(cu.MemPoolGetAttribute(NULL, attribute->attribute, &number), "pool_attribute.%s.get_null_pool",
         attribute->name);
     ask(cu.MemPoolSetAttribute(NULL, attribute->attribute, &number), "pool_attribute.%s.set_null_pool",
@@ -325,19 +323,21 @@ static CUmemoryPool pool_with_freed(CUstream stream, cuuint64_t threshold, CUdev
     return pool;
 }
 
-static void ask_reserved(CUmemoryPool pool, const char *moment)
+static void ask_reserved_of(CUmemoryPool pool, const char *moment)
 {
     ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_release.%s.reserved", moment);
+}
+
+static void ask_reserved(CUmemoryPool pool, const char *moment)
+{
+    ask_reserved_of(pool, moment);
     cu.MemPoolDestroy(pool);
 }
 
-void ask_pool_release(void)
+static void ask_release(CUstream stream)
 {
-    start();
-    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
     CUevent event = new_event();
-    warm_up(stream);
     CUmemoryPool pool = pool_with_freed(stream, 0, NULL);
     cu.StreamSynchronize(stream);
     ask_reserved(pool, "stream_synchronize");
@@ -364,20 +364,36 @@ void ask_pool_release(void)
     CUdeviceptr kept = 0;
     pool = pool_with_freed(stream, 0, &kept);
     cu.StreamSynchronize(stream);
-    ask_reserved(pool, "one_kept");
+    ask_reserved_of(pool, "one_kept");
     cu.MemFreeAsync(kept, stream);
     cu.StreamSynchronize(stream);
+    ask_reserved(pool, "one_kept.freed");
+}
 
-    pool = pool_with_freed(stream, UINT64_MAX, &kept);
+/* The pool is destroyed only when nothing of it is live: trimmed and destroyed before, it has ended in a division by
+ * zero inside the driver. */
+static void ask_trim_one_kept(CUstream stream)
+{
+    CUdeviceptr kept = 0;
+    CUmemoryPool pool = pool_with_freed(stream, UINT64_MAX, &kept);
     cu.StreamSynchronize(stream);
     ask(cu.MemPoolTrimTo(NULL, 0), "pool_release.trim.null");
     ask(cu.MemPoolTrimTo(pool, SIZE_MAX), "pool_release.trim.huge");
-    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_release.trim.huge.reserved");
+    ask_reserved_of(pool, "trim.huge");
     ask(cu.MemPoolTrimTo(pool, 0), "pool_release.trim.one_kept");
-    ask_reserved(pool, "trim.one_kept");
+    ask_reserved_of(pool, "trim.one_kept");
     cu.MemFreeAsync(kept, stream);
     cu.StreamSynchronize(stream);
-    pool = pool_with_freed(stream, UINT64_MAX, NULL);
+    ask_reserved_of(pool, "trim.one_kept.freed");
+    ask(cu.MemPoolTrimTo(pool, 64 * MIB), "pool_release.trim.to_64_mib");
+    ask_reserved_of(pool, "trim.to_64_mib");
+    ask(cu.MemPoolTrimTo(pool, 1), "pool_release.trim.to_1");
+    ask_reserved(pool, "trim.to_1");
+}
+
+static void ask_trim(CUstream stream)
+{
+    CUmemoryPool pool = pool_with_freed(stream, UINT64_MAX, NULL);
     cu.StreamSynchronize(stream);
     ask(cu.MemPoolTrimTo(pool, 0), "pool_release.trim.all_free");
     ask_reserved(pool, "trim.all_free");
@@ -388,9 +404,24 @@ void ask_pool_release(void)
     ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "pool_release.trim.free_pending.used");
     cu.StreamSynchronize(stream);
     cu.MemPoolDestroy(pool);
-    gate = gate_hold(stream, GATE_SHORT_MS);
-    pool = pool_with_freed(stream, UINT64_MAX, NULL);
+}
+
+static void ask_destroy_pending(CUstream stream)
+{
+    struct gate *gate = gate_hold(stream, GATE_SHORT_MS);
+    CUmemoryPool pool = pool_with_freed(stream, UINT64_MAX, NULL);
     ask(cu.MemPoolDestroy(pool), "pool_release.destroy.free_pending");
     ask_yes(!gate_release(gate), "pool_release.destroy.free_pending.waits");
     ask(cu.StreamSynchronize(stream), "pool_release.destroy.free_pending.synchronize");
+}
+
+void ask_pool_release(void)
+{
+    start();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    warm_up(stream);
+    ask_release(stream);
+    ask_trim_one_kept(stream);
+    ask_trim(stream);
+    ask_destroy_pending(stream);
 }

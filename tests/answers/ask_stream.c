@@ -240,5 +240,4 @@ void ask_captures(void)
         CUresult result = cu.ThreadExchangeStreamCaptureMode(&mode);
         ask_value(result, (int)mode, "capture.exchange_mode.step_%zu.to_%d", i, modes[i]);
     }
-    ask(cu.ThreadExchangeStreamCaptureMode(NULL), "capture.exchange_mode.null");
 }
