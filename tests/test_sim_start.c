@@ -1,5 +1,5 @@
-/* The simulated driver's beginning and end: what its environment does, what it exports, forks, exit handlers, the end of a
- * poisoned context. Every test has a process of its own, and the parent never starts the driver. */
+/* The simulated driver's beginning and end: what its environment does, what it exports, forks, exit handlers, the end
+ * of a poisoned context. Every test has a process of its own, and the parent never starts the driver. */
 #include "test_sim.h"
 
 #include <signal.h>
@@ -31,10 +31,12 @@ static void a_meaningless_setting_makes_init_fail(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"STRATA_SIM_SEED", "x"},        {"STRATA_SIM_SEED", ""},          {"STRATA_SIM_SEED", "-1"},
-        {"STRATA_SIM_POLICY", "soon"},   {"STRATA_SIM_POLICY", ""},        {"STRATA_SIM_DEVICES", "0"},
-        {"STRATA_SIM_DEVICES", "65"},    {"STRATA_SIM_DEVICES", "2x"},     {"STRATA_SIM_MEMORY", "8"},
-        {"STRATA_SIM_MEMORY", "8 GiB"},  {"STRATA_SIM_MEMORY", "8GB"},     {"STRATA_SIM_MEMORY", "1MiB"},
+        {"STRATA_SIM_SEED", "x"},         {"STRATA_SIM_SEED", ""},
+        {"STRATA_SIM_SEED", "-1"},        {"STRATA_SIM_POLICY", "soon"},
+        {"STRATA_SIM_POLICY", ""},        {"STRATA_SIM_DEVICES", "0"},
+        {"STRATA_SIM_DEVICES", "65"},     {"STRATA_SIM_DEVICES", "2x"},
+        {"STRATA_SIM_MEMORY", "8"},       {"STRATA_SIM_MEMORY", "8 GiB"},
+        {"STRATA_SIM_MEMORY", "8GB"},     {"STRATA_SIM_MEMORY", "1MiB"},
         {"STRATA_SIM_MEMORY", "2048TiB"}, {"STRATA_SIM_SEED", "99999999999999999999999"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -107,9 +109,9 @@ static void every_entry_point_that_strata_asks_for_is_there(void **state)
     (void)state;
     void *found;
     CUdriverProcAddressQueryResult status;
-#define ASK(need, name, version, parameters, arguments)                                                                \
-    OK(p_cuGetProcAddress("cu" #name, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status));                  \
-    assert_int_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);                                                             \
+#define ASK(need, name, version, parameters, arguments)                                              \
+    OK(p_cuGetProcAddress("cu" #name, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status)); \
+    assert_int_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);                                           \
     assert_non_null(found);
     STRATA_ENTRY_POINTS(ASK)
 #undef ASK
