@@ -11,6 +11,7 @@ static const char *kind_of_address(CUdeviceptr address)
 
 static void ask_sizes(CUmemoryPool pool, CUstream stream)
 {
+    CUresult result;
     CUdeviceptr address = 0x1234;
     ask(cu.MemAllocFromPoolAsync(&address, 0, pool, stream), "async.alloc.0");
     ask_text(kind_of_address(address), "async.alloc.0.address");
@@ -36,8 +37,8 @@ static void ask_sizes(CUmemoryPool pool, CUstream stream)
         cu.MemAllocFromPoolAsync(&first, sizes[i], pool, stream);
         cu.MemAllocFromPoolAsync(&second, sizes[i], pool, stream);
         ask_number((long long)((first | second) % 512), "async.alloc_%zu.modulo_512", sizes[i]);
-        ask_value(cu.MemGetAddressRange(&base, &bytes, first), (long long)bytes, "async.alloc_%zu.range_bytes",
-                  sizes[i]);
+        result = cu.MemGetAddressRange(&base, &bytes, first);
+        ask_value(result, (long long)bytes, "async.alloc_%zu.range_bytes", sizes[i]);
         ask_yes(base == first, "async.alloc_%zu.range_base", sizes[i]);
         cu.MemFreeAsync(first, stream);
         cu.MemFreeAsync(second, stream);

@@ -101,12 +101,14 @@ static void ask_destroy(CUstream stream)
 
 static void ask_device_pools(CUstream stream)
 {
+    CUresult result;
     CUmemoryPool standard = NULL;
     CUmemoryPool current = NULL;
     CUmemoryPool own = new_pool(0);
     CUdeviceptr address = 0;
     ask(cu.DeviceGetDefaultMemPool(&standard, 0), "pool.default");
-    ask_fact(cu.DeviceGetMemPool(&current, 0), current == standard, "pool.current.is_default");
+    result = cu.DeviceGetMemPool(&current, 0);
+    ask_fact(result, current == standard, "pool.current.is_default");
     ask(cu.DeviceGetDefaultMemPool(NULL, 0), "pool.default.null");
     ask(cu.DeviceGetDefaultMemPool(&current, 99), "pool.default.device_99");
     ask(cu.DeviceGetMemPool(NULL, 0), "pool.current.null");
@@ -114,17 +116,20 @@ static void ask_device_pools(CUstream stream)
     ask(cu.DeviceSetMemPool(0, NULL), "pool.set_current.null");
     ask(cu.DeviceSetMemPool(99, own), "pool.set_current.device_99");
     ask(cu.DeviceSetMemPool(0, own), "pool.set_current");
-    ask_fact(cu.DeviceGetMemPool(&current, 0), current == own, "pool.set_current.got");
+    result = cu.DeviceGetMemPool(&current, 0);
+    ask_fact(result, current == own, "pool.set_current.got");
     cu.MemAllocAsync(&address, 64 * KIB, stream);
     ask_number((long long)pool_number(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "pool.set_current.alloc_async_uses_it");
     cu.MemFreeAsync(address, stream);
     cu.StreamSynchronize(stream);
     ask(cu.MemPoolDestroy(own), "pool.set_current.destroy");
-    ask_fact(cu.DeviceGetMemPool(&current, 0), current == standard, "pool.set_current.destroy.default_is_back");
+    result = cu.DeviceGetMemPool(&current, 0);
+    ask_fact(result, current == standard, "pool.set_current.destroy.default_is_back");
     int descriptor = -1;
     own = new_pool(0);
-    ask(cu.MemPoolExportToShareableHandle(&descriptor, own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        "pool.export.without_handle_type");
+    if (cu.MemPoolExportToShareableHandle != NULL)
+        ask(cu.MemPoolExportToShareableHandle(&descriptor, own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            "pool.export.without_handle_type");
     cu.MemPoolDestroy(own);
 }
 
@@ -338,6 +343,7 @@ static void ask_release(CUstream stream)
 {
     CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
     CUevent event = new_event();
+    CUdeviceptr memory = new_memory(4 * KIB);
     CUmemoryPool pool = pool_with_freed(stream, 0, NULL);
     cu.StreamSynchronize(stream);
     ask_reserved(pool, "stream_synchronize");
@@ -354,7 +360,20 @@ static void ask_release(CUstream stream)
     pool = pool_with_freed(stream, 0, NULL);
     settle_stream(stream);
     cu.StreamSynchronize(other);
-    ask_reserved(pool, "synchronize_of_other_stream");
+    ask_reserved_of(pool, "synchronize_of_other_stream");
+    cu.MemsetD8Async(memory, 1, 16, other);
+    cu.StreamSynchronize(other);
+    ask_reserved_of(pool, "synchronize_of_other_busy_stream");
+    cu.EventRecord(event, other);
+    cu.EventSynchronize(event);
+    ask_reserved_of(pool, "event_synchronize_of_other_stream");
+    cu.StreamSynchronize(stream);
+    ask_reserved(pool, "synchronize_of_settled_stream");
+    pool = pool_with_freed(stream, 0, NULL);
+    settle_stream(stream);
+    cu.CtxSynchronize();
+    ask_reserved(pool, "ctx_synchronize_when_settled");
+    cu.MemFree(memory);
     pool = pool_with_freed(stream, UINT64_MAX, NULL);
     cu.StreamSynchronize(stream);
     ask_reserved(pool, "threshold_unlimited");
