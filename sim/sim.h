@@ -145,8 +145,9 @@ struct sim_op {
     size_t blockers; /* edges that come in */
     struct sim_edge *predecessors;
     struct sim_edge *successors;
-    struct sim_op *next;  /* lists of the moment: being marked, waiting for the host thread, free */
-    uint64_t finished_at; /* device time, ns */
+    struct sim_op *next;        /* waiting for the host thread, or free */
+    struct sim_op *next_marked; /* while the closure of a needed operation is gathered */
+    uint64_t finished_at;       /* device time, ns */
     union {
         struct {
             CUhostFn function;
@@ -544,6 +545,7 @@ struct sim {
     uint64_t last_block;
 
     uint64_t submitted;
+    uint64_t seeded_at; /* what had been submitted when the seed was set */
     uint64_t unfinished;
     uint64_t finished;
     uint64_t calls; /* what delays are counted in */
