@@ -51,10 +51,9 @@ static void set_free_point(struct sim_span *span, uint64_t position, struct sim_
     }
 }
 
-/* Melts the free span `right`, which is in its tree, into its free left neighbour `left`, which is in none. */
+/* Melts the free span `right` into its free left neighbour; both are in no tree. */
 static void absorb(struct sim_span *left, struct sim_span *right)
 {
-    take_from_tree(right);
     struct sim_op *forgotten = right->op;
     if (right->position > left->position) {
         forgotten = left->op;
@@ -76,12 +75,12 @@ static bool alike(const struct sim_span *a, const struct sim_span *b)
 static struct sim_span *settle_in(struct sim_span *span)
 {
     if (alike(span, span->next)) {
+        take_from_tree(span->next);
         absorb(span, span->next);
     }
     if (alike(span->previous, span)) {
         struct sim_span *left = span->previous;
         take_from_tree(left);
-        put_in_tree(span);
         absorb(left, span);
         span = left;
     }
