@@ -138,6 +138,9 @@ static void release_extent(struct sim_extent *extent)
     }
     space->reserved -= extent->bytes;
     space->device->used -= extent->bytes;
+    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_index_close(&extent->known);
+    sim_index_close(&extent->present);
     sim_backing_give(extent->memory, extent->bytes);
     sim_address_give(extent->address, extent->bytes);
     free(extent);
@@ -173,6 +176,12 @@ static struct sim_extent *map_extent(struct sim_space *space, uint64_t bytes)
     if (!extent->memory) {
         goto no_backing;
     }
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+        goto no_known;
+    }
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+        goto no_present;
+    }
     extent->space = space;
     extent->bytes = bytes;
     extent->first = span;
@@ -180,8 +189,13 @@ static struct sim_extent *map_extent(struct sim_space *space, uint64_t bytes)
     span->address = extent->address;
     span->bytes = bytes;
     span->free = true;
+    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
     return extent;
 
+no_present:
+    sim_index_close(&extent->known);
+no_known:
+    sim_backing_give(extent->memory, bytes);
 no_backing:
     sim_address_give(extent->address, bytes);
 no_addresses:
