@@ -53,10 +53,9 @@ static void set_free_point(struct sim_span *span, uint64_t position, struct sim_
     }
 }
 
-/* Melts the free span `right`, which is in its tree, into its free left neighbour `left`, which is in none. */
+/* Melts the free span `right` into its free left neighbour; both are in no tree. */
 static void absorb(struct sim_span *left, struct sim_span *right)
 {
-    take_from_tree(right);
     struct sim_op *forgotten = right->op;
     if (right->position > left->position) {
         forgotten = left->op;
@@ -78,12 +77,12 @@ static bool alike(const struct sim_span *a, const struct sim_span *b)
 static struct sim_span *settle_in(struct sim_span *span)
 {
     if (alike(span, span->next)) {
+        take_from_tree(span->next);
         absorb(span, span->next);
     }
     if (alike(span->previous, span)) {
         struct sim_span *left = span->previous;
         take_from_tree(left);
-        put_in_tree(span);
         absorb(left, span);
         span = left;
     }
@@ -161,6 +160,12 @@ static struct sim_extent *open_extent(struct sim_space *space, uint64_t bytes)
     if (!extent->memory) {
         goto no_backing;
     }
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+        goto no_known;
+    }
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+        goto no_present;
+    }
     extent->space = space;
     extent->bytes = bytes;
     extent->first = span;
@@ -172,8 +177,13 @@ static struct sim_extent *open_extent(struct sim_space *space, uint64_t bytes)
     span->extent = extent;
     span->address = extent->address;
     span->bytes = bytes;
+    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
     return extent;
 
+no_present:
+    sim_index_close(&extent->known);
+no_known:
+    sim_backing_give(extent->memory, bytes);
 no_backing:
     sim_address_give(extent->address, bytes);
 no_addresses:
@@ -203,6 +213,9 @@ static void close_extent(struct sim_extent *extent)
     if (extent->next) {
         extent->next->previous = extent->previous;
     }
+    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_index_close(&extent->known);
+    sim_index_close(&extent->present);
     sim_backing_give(extent->memory, extent->bytes);
     sim_address_give(extent->address, extent->bytes);
     free(extent);
@@ -328,19 +341,28 @@ static bool join_from(struct sim_span *span, uint64_t bytes)
                 put_in_tree(span);
                 return false;
             }
-            put_in_tree(next);
+        } else {
+            take_from_tree(next);
         }
         absorb(span, next);
     }
     return true;
 }
 
-/* The range of addresses that a pool begins with: room for all that it may hold, side by side. */
-static uint64_t range_of(const struct sim_space *space, uint64_t bytes)
+/* A hole of at least so many bytes: with room for all that the pool may hold, side by side, if that can be had. */
+static struct sim_span *open_range(struct sim_space *space, uint64_t bytes)
 {
     uint64_t most = space->limit > 0 && space->limit < space->device->memory ? space->limit : space->device->memory;
-    uint64_t range = most < SIM_MOST_RANGE ? most : SIM_MOST_RANGE;
-    return sim_round_up(range > bytes ? range : bytes, SIM_CHUNK);
+    uint64_t range = sim_round_up(most < SIM_MOST_RANGE ? most : SIM_MOST_RANGE, SIM_CHUNK);
+    struct sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
+    if (!extent) {
+        extent = open_extent(space, bytes);
+    }
+    if (!extent) {
+        return NULL;
+    }
+    extent->first->hole = true;
+    return extent->first;
 }
 
 static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
@@ -349,11 +371,7 @@ static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
     struct sim_span *span = best_place(space, bytes, &missing);
     if (!span) {
         missing = sim_round_up(bytes, SIM_CHUNK);
-        struct sim_extent *extent = fits(space, missing) ? open_extent(space, range_of(space, bytes)) : NULL;
-        span = extent ? extent->first : NULL;
-        if (span) {
-            span->hole = true;
-        }
+        span = fits(space, missing) ? open_range(space, missing) : NULL;
     }
     return span && fits(space, missing) && join_from(span, bytes) ? span : NULL;
 }
