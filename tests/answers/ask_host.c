@@ -184,6 +184,7 @@ static bool ask_inside(const struct inside *pattern, enum call call)
     }
     ask(inside->result, "host_function.calls.%s", call_names[call]);
     cu.StreamSynchronize(inside->stream);
+    cu.StreamSynchronize(inside->other);
     sem_destroy(&inside->done);
     free(inside);
     return true;
