@@ -356,7 +356,8 @@ strata_status strata_resource_deallocate(strata_resource *resource, const strata
 }
 
 /* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
-static strata_status refuse_use(const strata_resource *resource, const strata_block *block, strata_access access, bool none)
+static strata_status refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
+                                bool none)
 {
     if (!resource || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
@@ -368,8 +369,8 @@ static strata_status refuse_use(const strata_resource *resource, const strata_bl
 static inline bool use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
                                strata_access least)
 {
-    bool fine = resource && block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&
-                block->address && strata_door_now() == STRATA_DOOR_OPEN;
+    bool fine = resource && block && (unsigned)access >= (unsigned)least &&
+                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address && strata_door_now() == STRATA_DOOR_OPEN;
     return __builtin_expect(fine, 1);
 }
 
