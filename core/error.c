@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define STRATA_VERSION_STRING "0.1.0"
 
 const char *strata_version_string(void)
 {
