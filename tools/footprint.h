@@ -15,11 +15,11 @@ typedef enum footprint_source {
 
 typedef struct footprint {
     strata_runtime *runtime;
-    _Atomic uint64_t live_bytes; /* any thread, relaxed */
-    _Atomic uint64_t peak_bytes; /* any thread, relaxed */
+    _Atomic uint64_t live_bytes;     /* any thread, relaxed */
+    _Atomic uint64_t peak_bytes;     /* any thread, relaxed */
     _Atomic footprint_source source; /* written once, under `lock` */
     pthread_mutex_t lock;            /* guards the rest */
-    size_t free_before; /* on the device, at the start */
+    size_t free_before;              /* on the device, at the start */
     size_t least_free;
 } footprint;
 

@@ -2,8 +2,8 @@
  * others wait for the rows that they depend on.
  *
  * No thread runs further ahead of the slowest one than a window of rows, so that memory which one thread allocates and
- * another frees stays near what the trace had live. A thread whose next row is the earliest of all never waits, so there is
- * always one that goes on. */
+ * another frees stays near what the trace had live. A thread whose next row is the earliest of all never waits, so
+ * there is always one that goes on. */
 #ifndef STRATA_TOOLS_GATE_H
 #define STRATA_TOOLS_GATE_H
 
@@ -19,8 +19,8 @@ enum { GATE_WINDOW = 256 };
 
 /* One thread's place. Both words may be read by any thread. */
 typedef struct gate_place {
-    alignas(64) _Atomic uint32_t next;   /* the first row that is not done; written by the thread itself */
-    _Atomic uint32_t wanted; /* the earliest row that somebody sleeps for; written under gate.lock */
+    alignas(64) _Atomic uint32_t next; /* the first row that is not done; written by the thread itself */
+    _Atomic uint32_t wanted;           /* the earliest row that somebody sleeps for; written under gate.lock */
 } gate_place;
 
 typedef struct replay_gate {

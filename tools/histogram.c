@@ -9,7 +9,8 @@ static size_t bucket_of(uint64_t nanoseconds)
         return (size_t)nanoseconds;
     unsigned power = 63u - (unsigned)__builtin_clzll(nanoseconds);
     uint64_t part = nanoseconds >> (power - HISTOGRAM_PART_BITS) & ((1u << HISTOGRAM_PART_BITS) - 1);
-    return (1u << HISTOGRAM_EXACT_BITS) + ((size_t)(power - HISTOGRAM_EXACT_BITS) << HISTOGRAM_PART_BITS) + (size_t)part;
+    return (1u << HISTOGRAM_EXACT_BITS) + ((size_t)(power - HISTOGRAM_EXACT_BITS) << HISTOGRAM_PART_BITS) +
+           (size_t)part;
 }
 
 /* The shortest duration in a bucket. */

@@ -27,8 +27,8 @@ typedef enum line_status {
 /* Opens `path`. False: problem says why. */
 bool line_reader_open(line_reader *reader, const char *path);
 
-/* Reads the next line into reader->line, without its line end ("\n" or "\r\n"). Refuses a line that is too long or holds
- * a zero byte, and a compressed file that is damaged or cut off. */
+/* Reads the next line into reader->line, without its line end ("\n" or "\r\n"). Refuses a line that is too long or
+ * holds a zero byte, and a compressed file that is damaged or cut off. */
 line_status line_reader_next(line_reader *reader);
 
 void line_reader_close(line_reader *reader);

@@ -217,7 +217,8 @@ static bool run_passes(replay *of, replay_failure *problem)
 
 static bool say_status(replay_failure *problem, const char *what, strata_status status)
 {
-    snprintf(problem->text, sizeof problem->text, "%s: %s: %s", what, strata_status_name(status), strata_last_error()->message);
+    snprintf(problem->text, sizeof problem->text, "%s: %s: %s", what, strata_status_name(status),
+             strata_last_error()->message);
     return false;
 }
 
@@ -258,8 +259,9 @@ static bool make_plans(replay *of, replay_failure *problem)
         goto no_memory;
     of->kernels = uses_blocks(of);
     if (of->kernels && !strata_runtime_supports_block_use_tracking(of->runtime)) {
-        snprintf(problem->text, sizeof problem->text, "the stack cannot keep the use of a block on several streams correct, which --touch, "
-                               "--share and the trace's uses need");
+        snprintf(problem->text, sizeof problem->text,
+                 "the stack cannot keep the use of a block on several streams correct, which --touch, "
+                 "--share and the trace's uses need");
         return false;
     }
     CUresult result = of->kernels ? touch_open(&of->touch, most_blocks) : CUDA_SUCCESS;
@@ -313,6 +315,8 @@ static void collect(replay *of)
     replay_result *result = of->result;
     for (uint32_t i = 0; i < of->worker_count; i++)
         add_result(result, &of->workers[i].result);
+    histogram_merge(&result->operation_ns, &result->allocate_ns);
+    histogram_merge(&result->operation_ns, &result->deallocate_ns);
     count_leftovers(of);
     result->streams = of->streams_acquired;
     result->threads = of->worker_count;

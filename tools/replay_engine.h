@@ -60,7 +60,8 @@ typedef struct replay_result {
     uint64_t touched_bytes; /* written and read by patterns */
     uint64_t wall_ns;
     call_counts driver_calls; /* while passes ran: the stack's, and those of the kernels and waits of the replay */
-    histogram allocate_ns; /* of each call, the call alone */
+    histogram operation_ns;   /* of allocate and deallocate together */
+    histogram allocate_ns;    /* of each call, the call alone */
     histogram deallocate_ns;
     histogram use_ns; /* prepare and finish together, where they served a use */
 
@@ -73,8 +74,8 @@ typedef struct replay_result {
 /* The streams that the traces need: the runtime's pool must be able to hand out so many. */
 uint32_t replay_streams_needed(const trace *traces, size_t count, const replay_options *options);
 
-/* Replays the traces one after another, `repeat` times, and fills *result. False, with a sentence in `problem`, if it could
- * not start; failures of calls during the replay are part of the result. */
+/* Replays the traces one after another, `repeat` times, and fills *result. False, with a sentence in `problem`, if it
+ * could not start; failures of calls during the replay are part of the result. */
 bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, const replay_options *options,
                 replay_result *result, replay_failure *problem);
 

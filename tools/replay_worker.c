@@ -82,8 +82,8 @@ static uint64_t seed_of(const replay_worker *worker, uint32_t block, uint32_t wr
     return touch_seed(worker->pass->plan->trace->blocks[block].id, block, worker->pass->number, writes);
 }
 
-/* The kernels of a use: with --touch over the whole block, so that what is read is checked and what is written is another
- * pattern than before; else over the first bytes. */
+/* The kernels of a use: with --touch over the whole block, so that what is read is checked and what is written is
+ * another pattern than before; else over the first bytes. */
 static CUresult submit(replay_worker *worker, uint32_t number, CUstream stream, strata_access access)
 {
     const replay_pass *pass = worker->pass;
@@ -101,8 +101,8 @@ static CUresult submit(replay_worker *worker, uint32_t number, CUstream stream, 
         worker->result.touched_bytes += bytes;
     }
     if (access & STRATA_ACCESS_WRITE) {
-        CUresult result = strata_kernel_pattern_fill(block->block.address, bytes,
-                                                     seed_of(worker, number, block->writes + 1), stream);
+        CUresult result =
+            strata_kernel_pattern_fill(block->block.address, bytes, seed_of(worker, number, block->writes + 1), stream);
         if (result != CUDA_SUCCESS)
             return result;
         block->writes++;

@@ -34,7 +34,8 @@ CUresult touch_reset(touch *made)
 {
     for (uint32_t i = 0; i <= made->count; i++)
         made->host[i] = (strata_pattern_result){.first = STRATA_PATTERN_NONE};
-    CUresult result = strata_cu.MemcpyHtoDAsync(made->device, made->host, (made->count + 1u) * sizeof *made->host, NULL);
+    CUresult result =
+        strata_cu.MemcpyHtoDAsync(made->device, made->host, (made->count + 1u) * sizeof *made->host, NULL);
     return result == CUDA_SUCCESS ? strata_cu.StreamSynchronize(NULL) : result;
 }
 

@@ -127,8 +127,7 @@ static bool add_block(trace_builder *builder, const trace_words *words, trace_ro
                                     words->id, line_of(builder, last->alloc_row));
     if (words->bytes > UINT64_MAX - builder->live_bytes)
         return trace_builder_refuse(builder, "the live bytes do not fit into 64 bits");
-    trace_block *blocks =
-        with_room(whole->blocks, &builder->block_capacity, whole->block_count, sizeof *whole->blocks);
+    trace_block *blocks = with_room(whole->blocks, &builder->block_capacity, whole->block_count, sizeof *whole->blocks);
     if (!blocks)
         return no_memory(builder);
     whole->blocks = blocks;

@@ -1,7 +1,7 @@
 /* The log that RMM's logging_resource_adaptor writes: `Thread,Time,Action,Pointer,Size,Stream`.
  *
- * Time is the wall clock's, HH:MM:SS.microseconds, and starts again at midnight. Pointers are the identities. A stream is
- * whatever was printed for it: a number, a handle, a name. */
+ * Time is the wall clock's, HH:MM:SS.microseconds, and starts again at midnight. Pointers are the identities. A stream
+ * is whatever was printed for it: a number, a handle, a name. */
 #include "tools/trace_builder.h"
 
 #include <errno.h>
@@ -84,8 +84,7 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
     char *fields[TRACE_FIELD_LIMIT];
     size_t count = trace_split(line, fields);
     if (count != 6)
-        return trace_builder_refuse(builder,
-                                    "%zu columns: expected 6 (Thread,Time,Action,Pointer,Size,Stream)", count);
+        return trace_builder_refuse(builder, "%zu columns: expected 6 (Thread,Time,Action,Pointer,Size,Stream)", count);
     trace_words words = {.line = number, .stream = fields[5]};
     const char *action = fields[2];
     bool failure = strcmp(action, "allocate failure") == 0;
@@ -98,7 +97,8 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
     else if (strcmp(action, "free") == 0)
         words.op = TRACE_FREE;
     else if (!failure)
-        return trace_builder_refuse(builder, "Action is \"%.40s\": expected allocate, free or allocate failure", action);
+        return trace_builder_refuse(builder, "Action is \"%.40s\": expected allocate, free or allocate failure",
+                                    action);
     if (!read_time(builder, fields[1], memory, &words.time_us) || !read_pointer(builder, fields[3], &words.id) ||
         !trace_read_number(builder, "Size", fields[4], &words.bytes))
         return false;

@@ -24,8 +24,8 @@ typedef struct strata_pattern_result {
  * last as long as the process, as a device's primary one that is never released does. Any thread. */
 CUresult strata_kernels_load(void);
 
-/* Fills bytes at `address` with the pattern of `seed`, in the order of `stream`. Zero bytes: nothing to do. A context must
- * be current. Any thread. */
+/* Fills bytes at `address` with the pattern of `seed`, in the order of `stream`. Zero bytes: nothing to do. A context
+ * must be current. Any thread. */
 CUresult strata_kernel_pattern_fill(CUdeviceptr address, size_t bytes, uint64_t seed, CUstream stream);
 
 /* Compares bytes at `address` with the pattern of `seed`, in the order of `stream`, and adds what differs to the
