@@ -130,8 +130,8 @@ static uint32_t first_of(const void *subtree, unsigned level, CUdeviceptr base, 
     return last->slots[which];
 }
 
-/* Walks down towards `address`, remembering the nodes; at the leaf, *found is it, or NULL if the way ends earlier. Returns
- * the lowest level that was reached. */
+/* Walks down towards `address`, remembering the nodes; at the leaf, *found is it, or NULL if the way ends earlier.
+ * Returns the lowest level that was reached. */
 static unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, const leaf **found)
 {
     const void *at = index->root;

@@ -1,8 +1,8 @@
 /* From an address to the block that contains it: an ordered map from start addresses to slots.
  *
- * A trie of six bits a level with a bitmap in each node, over addresses in steps of 256 bytes: finding the nearest start at or
- * below an address looks at eight nodes at most, however many blocks there are, and inserting next to a neighbour touches one
- * cache line. Not thread safe: its user has a lock. */
+ * A trie of six bits a level with a bitmap in each node, over addresses in steps of 256 bytes: finding the nearest
+ * start at or below an address looks at eight nodes at most, however many blocks there are, and inserting next to a
+ * neighbour touches one cache line. Not thread safe: its user has a lock. */
 #ifndef STRATA_CORE_ADDRESS_INDEX_H
 #define STRATA_CORE_ADDRESS_INDEX_H
 
@@ -14,8 +14,8 @@ typedef struct strata_address_index {
     void *root;
 } strata_address_index;
 
-/* Maps `start`, a multiple of 256, to `slot` (not 0), replacing what stood there. False without host memory: then nothing
- * changed. */
+/* Maps `start`, a multiple of 256, to `slot` (not 0), replacing what stood there. False without host memory: then
+ * nothing changed. */
 bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot);
 
 /* Forgets `start`, if it is there. */

@@ -163,7 +163,7 @@ void strata_table_take_back(strata_slot_cache *cache)
 /* ---- lives ---- */
 
 void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block *facts, strata_point first,
-                          strata_block *out)
+                          bool home_known, strata_block *out)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
@@ -177,6 +177,7 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     entry->tag = facts->tag;
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
     entry->home = strata_point_timeline(first);
+    entry->home_known = home_known;
     entry->owner = thread ? (uint16_t)thread->index : 0;
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);

@@ -48,6 +48,7 @@ typedef struct strata_entry {
     _Atomic(strata_more_points *) more;
     uint32_t next_free; /* while FREED: guarded by the table's lock */
     uint8_t alignment_log2;
+    bool home_known;      /* the stream on which it was allocated was known then */
     _Atomic bool touched; /* a use was noted; any thread */
 } strata_entry;
 
@@ -101,9 +102,10 @@ void strata_table_give_slot(strata_table *table, uint32_t slot);
 /* Gives a thread's cached slots back. The threads' lock is held. */
 void strata_table_take_back(strata_slot_cache *cache);
 
-/* Brings a block to life in a slot: facts without id, home timeline, first point. Fills out->id. */
+/* Brings a block to life in a slot: facts without id, and the point of its allocation, whose timeline is the block's
+ * home. Fills *out, which may be facts. */
 void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block *facts, strata_point first,
-                          strata_block *out);
+                          bool home_known, strata_block *out);
 
 /* Rebuilds the public facts of a live entry. False if it is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
@@ -115,7 +117,7 @@ strata_status strata_entry_retire(strata_table *table, const strata_block *block
 /* Takes that back. */
 void strata_entry_revive(strata_entry *entry);
 
-/* Ends a retired block: its identity is stale from now on, its slot free. */
+/* Ends a retired block, or a slot whose block was never given out: its identity is stale from now on, its slot free. */
 void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
 
 /* Why an identity does not name a live block: raises `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */

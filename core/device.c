@@ -111,7 +111,12 @@ strata_status strata_device_take_event(strata_device *device, CUevent *out)
     strata_lock_release(&device->events_lock);
     if (*out)
         return STRATA_SUCCESS;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
     CUresult result = strata_cu.EventCreate(out, CU_EVENT_DISABLE_TIMING);
+    strata_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     *out = NULL;
@@ -146,7 +151,7 @@ size_t strata_device_free_bytes(strata_device *device)
 {
     size_t free_bytes = 0, total = 0;
     strata_scope scope;
-    if (strata_scope_enter(&scope, device, true) != STRATA_SUCCESS)
+    if (strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
         return 0;
     if (strata_cu.MemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
         free_bytes = 0;
@@ -154,9 +159,8 @@ size_t strata_device_free_bytes(strata_device *device)
     return free_bytes;
 }
 
-strata_status strata_scope_enter(strata_scope *scope, strata_device *device, bool relaxed)
+static strata_status make_current(strata_scope *scope, strata_device *device)
 {
-    *scope = (strata_scope){0};
     CUresult result = strata_cu.CtxGetCurrent(&scope->restore);
     const char *call = "cuCtxGetCurrent";
     if (result == CUDA_SUCCESS && scope->restore != device->context) {
@@ -164,17 +168,28 @@ strata_status strata_scope_enter(strata_scope *scope, strata_device *device, boo
         result = strata_cu.CtxSetCurrent(device->context);
         scope->switched = result == CUDA_SUCCESS;
     }
-    if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, call, "making the context of device %d current", device->ordinal);
-    if (!relaxed)
-        return STRATA_SUCCESS;
-    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    result = strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
-    scope->relaxed = result == CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
-    strata_scope_leave(scope);
-    return strata_fail_driver(result, "cuThreadExchangeStreamCaptureMode", "leaving captures of others alone");
+    return strata_fail_driver(result, call, "making the context of device %d current", device->ordinal);
+}
+
+static strata_status relax_captures(strata_scope *scope)
+{
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuThreadExchangeStreamCaptureMode", "leaving captures of others alone");
+    scope->relaxed = scope->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs)
+{
+    *scope = (strata_scope){0};
+    strata_status status = needs & STRATA_SCOPE_CONTEXT ? make_current(scope, device) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS && needs & STRATA_SCOPE_RELAXED && (status = relax_captures(scope)) != STRATA_SUCCESS)
+        strata_scope_leave(scope);
+    return status;
 }
 
 void strata_scope_leave(strata_scope *scope)

@@ -27,15 +27,21 @@ typedef struct strata_device {
  * Errors: INVALID_VALUE, DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN, FORKED, OUT_OF_HOST_MEMORY. */
 strata_status strata_device_get(int ordinal, strata_device **out);
 
-/* A free event of the device's context, without timing; made if there is none. Context as for strata_scope_enter. */
+/* A free event of the device's context, without timing; made if there is none. */
 strata_status strata_device_take_event(strata_device *device, CUevent *out);
 void strata_device_give_event(strata_device *device, CUevent event);
 
 /* Free bytes according to the driver; 0 if it does not say. */
 size_t strata_device_free_bytes(strata_device *device);
 
-/* Between enter and leave the device's context is current, and the thread's capture mode is relaxed if `relaxed`: for
- * calls that a capture of somebody else's would not survive (see docs/design.md, "Captures"). Leave restores both. */
+/* What a driver call needs around it, restored by leave:
+ *
+ * CONTEXT: the device's context is current. Calls on a stream or event that was made by cuStreamCreate or cuEventCreate
+ * carry their context with them and work with any other, or none, current (tests/answers/h200.txt, "without_context"
+ * and "other_context"); the default streams and calls that make something do not. RELAXED: the thread's capture mode is
+ * relaxed, for calls that a capture of somebody else's would not survive. */
+enum { STRATA_SCOPE_CONTEXT = 1, STRATA_SCOPE_RELAXED = 2 };
+
 typedef struct strata_scope {
     CUcontext restore;
     CUstreamCaptureMode mode;
@@ -43,7 +49,13 @@ typedef struct strata_scope {
     bool relaxed;
 } strata_scope;
 
-strata_status strata_scope_enter(strata_scope *scope, strata_device *device, bool relaxed);
+/* What a call on `stream` needs besides RELAXED. */
+static inline unsigned strata_scope_for(CUstream stream)
+{
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ? STRATA_SCOPE_CONTEXT : 0;
+}
+
+strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs);
 void strata_scope_leave(strata_scope *scope);
 
 #endif

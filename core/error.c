@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-
 const char *strata_version_string(void)
 {
     return STRATA_VERSION_STRING;

@@ -17,12 +17,13 @@
 typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
     STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
-    STRATA_RANK_OWNER,          /* resources: an owner of memory's own lists */
+    STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
     STRATA_RANK_DEVICES,        /* core: opening a device */
     STRATA_RANK_LAYERS,         /* core: names of layers */
     STRATA_RANK_STREAM_MAP,     /* core: known streams, and timelines coming and going */
     STRATA_RANK_TIMELINE,       /* core: one timeline; never two at once */
     STRATA_RANK_EVENTS,         /* core: free events of a device */
+    STRATA_RANK_INDEX,          /* resources: an owner's addresses and its list of frees */
     STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
     STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */

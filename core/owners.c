@@ -23,13 +23,12 @@ strata_status strata_block_create(strata_resource *owner, const strata_block *fa
         return status;
     }
     strata_block made;
-    strata_entry_publish(table, slot, facts, strata_timeline_now(note.stream.timeline), &made);
+    strata_entry_publish(table, slot, facts, strata_timeline_now(note.stream.timeline), note.stream.known, &made);
     status = strata_note_end(&note);
-    strata_entry *entry;
     if (status == STRATA_SUCCESS)
         *out = made;
-    else if (strata_entry_retire(table, &made, &entry) == STRATA_SUCCESS)
-        strata_entry_end(table, entry, slot);
+    else
+        strata_entry_end(table, strata_table_entry(table, slot), slot);
     return status;
 }
 

@@ -138,7 +138,7 @@ static strata_timeline *unknown_timeline(strata_device *device, uint64_t id)
 static strata_status resolve_unknown(strata_device *device, CUstream handle, strata_stream_ref *out)
 {
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, false);
+    strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
     if (status != STRATA_SUCCESS)
         return status;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -248,6 +248,12 @@ strata_status strata_note_end(strata_note *note)
     strata_status status = strata_timeline_record_now(stream->timeline, stream->handle);
     strata_lock_release(&stream->timeline->lock);
     return status;
+}
+
+void strata_note_cancel(strata_note *note)
+{
+    if (note->held)
+        strata_lock_release(&note->stream.timeline->lock);
 }
 
 strata_clock *strata_note_clock(const strata_note *note)
@@ -366,6 +372,23 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     return timeline;
 }
 
+/* Whether the stream belongs to the device's context: only then can an event of that context be recorded on it. The
+ * handle of a context says less, as a stream's may be another than the one it was made in. */
+static strata_status check_context(strata_device *device, CUstream handle)
+{
+    CUevent event;
+    strata_status status = strata_device_take_event(device, &event);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.EventRecord(event, handle);
+    strata_device_give_event(device, event);
+    if (result == CUDA_ERROR_INVALID_HANDLE)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the stream does not belong to the primary context of device %d",
+                           device->ordinal);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuEventRecord", "registering a stream");
+}
+
 /* What may be registered: a stream of this device's context that is not being captured. */
 static strata_status check_registration(strata_device *device, CUstream handle, uint64_t *id)
 {
@@ -374,30 +397,24 @@ static strata_status check_registration(strata_device *device, CUstream handle, 
                            "a default stream cannot be registered: the legacy one is known by "
                            "itself, and the per-thread one has no name for other threads");
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, false);
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
     if (status != STRATA_SUCCESS)
         return status;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUcontext context = NULL;
     const char *call = "cuStreamIsCapturing";
     CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
     if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
-        call = "cuStreamGetCtx";
-        result = strata_cu.StreamGetCtx(handle, &context);
-        if (result == CUDA_SUCCESS) {
-            call = "cuStreamGetId";
-            result = identify(handle, id);
-        }
+        call = "cuStreamGetId";
+        result = identify(handle, id);
     }
-    strata_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, call, "registering a stream");
-    if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "a stream cannot be registered while it is being captured");
-    if (context != device->context)
-        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the stream does not belong to the primary context of device %d",
-                           device->ordinal);
-    return STRATA_SUCCESS;
+        status = strata_fail_driver(result, call, "registering a stream");
+    else if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "a stream cannot be registered while it is being captured");
+    else
+        status = check_context(device, handle);
+    strata_scope_leave(&scope);
+    return status;
 }
 
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early)
@@ -442,7 +459,7 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     strata_scope scope;
     if (!known_timeline(handle))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered");
-    strata_status status = strata_scope_enter(&scope, device, false);
+    strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = identify(handle, &id);

@@ -23,6 +23,9 @@ typedef struct strata_note {
 strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle);
 strata_status strata_note_end(strata_note *note);
 
+/* Instead of end: nothing was submitted. */
+void strata_note_cancel(strata_note *note);
+
 /* Whether the stream of `note` comes after `point`. `clock`: see strata_note_clock. */
 bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point);
 strata_clock *strata_note_clock(const strata_note *note);

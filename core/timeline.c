@@ -74,10 +74,20 @@ static strata_event *newest_event(strata_timeline *timeline)
     return newest;
 }
 
+strata_point strata_timeline_last_closed(uint16_t number)
+{
+    strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
+    strata_lock_take(&timeline->lock);
+    const strata_event *newest = newest_event(timeline);
+    strata_point point = newest ? strata_point_make(number, newest->epoch) : 0;
+    strata_lock_release(&timeline->lock);
+    return point;
+}
+
 static CUresult query_event(strata_timeline *timeline, CUevent event)
 {
     strata_scope scope;
-    if (strata_scope_enter(&scope, timeline->device, true) != STRATA_SUCCESS)
+    if (strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
         return CUDA_ERROR_UNKNOWN;
     CUresult result = strata_cu.EventQuery(event);
     strata_scope_leave(&scope);
@@ -145,7 +155,7 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
 {
     strata_event *event = pick_event(timeline);
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, timeline->device, false);
+    strata_status status = strata_scope_enter(&scope, timeline->device, strata_scope_for(handle));
     if (status != STRATA_SUCCESS)
         return status;
     if (!event->handle && (status = strata_device_take_event(timeline->device, &event->handle)) != STRATA_SUCCESS)
@@ -172,7 +182,7 @@ strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream han
     if (status == STRATA_SUCCESS)
         return status;
     strata_scope scope;
-    if (strata_scope_enter(&scope, timeline->device, true) != STRATA_SUCCESS)
+    if (strata_scope_enter(&scope, timeline->device, strata_scope_for(handle) | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
         return status;
     if (strata_cu.StreamSynchronize(handle) == CUDA_SUCCESS) {
         raise_completed(timeline, epoch);
@@ -287,7 +297,7 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
     if (!event)
         return status;
     strata_scope scope;
-    status = strata_scope_enter(&scope, stream->device, false);
+    status = strata_scope_enter(&scope, stream->device, strata_scope_for(stream->handle));
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
         strata_scope_leave(&scope);
@@ -321,7 +331,7 @@ strata_status strata_point_synchronize(strata_point point)
         return status;
     strata_timeline *timeline = strata_timeline_of(point);
     strata_scope scope;
-    status = strata_scope_enter(&scope, timeline->device, true);
+    status = strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.EventSynchronize(event->handle);
         strata_scope_leave(&scope);

@@ -97,6 +97,9 @@ strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream han
 /* Makes sure that an event closes the epoch of `point`: on known streams only, where it may be done later. */
 strata_status strata_timeline_close_epoch(strata_point point);
 
+/* The newest point of a timeline that an event covers; 0 if there is none. */
+strata_point strata_timeline_last_closed(uint16_t number);
+
 /* ---- for core/stream_map.c, which holds its own lock around these ---- */
 
 /* A timeline for a stream: a free one or a new one; NULL at the limit or without memory. */

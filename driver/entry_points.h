@@ -44,7 +44,6 @@
     X(REQUIRED, StreamSynchronize, 2000, (CUstream stream), (stream))                                                              \
     X(REQUIRED, StreamWaitEvent, 3020, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))                   \
     X(OPTIONAL, StreamGetId, 12000, (CUstream stream, unsigned long long *id), (stream, id))                                       \
-    X(REQUIRED, StreamGetCtx, 9020, (CUstream stream, CUcontext *context), (stream, context))                                      \
     X(REQUIRED, StreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                      \
     X(REQUIRED, ThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *mode), (mode))                                       \
     X(REQUIRED, LaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *data), (stream, function, data))                 \

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #if defined(__GNUC__)
-#define STRATA_API                   __attribute__((visibility("default")))
+#define STRATA_API                     __attribute__((visibility("default")))
 #define STRATA_PRINTF(position, first) __attribute__((format(printf, position, first)))
 #else
 #define STRATA_API

@@ -23,6 +23,10 @@ typedef struct strata_resource strata_resource;
 typedef struct strata_resource_ops strata_resource_ops;
 typedef struct strata_stack strata_stack;
 
+/* In place of a stream, for deallocate only: the stream on which the block was allocated was known and is not any more.
+ */
+#define STRATA_STREAM_GONE ((CUstream)(~(uintptr_t)0))
+
 /* What is asked of a resource. */
 typedef struct strata_request {
     size_t bytes;     /* 0 gives an empty block */
@@ -84,9 +88,10 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      * owners, optional for decorators. May block where the driver does; a stream-ordered resource does not. */
     strata_status (*allocate)(strata_resource *self, const strata_request *request, strata_block *out);
 
-    /* Gives a block back. Work submitted to `stream` before this call may still use it; what is known of other streams'
-     * use is waited for before the memory is handed out again. After success the identity is stale. Mandatory for
-     * owners. */
+    /* Gives a block back. With STRATA_STREAM_GONE for a stream, the block's own stream was unregistered meanwhile: the
+     * free comes after what that stream had been given until then. Otherwise: work submitted to `stream` before this
+     * call may still use it; what is known of other streams' use is waited for before the memory is handed out again.
+     * After success the identity is stale. Mandatory for owners. */
     strata_status (*deallocate)(strata_resource *self, const strata_block *block, CUstream stream);
 
     /* Orders work that will be submitted to `stream` after earlier uses that conflict with `access`, and pins the

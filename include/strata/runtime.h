@@ -47,6 +47,9 @@ STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
  */
 STRATA_API strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 
+/* The stack that a runtime gets when nobody gives it one: the environment's STRATA_STACK, else the default. */
+STRATA_API const char *strata_runtime_default_stack(void);
+
 /* Ends a private runtime with its stack and streams; waits for pending frees. BUSY, and nothing done, while blocks are
  * live or streams acquired. INVALID_VALUE for the singleton. NULL is ignored. */
 STRATA_API strata_status strata_runtime_destroy(strata_runtime *runtime);
@@ -139,9 +142,11 @@ STRATA_API strata_status strata_runtime_stream_release(strata_runtime *runtime, 
 
 /* ---- what stream 0 means ---- */
 
-#ifdef STRATA_PER_THREAD_STREAMS
+/* strata_runtime_allocate_request with stream 0 as the calling thread's own default stream. */
 STRATA_API strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, const strata_request *request,
                                                               strata_block *out);
+
+#ifdef STRATA_PER_THREAD_STREAMS
 #define strata_runtime_allocate(runtime, bytes, stream, out) \
     strata_runtime_allocate(runtime, bytes, strata_stream_as_meant(stream), out)
 #define strata_runtime_allocate_request strata_runtime_allocate_request_ptsz

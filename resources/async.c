@@ -1,0 +1,578 @@
+/* async: the driver's stream-ordered pools.
+ *
+ * A free goes to the stream that it is asked on. Where other streams used the block and are not known to be done, it
+ * goes to a stream of this resource's own instead, which waits for all of them: the memory comes back later, and
+ * nobody's work does. */
+#include <strata/async.h>
+
+#include "core/counters.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/stack.h"
+#include "core/uses.h"
+#include "resources/builtin.h"
+#include "resources/out_of_memory.h"
+#include "resources/retired.h"
+
+enum {
+    ALIGNMENT = 256,
+    CHARGE_GRANULE = 512, /* what a pool rounds to: tests/answers/h200.txt, "pool_size." */
+};
+
+typedef struct async {
+    strata_resource resource;
+    strata_device *device;
+    CUmemoryPool pool;
+    bool own_pool;
+    uint64_t limit;
+    strata_retired retired;
+    strata_lock lock;
+    CUstream waiting; /* for frees that wait for several streams; made when first needed, guarded by lock */
+} async;
+
+/* ---- allocating ---- */
+
+static strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address)
+{
+    strata_scope scope;
+    strata_status status =
+        strata_scope_enter(&scope, self->device, strata_scope_for(request->stream) | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemAllocFromPoolAsync(address, request->bytes, self->pool, request->stream);
+    strata_scope_leave(&scope);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        return STRATA_SUCCESS;
+    return strata_fail_allocation(&self->resource, request, result, "cuMemAllocFromPoolAsync");
+}
+
+static CUresult free_memory(async *self, CUdeviceptr address, CUstream stream)
+{
+    strata_scope scope;
+    if (strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return CUDA_ERROR_UNKNOWN;
+    CUresult result = strata_cu.MemFreeAsync(address, stream);
+    strata_scope_leave(&scope);
+    return result;
+}
+
+/* Makes memory that the driver has given into a block; the stream is noted. */
+static strata_status enter_block(async *self, CUdeviceptr address, const strata_request *request, uint32_t slot,
+                                 const strata_stream_ref *stream, strata_block *out)
+{
+    if (!strata_retired_enter(&self->retired, slot, address, request->bytes))
+        return strata_fail_host_memory("the address of a block");
+    strata_block facts = {
+        .address = address,
+        .bytes = request->bytes,
+        .requested = request->bytes,
+        .alignment = ALIGNMENT,
+        .tag = request->tag,
+        .stream = request->stream,
+    };
+    strata_entry_publish(strata_resource_table(&self->resource), slot, &facts, strata_timeline_now(stream->timeline),
+                         stream->known, out);
+    return STRATA_SUCCESS;
+}
+
+static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    async *self = (async *)resource;
+    strata_table *table = strata_resource_table(resource);
+    *out = (strata_block){0};
+    strata_status status = strata_check_alignment(resource, request, ALIGNMENT);
+    if (status != STRATA_SUCCESS || request->bytes == 0)
+        return status;
+    uint32_t slot = strata_table_take_slot(table);
+    if (!slot)
+        return strata_fail_host_memory("a block");
+    strata_note note;
+    CUdeviceptr address = 0;
+    if ((status = strata_note_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
+        goto give_slot;
+    status = allocate_memory(self, request, &address);
+    if (status == STRATA_SUCCESS)
+        status = enter_block(self, address, request, slot, &note.stream, out);
+    bool entered = status == STRATA_SUCCESS;
+    if (!address) {
+        strata_note_cancel(&note);
+        goto give_slot;
+    }
+    strata_status end = strata_note_end(&note);
+    if (entered && end == STRATA_SUCCESS)
+        return STRATA_SUCCESS;
+    if (entered) {
+        strata_retired_leave(&self->retired, address, request->bytes);
+        status = end;
+    }
+    free_memory(self, address, request->stream);
+give_slot:
+    *out = (strata_block){0};
+    strata_entry_end(table, strata_table_entry(table, slot), slot);
+    return status;
+}
+
+/* ---- freeing ---- */
+
+/* The stream that waits in place of the freeing one. */
+static strata_status waiting_stream(async *self, CUstream *out)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&self->lock);
+    if (!self->waiting) {
+        strata_scope scope;
+        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT);
+        if (status == STRATA_SUCCESS) {
+            CUresult result = strata_cu.StreamCreate(&self->waiting, CU_STREAM_NON_BLOCKING);
+            if (result != CUDA_SUCCESS) {
+                self->waiting = NULL;
+                status = strata_fail_driver(result, "cuStreamCreate", "making a stream that waits for others");
+            } else if ((status = strata_stream_register(self->device, self->waiting, false)) != STRATA_SUCCESS) {
+                strata_cu.StreamDestroy(self->waiting);
+                self->waiting = NULL;
+            }
+            strata_scope_leave(&scope);
+        }
+    }
+    *out = self->waiting;
+    strata_lock_release(&self->lock);
+    return status;
+}
+
+typedef struct pending {
+    const strata_stream_ref *stream; /* the freeing stream, or NULL */
+    const strata_clock *clock;
+    bool any;
+} pending;
+
+static strata_status look_for_pending(strata_point point, void *data)
+{
+    pending *found = data;
+    bool ordered = found->stream ? strata_timeline_follows(found->stream, found->clock, point)
+                                 : strata_point_known_complete(point);
+    if (!ordered && !strata_point_query(point))
+        found->any = true;
+    return STRATA_SUCCESS;
+}
+
+/* Whether a free on `stream` would come before a use that some other stream may not have finished. */
+static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref *stream)
+{
+    strata_point home = strata_point_make(stream->timeline->number, 0) | STRATA_POINT_WRITE;
+    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    if ((write | STRATA_POINT_EPOCH_MASK) == (home | STRATA_POINT_EPOCH_MASK) &&
+        !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+        !atomic_load_explicit(&entry->more, memory_order_relaxed))
+        return false;
+    strata_clock *clock = strata_timeline_clock(stream->timeline, false);
+    pending found = {.stream = stream, .clock = clock};
+    strata_uses_visit(entry, look_for_pending, &found);
+    strata_clock_unref(clock);
+    return found.any;
+}
+
+static strata_status make_wait(strata_point point, void *waiting)
+{
+    return strata_timeline_wait(waiting, point);
+}
+
+/* Lets the waiting stream come after everything that may touch the block, and frees on it. */
+static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
+                                            strata_point upto)
+{
+    CUstream handle;
+    strata_stream_ref waiting;
+    strata_status status = waiting_stream(self, &handle);
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_resolve(self->device, handle, &waiting);
+    if (status == STRATA_SUCCESS && upto)
+        status = strata_timeline_wait(&waiting, upto);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, make_wait, &waiting);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = free_memory(self, block->address, handle);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
+    strata_retired_settle(&self->retired, entry, strata_timeline_now(waiting.timeline));
+    return STRATA_SUCCESS;
+}
+
+/* Everything that was submitted to the stream so far, as a point that an event covers or can. */
+static strata_status point_so_far(async *self, CUstream stream, strata_point *point)
+{
+    strata_note note;
+    strata_status status = strata_note_begin(&note, self->device, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *point = strata_timeline_now(note.stream.timeline);
+    return strata_note_end(&note);
+}
+
+static strata_status free_on_stream(async *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    strata_note note;
+    strata_status status = strata_note_begin(&note, self->device, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = free_memory(self, block->address, stream);
+    if (result != CUDA_SUCCESS) {
+        strata_note_cancel(&note);
+        return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
+    }
+    strata_retired_settle(&self->retired, entry, strata_timeline_now(note.stream.timeline));
+    strata_note_end(&note); /* the free is done; without its event it is found complete later, by a later one */
+    return STRATA_SUCCESS;
+}
+
+static strata_status free_in_order(async *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    strata_stream_ref ref;
+    if (stream == STRATA_STREAM_GONE)
+        return free_on_waiting_stream(self, entry, block, strata_timeline_last_closed(entry->home));
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!has_pending_uses(entry, &ref))
+        return free_on_stream(self, entry, block, stream);
+    strata_point upto = 0;
+    status = point_so_far(self, stream, &upto);
+    return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto) : status;
+}
+
+static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    async *self = (async *)resource;
+    strata_entry *entry;
+    strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
+    if (status != STRATA_SUCCESS)
+        return status;
+    bool reap = strata_retired_begin(&self->retired, entry, block);
+    status = free_in_order(self, entry, block, stream);
+    if (status != STRATA_SUCCESS) {
+        strata_retired_revert(&self->retired, entry, block);
+        return status;
+    }
+    size_t bytes;
+    if (reap) /* keeps the list short; what goes wrong here will be met again by whoever waits */
+        strata_retired_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
+    return STRATA_SUCCESS;
+}
+
+/* ---- the rest of the interface ---- */
+
+static strata_status async_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    return strata_retired_reap(&((async *)resource)->retired, mode, bytes);
+}
+
+static size_t pool_bytes(const async *self, CUmemPool_attribute attribute)
+{
+    cuuint64_t value = 0;
+    return strata_cu.MemPoolGetAttribute(self->pool, attribute, &value) == CUDA_SUCCESS ? (size_t)value : 0;
+}
+
+static strata_status async_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    async *self = (async *)resource;
+    *bytes = 0;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t before = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    CUresult result = strata_cu.MemPoolTrimTo(self->pool, keep_bytes);
+    size_t after = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemPoolTrimTo", "giving memory back");
+    *bytes = before > after ? before - after : 0;
+    return STRATA_SUCCESS;
+}
+
+static strata_status async_usage(strata_resource *resource, strata_usage *usage)
+{
+    async *self = (async *)resource;
+    *usage = (strata_usage){0};
+    strata_retired_usage(&self->retired, usage);
+    usage->reserved_bytes = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    usage->reserved_peak = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
+    size_t used = pool_bytes(self, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    usage->reserved_free = usage->reserved_bytes > used ? usage->reserved_bytes - used : 0;
+    usage->limit = (size_t)self->limit;
+    return STRATA_SUCCESS;
+}
+
+static strata_status async_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    (void)resource;
+    *bytes = (request->bytes + CHARGE_GRANULE - 1) & ~(size_t)(CHARGE_GRANULE - 1);
+    return STRATA_SUCCESS;
+}
+
+static uint32_t async_capabilities(strata_resource *resource)
+{
+    (void)resource;
+    return STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND |
+           STRATA_CAPABILITY_DEVICE_MEMORY;
+}
+
+static strata_status async_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    if (strata_retired_find(&((async *)resource)->retired, address, out))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
+                       (unsigned long long)address);
+}
+
+static void async_destroy(strata_resource *resource)
+{
+    async *self = (async *)resource;
+    strata_scope scope;
+    if (strata_door_now() == STRATA_DOOR_OPEN &&
+        strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
+        if (self->waiting && strata_stream_unregister(self->device, self->waiting) == STRATA_SUCCESS)
+            strata_cu.StreamDestroy(self->waiting);
+        if (self->own_pool)
+            strata_cu.MemPoolDestroy(self->pool);
+        strata_scope_leave(&scope);
+    }
+    strata_retired_end(&self->retired);
+    strata_lock_destroy(&self->lock);
+    strata_host_free(self);
+}
+
+static const strata_resource_ops async_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(strata_retired_bytes),
+    .name = "async",
+    .allocate = async_allocate,
+    .deallocate = async_deallocate,
+    .prepare_use = strata_block_prepare_use,
+    .finish_use = strata_block_finish_use,
+    .record_use = strata_block_record_use,
+    .reap = async_reap,
+    .trim = async_trim,
+    .usage = async_usage,
+    .charge = async_charge,
+    .capabilities = async_capabilities,
+    .find = async_find,
+    .destroy = async_destroy,
+};
+
+CUmemoryPool strata_async_pool_handle(const strata_resource *resource)
+{
+    bool is_async = resource && resource->ops->allocate == async_allocate;
+    return is_async ? ((const async *)resource)->pool : NULL;
+}
+
+/* ---- making ---- */
+
+static strata_status set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value, const char *name)
+{
+    CUresult result = strata_cu.MemPoolSetAttribute(pool, attribute, value);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemPoolSetAttribute", "setting %s of a pool", name);
+}
+
+static strata_status set_switch(CUmemoryPool pool, CUmemPool_attribute attribute, strata_switch value, const char *name)
+{
+    if (value == STRATA_SWITCH_DEFAULT)
+        return STRATA_SUCCESS;
+    int on = value == STRATA_SWITCH_ON;
+    return set_attribute(pool, attribute, &on, name);
+}
+
+/* Reserves `bytes` by allocating them once; the threshold keeps them in the pool. */
+static strata_status prime(const async *self, uint64_t bytes)
+{
+    CUdeviceptr address;
+    CUstream stream;
+    if (!bytes)
+        return STRATA_SUCCESS;
+    CUresult result = strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuStreamCreate", "reserving the initial size of a pool");
+    result = strata_cu.MemAllocFromPoolAsync(&address, (size_t)bytes, self->pool, stream);
+    const char *call = "cuMemAllocFromPoolAsync";
+    if (result == CUDA_SUCCESS) {
+        call = "cuMemFreeAsync";
+        result = strata_cu.MemFreeAsync(address, stream);
+        CUresult waited = strata_cu.StreamSynchronize(stream);
+        result = result == CUDA_SUCCESS ? waited : result;
+    }
+    strata_cu.StreamDestroy(stream);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, call, "reserving the initial size of %llu bytes",
+                                                       (unsigned long long)bytes);
+}
+
+static strata_status configure(async *self, const strata_async_options *options)
+{
+    cuuint64_t threshold = options->release_threshold ? options->release_threshold : UINT64_MAX;
+    if (options->release_all)
+        threshold = 0;
+    strata_status status =
+        set_attribute(self->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold, "the release threshold");
+    if (status == STRATA_SUCCESS)
+        status = set_switch(self->pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                            options->follow_event_dependencies, "follow_event_dependencies");
+    if (status == STRATA_SUCCESS)
+        status =
+            set_switch(self->pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, options->opportunistic, "opportunistic");
+    if (status == STRATA_SUCCESS)
+        status = set_switch(self->pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+                            options->internal_dependencies, "internal_dependencies");
+    return status == STRATA_SUCCESS ? prime(self, options->initial_size) : status;
+}
+
+static strata_status make_pool(async *self, const strata_async_options *options)
+{
+    static const CUmemAllocationHandleType handle_types[] = {
+        CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_FABRIC};
+    CUmemPoolProps properties = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .handleTypes = handle_types[options->export_type],
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = self->device->ordinal},
+        .maxSize = (size_t)options->max_size,
+    };
+    CUresult result = strata_cu.MemPoolCreate(&self->pool, &properties);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemPoolCreate", "making a pool on device %d", self->device->ordinal);
+    self->own_pool = true;
+    self->limit = options->max_size;
+    strata_status status = configure(self, options);
+    if (status != STRATA_SUCCESS)
+        strata_cu.MemPoolDestroy(self->pool);
+    return status;
+}
+
+static strata_status view_pool(async *self, const strata_async_options *options)
+{
+    if (options->release_threshold || options->release_all || options->initial_size || options->max_size ||
+        options->follow_event_dependencies || options->opportunistic || options->internal_dependencies ||
+        options->export_type)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a view of a pool leaves it as it is: only pool=own takes options");
+    CUresult result = CUDA_SUCCESS;
+    if (options->pool == STRATA_ASYNC_POOL_GIVEN)
+        self->pool = options->given;
+    else if (options->pool == STRATA_ASYNC_POOL_DEFAULT)
+        result = strata_cu.DeviceGetDefaultMemPool(&self->pool, self->device->handle);
+    else
+        result = strata_cu.DeviceGetMemPool(&self->pool, self->device->handle);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuDeviceGetMemPool", "looking up a pool of device %d",
+                                  self->device->ordinal);
+    return self->pool ? STRATA_SUCCESS
+                      : strata_fail(STRATA_ERROR_INVALID_VALUE, "a view of a pool, and the pool is NULL");
+}
+
+static strata_status check_options(const strata_device *device, const strata_async_options *options)
+{
+    if ((unsigned)options->pool > STRATA_ASYNC_POOL_GIVEN || (unsigned)options->export_type > STRATA_EXPORT_FABRIC)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: pool or export type is none of those that there are");
+    if (options->max_size && options->initial_size > options->max_size)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: initial_size is %llu bytes and max_size only %llu",
+                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+    const strata_device_info *info = &device->info;
+    if (!info->memory_pools)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "device %d has no memory pools; use direct", device->ordinal);
+    if ((options->export_type == STRATA_EXPORT_POSIX_FD && !info->fd_handles) ||
+        (options->export_type == STRATA_EXPORT_FABRIC && !info->fabric_handles))
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "pools of device %d cannot be shared in this way",
+                           device->ordinal);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_async_create(int ordinal, const strata_async_options *options, strata_resource **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async is made without a place for it");
+    *out = NULL;
+    const strata_async_options defaults = {0};
+    options = options ? options : &defaults;
+    strata_device *device;
+    strata_status status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = check_options(device, options);
+    if (status != STRATA_SUCCESS)
+        return status;
+    async *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("an async resource");
+    self->resource.ops = &async_ops;
+    self->device = device;
+    strata_scope scope;
+    status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        status = options->pool == STRATA_ASYNC_POOL_OWN ? make_pool(self, options) : view_pool(self, options);
+        strata_scope_leave(&scope);
+    }
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(self);
+        return status;
+    }
+    strata_retired_init(&self->retired, &self->resource);
+    strata_lock_init(&self->lock, STRATA_RANK_OWNER);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+/* ---- in stack texts ---- */
+
+/* As the text gives it: choices are ints, sizes 64 bits. */
+typedef struct async_text {
+    int pool;
+    int follow_event_dependencies, opportunistic, internal_dependencies;
+    int export_type;
+    uint64_t release_threshold, initial_size, max_size;
+    bool release_all;
+} async_text;
+
+#define SWITCHES "default|on|off"
+
+static const strata_option async_text_options[] = {
+    {"pool", STRATA_OPTION_CHOICE, offsetof(async_text, pool), "own|default|current",
+     "a pool of its own, or a view of the device's default or current one"},
+    {"release_threshold", STRATA_OPTION_SIZE, offsetof(async_text, release_threshold), NULL,
+     "bytes kept at a synchronization; everything by default"},
+    {"release_all", STRATA_OPTION_BOOL, offsetof(async_text, release_all), NULL, "keep nothing at a synchronization"},
+    {"initial_size", STRATA_OPTION_SIZE, offsetof(async_text, initial_size), NULL, "bytes reserved at the start"},
+    {"max_size", STRATA_OPTION_SIZE, offsetof(async_text, max_size), NULL, "most bytes reserved"},
+    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(async_text, follow_event_dependencies), SWITCHES,
+     "reuse what an event has ordered"},
+    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(async_text, opportunistic), SWITCHES, "reuse what has finished"},
+    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(async_text, internal_dependencies), SWITCHES,
+     "let the driver add waits to reuse"},
+    {"export", STRATA_OPTION_CHOICE, offsetof(async_text, export_type), "none|fd|fabric",
+     "handles for sharing between processes"},
+};
+
+static strata_status make_async(int device, const void *given, strata_resource **out)
+{
+    const async_text *text = given;
+    strata_async_options options = {
+        .pool = (strata_async_pool)text->pool,
+        .release_threshold = text->release_threshold,
+        .release_all = text->release_all,
+        .initial_size = text->initial_size,
+        .max_size = text->max_size,
+        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
+        .opportunistic = (strata_switch)text->opportunistic,
+        .internal_dependencies = (strata_switch)text->internal_dependencies,
+        .export_type = (strata_export_type)text->export_type,
+    };
+    return strata_async_create(device, &options, out);
+}
+
+const strata_layer strata_async_layer = {
+    .size = sizeof(strata_layer),
+    .owner = true,
+    .name = "async",
+    .help = "the driver's stream-ordered pools",
+    .options = async_text_options,
+    .option_count = sizeof async_text_options / sizeof async_text_options[0],
+    .options_size = sizeof(async_text),
+    .create = make_async,
+};

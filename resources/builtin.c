@@ -1,0 +1,30 @@
+/* Registering the layers that come with the library, before the first stack text is read. */
+#include "resources/builtin.h"
+
+#include "core/stack.h"
+
+#include <pthread.h>
+
+static const strata_layer *const builtin[] = {&strata_async_layer, &strata_direct_layer};
+static strata_status registered;
+
+static void register_all(void)
+{
+    for (size_t i = 0; i < sizeof builtin / sizeof builtin[0] && registered == STRATA_SUCCESS; i++)
+        registered = strata_layer_register(builtin[i]);
+}
+
+strata_status strata_builtin_register(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_all);
+    return registered;
+}
+
+strata_status strata_stack_create(const char *text, int ordinal, strata_stack **out)
+{
+    if (out)
+        *out = NULL;
+    strata_status status = strata_builtin_register();
+    return status == STRATA_SUCCESS ? strata_stack_create_from_text(text, ordinal, out) : status;
+}

@@ -1,0 +1,257 @@
+/* The launch recorder: all checks, then all waits, then one note for everything that the work touches. */
+#include <strata/launch.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/stream_map.h"
+#include "runtime/runtime.h"
+
+#include <string.h>
+
+enum { LAUNCH_OPEN = 0x57a7, LAUNCH_READY, LAUNCH_DONE };
+
+/* PTDS programs see a macro of this name. */
+#undef strata_launch_begin
+
+strata_status strata_launch_begin(strata_launch *launch, strata_runtime *runtime, CUstream stream,
+                                  strata_launch_mode mode)
+{
+    if (!launch)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a launch is begun without a recorder");
+    memset(launch, 0, sizeof *launch);
+    if (!runtime || (unsigned)mode > STRATA_LAUNCH_PERMISSIVE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a launch is begun without a runtime, or in a mode that there is not");
+    launch->runtime = runtime;
+    launch->stream = stream;
+    launch->mode = mode;
+    launch->state = LAUNCH_OPEN;
+    launch->entries = launch->storage;
+    launch->capacity = STRATA_LAUNCH_INLINE;
+    return STRATA_SUCCESS;
+}
+
+static strata_status refuse_state(const strata_launch *launch, const char *call)
+{
+    const char *state = !launch                         ? "there is no recorder"
+                        : launch->state == LAUNCH_READY ? "the launch was prepared already"
+                        : launch->state == LAUNCH_OPEN  ? "the launch was not prepared"
+                        : launch->state == LAUNCH_DONE  ? "the launch is over"
+                                                        : "the recorder was not begun";
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: %s", call, state);
+}
+
+static bool grow(strata_launch *launch)
+{
+    size_t capacity = 2 * launch->capacity;
+    strata_launch_entry *entries = strata_host_zalloc(capacity * sizeof *entries);
+    if (!entries)
+        return false;
+    memcpy(entries, launch->entries, launch->count * sizeof *entries);
+    if (launch->entries != launch->storage)
+        strata_host_free(launch->entries);
+    launch->entries = entries;
+    launch->capacity = capacity;
+    return true;
+}
+
+static bool same_block(const strata_block *a, const strata_block *b)
+{
+    return a->id.slot == b->id.slot && a->id.generation == b->id.generation && a->id.table == b->id.table;
+}
+
+/* A failed use is remembered, so that a launch whose use was refused cannot be prepared by accident. */
+static strata_status remember(strata_launch *launch, strata_status status)
+{
+    if (status != STRATA_SUCCESS && launch->failed == STRATA_SUCCESS)
+        launch->failed = status;
+    return status;
+}
+
+/* Whether the block can be tracked here. In permissive mode what cannot is left out. */
+static strata_status check_block(strata_launch *launch, const strata_block *block, bool *skip)
+{
+    strata_runtime *runtime = launch->runtime;
+    *skip = false;
+    if (!runtime->tracks) {
+        *skip = launch->mode == STRATA_LAUNCH_PERMISSIVE;
+        return *skip ? STRATA_SUCCESS
+                     : strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                                   "the stack \"%s\" cannot track uses; strict launches refuse it",
+                                   strata_stack_text(runtime->stack));
+    }
+    const strata_table *table = runtime->stack->table;
+    if (strata_table_state(table, block->id) == STRATA_BLOCK_LIVE)
+        return STRATA_SUCCESS;
+    bool foreign = strata_table_lookup(table, block->id) == NULL;
+    if (foreign && launch->mode == STRATA_LAUNCH_PERMISSIVE) {
+        *skip = true;
+        return STRATA_SUCCESS;
+    }
+    return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+}
+
+static strata_status add_use(strata_launch *launch, const strata_block *block, strata_access access)
+{
+    bool skip;
+    strata_status status = check_block(launch, block, &skip);
+    launch->skipped += skip;
+    if (status != STRATA_SUCCESS || skip)
+        return status;
+    for (size_t i = 0; i < launch->count; i++) {
+        strata_launch_entry *entry = &launch->entries[i];
+        if (!same_block(&entry->block, block))
+            continue;
+        entry->access = (strata_access)(entry->access | access);
+        return STRATA_SUCCESS;
+    }
+    if (launch->count == launch->capacity && !grow(launch))
+        return strata_fail_host_memory("the blocks of a launch");
+    launch->entries[launch->count++] = (strata_launch_entry){.block = *block, .access = access};
+    return STRATA_SUCCESS;
+}
+
+static strata_status check_use(const strata_launch *launch, strata_access access, const char *call)
+{
+    if (!launch || launch->state != LAUNCH_OPEN)
+        return refuse_state(launch, call);
+    if ((unsigned)access - 1 > STRATA_ACCESS_READ_WRITE - 1)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: a use must read, write, or both", call);
+    return strata_usable();
+}
+
+strata_status strata_launch_use(strata_launch *launch, const strata_block *block, strata_access access)
+{
+    strata_status status = check_use(launch, access, "strata_launch_use");
+    if (status == STRATA_SUCCESS && !block)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_launch_use: block is NULL");
+    if (status == STRATA_SUCCESS && !strata_block_is_empty(block))
+        status = add_use(launch, block, access);
+    return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
+}
+
+strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr address, strata_access access)
+{
+    strata_status status = check_use(launch, access, "strata_launch_use_address");
+    if (status != STRATA_SUCCESS)
+        return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
+    if (address == 0)
+        return STRATA_SUCCESS;
+    strata_block block;
+    status = launch->runtime->top->ops->find(launch->runtime->top, address, &block);
+    if (status != STRATA_SUCCESS && launch->mode == STRATA_LAUNCH_PERMISSIVE) {
+        launch->skipped++;
+        return STRATA_SUCCESS;
+    }
+    return remember(launch, status == STRATA_SUCCESS ? add_use(launch, &block, access) : status);
+}
+
+/* Calls finish for the first `count` blocks; the first failure is returned, the rest is finished all the same. */
+static strata_status finish_all(strata_launch *launch, size_t count, bool noting)
+{
+    strata_resource *top = launch->runtime->top;
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        const strata_launch_entry *entry = &launch->entries[i];
+        strata_access access = noting ? entry->access : STRATA_ACCESS_NONE;
+        strata_status one = top->ops->finish_use(top, &entry->block, launch->stream, access);
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    return status;
+}
+
+static strata_status check_all(const strata_launch *launch)
+{
+    const strata_table *table = launch->runtime->stack->table;
+    for (size_t i = 0; i < launch->count; i++) {
+        const strata_block *block = &launch->entries[i].block;
+        if (strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
+            return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+    }
+    return STRATA_SUCCESS;
+}
+
+static strata_status prepare_all(strata_launch *launch)
+{
+    strata_resource *top = launch->runtime->top;
+    strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, false);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t prepared = 0;
+    while (prepared < launch->count && status == STRATA_SUCCESS) {
+        const strata_launch_entry *entry = &launch->entries[prepared];
+        status = top->ops->prepare_use(top, &entry->block, launch->stream, entry->access);
+        prepared += status == STRATA_SUCCESS;
+    }
+    strata_batch_end();
+    if (status != STRATA_SUCCESS)
+        finish_all(launch, prepared, false);
+    return status;
+}
+
+strata_status strata_launch_preflight(strata_launch *launch)
+{
+    if (!launch || launch->state != LAUNCH_OPEN)
+        return refuse_state(launch, "strata_launch_preflight");
+    if (launch->failed != STRATA_SUCCESS)
+        return strata_fail(launch->failed, "the launch cannot be prepared: one of its uses was refused before (%s)",
+                           strata_status_text(launch->failed));
+    strata_status status = strata_usable();
+    if (status == STRATA_SUCCESS)
+        status = check_all(launch);
+    if (status == STRATA_SUCCESS && launch->count)
+        status = prepare_all(launch);
+    if (status == STRATA_SUCCESS)
+        launch->state = LAUNCH_READY;
+    return status;
+}
+
+/* Notes all uses under one event. */
+static strata_status note_all(strata_launch *launch)
+{
+    if (!launch->count)
+        return STRATA_SUCCESS;
+    strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, true);
+    if (status != STRATA_SUCCESS) {
+        finish_all(launch, launch->count, false);
+        return status;
+    }
+    status = finish_all(launch, launch->count, true);
+    strata_status end = strata_batch_end();
+    return status == STRATA_SUCCESS ? end : status;
+}
+
+strata_status strata_launch_commit(strata_launch *launch)
+{
+    if (!launch || launch->state != LAUNCH_READY)
+        return refuse_state(launch, "strata_launch_commit");
+    strata_status status = note_all(launch);
+    launch->state = LAUNCH_DONE;
+    return status;
+}
+
+strata_status strata_launch_cancel(strata_launch *launch)
+{
+    if (!launch || launch->state != LAUNCH_READY)
+        return refuse_state(launch, "strata_launch_cancel");
+    launch->state = LAUNCH_DONE;
+    return finish_all(launch, launch->count, false);
+}
+
+strata_status strata_launch_end(strata_launch *launch)
+{
+    if (!launch || launch->state < LAUNCH_OPEN || launch->state > LAUNCH_DONE)
+        return refuse_state(launch, "strata_launch_end");
+    strata_status status = STRATA_SUCCESS;
+    if (launch->state == LAUNCH_READY) {
+        note_all(launch);
+        status = strata_fail(
+            STRATA_ERROR_NOT_COMMITTED,
+            "a launch of %zu blocks was prepared and neither committed nor cancelled; it counts as submitted",
+            launch->count);
+    }
+    if (launch->entries != launch->storage)
+        strata_host_free(launch->entries);
+    memset(launch, 0, sizeof *launch);
+    return status;
+}

@@ -1,0 +1,314 @@
+/* The runtime: one for each device, and private ones. It forwards to its stack and holds no lock around that. */
+#include "runtime/runtime.h"
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/stream_map.h"
+#include "core/uses.h"
+
+#include <stdlib.h>
+
+static const char default_stack[] = "async";
+
+static strata_lock singletons_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SINGLETONS);
+static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, under singletons_lock; never freed */
+
+/* ---- making and ending ---- */
+
+const char *strata_runtime_default_stack(void)
+{
+    const char *environment = getenv("STRATA_STACK");
+    return environment && *environment ? environment : default_stack;
+}
+
+static strata_status make_runtime(const strata_runtime_config *config, strata_runtime **out)
+{
+    strata_runtime *runtime = strata_host_zalloc(sizeof *runtime);
+    if (!runtime)
+        return strata_fail_host_memory("a runtime");
+    strata_status status = strata_device_get(config->device, &runtime->device);
+    if (status != STRATA_SUCCESS)
+        goto refuse;
+    runtime->stack = config->stack;
+    if (!runtime->stack) {
+        const char *text = config->stack_text ? config->stack_text : strata_runtime_default_stack();
+        if ((status = strata_stack_create(text, config->device, &runtime->stack)) != STRATA_SUCCESS)
+            goto refuse;
+    }
+    runtime->top = strata_stack_top(runtime->stack);
+    runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
+    runtime->early_events = config->events == STRATA_EVENTS_EARLY;
+    runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;
+    strata_lock_init(&runtime->streams_lock, STRATA_RANK_STREAMS);
+    *out = runtime;
+    return STRATA_SUCCESS;
+refuse:
+    strata_host_free(runtime);
+    return status;
+}
+
+static strata_status check_config(const strata_runtime_config *config)
+{
+    if (config->stack && config->stack_text)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a runtime is given both a stack and a stack text");
+    if (config->stack && strata_stack_device(config->stack) != config->device)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the stack was built for device %d, the runtime is for device %d",
+                           strata_stack_device(config->stack), config->device);
+    if ((unsigned)config->events > STRATA_EVENTS_EARLY)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no event mode %d", (int)config->events);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a runtime is made without a place for it");
+    *out = NULL;
+    const strata_runtime_config defaults = {0};
+    config = config ? config : &defaults;
+    strata_status status = check_config(config);
+    return status == STRATA_SUCCESS ? make_runtime(config, out) : status;
+}
+
+static strata_status build_singleton(int ordinal, strata_runtime **out)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&singletons_lock);
+    *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
+    if (!*out) {
+        status = make_runtime(&(strata_runtime_config){.device = ordinal}, out);
+        if (status == STRATA_SUCCESS) {
+            (*out)->singleton = true;
+            atomic_store_explicit(&singletons[ordinal], *out, memory_order_release);
+        }
+    }
+    strata_lock_release(&singletons_lock);
+    return status;
+}
+
+strata_status strata_runtime_get(int ordinal, strata_runtime **out)
+{
+    if (__builtin_expect(out && ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT && strata_door_now() == STRATA_DOOR_OPEN,
+                         1)) {
+        *out = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
+        return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : build_singleton(ordinal, out);
+    }
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_get: out is NULL");
+    *out = NULL;
+    strata_status status = strata_driver_open();
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (ordinal < 0 || ordinal >= STRATA_DEVICE_LIMIT)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no device %d", ordinal);
+    return build_singleton(ordinal, out);
+}
+
+strata_status strata_runtime_destroy(strata_runtime *runtime)
+{
+    if (!runtime)
+        return STRATA_SUCCESS;
+    if (runtime->singleton)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "the runtime of a device lives until the process ends; only private "
+                           "ones are destroyed");
+    strata_usage usage = {0};
+    bool usable = strata_door_now() == STRATA_DOOR_OPEN;
+    if (usable && runtime->top->ops->usage(runtime->top, &usage) == STRATA_SUCCESS && usage.live_blocks)
+        return strata_fail(STRATA_ERROR_BUSY, "the runtime still has %zu live block%s of %zu bytes; free them first",
+                           usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
+    strata_status status = strata_streams_end(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_stack_destroy(runtime->stack);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_destroy(&runtime->streams_lock);
+    strata_host_free(runtime);
+    return STRATA_SUCCESS;
+}
+
+int strata_runtime_device(const strata_runtime *runtime)
+{
+    return runtime->device->ordinal;
+}
+
+strata_stack *strata_runtime_stack(strata_runtime *runtime)
+{
+    return runtime->stack;
+}
+
+/* ---- memory ---- */
+
+strata_status strata_runtime_allocate_request(strata_runtime *runtime, const strata_request *request, strata_block *out)
+{
+    if (!runtime || !request || !out) {
+        if (out)
+            *out = (strata_block){0};
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "an allocation without a runtime, a request or a place for the block");
+    }
+    return strata_resource_allocate(runtime->top, request, out);
+}
+
+strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, const strata_request *request,
+                                                   strata_block *out)
+{
+    if (!request)
+        return strata_runtime_allocate_request(runtime, NULL, out);
+    strata_request meant = *request;
+    meant.stream = meant.stream ? meant.stream : CU_STREAM_PER_THREAD;
+    return strata_runtime_allocate_request(runtime, &meant, out);
+}
+
+strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
+{
+    strata_request request = {.bytes = bytes, .stream = stream};
+    return strata_runtime_allocate_request(runtime, &request, out);
+}
+
+strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
+{
+    if (!runtime || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
+    return strata_resource_deallocate(runtime->top, block, stream);
+}
+
+/* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
+static strata_status home_stream(strata_runtime *runtime, const strata_block *block, CUstream *stream)
+{
+    strata_table *table = runtime->stack->table;
+    *stream = block->stream;
+    const strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
+        return STRATA_SUCCESS; /* the free itself says what is wrong with the block */
+    *stream = entry->stream;
+    strata_stream_ref ref;
+    if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
+        strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
+        if (status != STRATA_SUCCESS || ref.timeline->number == entry->home)
+            return status;
+    }
+    if (entry->home_known) {
+        *stream = STRATA_STREAM_GONE;
+        return STRATA_SUCCESS;
+    }
+    strata_error *error = strata_error_begin(STRATA_ERROR_STREAM_MISUSE);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    return strata_error_raise(
+        error,
+        "block 0x%llx (tag \"%s\", generation %llu) was allocated on a stream that this runtime does not "
+        "know, so its handle may be dead by now: free it with strata_runtime_deallocate_on, or register "
+        "the stream",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+}
+
+strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
+{
+    if (!runtime || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
+    if (strata_block_is_empty(block) || strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        return STRATA_SUCCESS;
+    strata_status status = strata_usable();
+    CUstream stream;
+    if (status == STRATA_SUCCESS)
+        status = home_stream(runtime, block, &stream);
+    if (status == STRATA_SUCCESS)
+        status = runtime->top->ops->deallocate(runtime->top, block, stream);
+    return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
+}
+
+size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)
+{
+    strata_usage usage = {0};
+    if (runtime)
+        strata_resource_usage(runtime->top, &usage);
+    return usage.bytes_outstanding;
+}
+
+strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage)
+{
+    return strata_resource_usage(runtime ? runtime->top : NULL, usage);
+}
+
+strata_status strata_runtime_reap_pending(strata_runtime *runtime)
+{
+    strata_status status = strata_runtime_usable(runtime);
+    size_t bytes;
+    return status == STRATA_SUCCESS ? runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes) : status;
+}
+
+strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, size_t *released)
+{
+    size_t bytes = 0;
+    strata_status status = strata_runtime_usable(runtime);
+    if (status == STRATA_SUCCESS)
+        status = runtime->top->ops->trim(runtime->top, keep_bytes, &bytes);
+    if (released)
+        *released = bytes;
+    return status;
+}
+
+strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, strata_block *out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a search without a place for the block");
+    *out = (strata_block){0};
+    strata_status status = strata_runtime_usable(runtime);
+    return status == STRATA_SUCCESS ? runtime->top->ops->find(runtime->top, address, out) : status;
+}
+
+strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_block_id id)
+{
+    return runtime ? strata_table_state(runtime->stack->table, id) : STRATA_BLOCK_FREED;
+}
+
+/* ---- uses ---- */
+
+bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime)
+{
+    return runtime && runtime->tracks;
+}
+
+strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
+                                               strata_access access)
+{
+    return strata_resource_prepare_use(runtime ? runtime->top : NULL, block, stream, access);
+}
+
+strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
+                                              strata_access access)
+{
+    return strata_resource_finish_use(runtime ? runtime->top : NULL, block, stream, access);
+}
+
+strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream)
+{
+    if (!runtime || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a first use without a runtime or a block");
+    strata_table *table = runtime->stack->table;
+    bool live = strata_table_state(table, block->id) == STRATA_BLOCK_LIVE;
+    if (live && !strata_uses_untouched(table, block->id))
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "block 0x%llx (tag \"%s\", generation %llu) was used before, so this is not its first use",
+                           (unsigned long long)block->address, strata_tag_name(block->tag),
+                           (unsigned long long)block->id.generation);
+    return strata_runtime_prepare_block_use(runtime, block, stream, STRATA_ACCESS_WRITE);
+}
+
+strata_status strata_runtime_finish_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream)
+{
+    return strata_runtime_finish_block_use(runtime, block, stream, STRATA_ACCESS_WRITE);
+}
+
+strata_status strata_runtime_record_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
+                                              strata_access access)
+{
+    if (!block || (unsigned)access - 1 > STRATA_ACCESS_READ_WRITE - 1)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a block, or that neither reads nor writes");
+    strata_status status = strata_runtime_usable(runtime);
+    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
+        return status;
+    return runtime->top->ops->record_use(runtime->top, block, stream, access);
+}

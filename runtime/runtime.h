@@ -1,0 +1,41 @@
+/* What the files of the runtime share. */
+#ifndef STRATA_RUNTIME_RUNTIME_H
+#define STRATA_RUNTIME_RUNTIME_H
+
+#include "core/device.h"
+#include "core/lock.h"
+#include "core/stack.h"
+
+#include <strata/runtime.h>
+
+typedef struct strata_stream_slot {
+    CUstream stream;
+    bool pooled; /* made here; else the user's own */
+    bool taken;
+} strata_stream_slot;
+
+struct strata_runtime {
+    strata_device *device; /* these are constant */
+    strata_stack *stack;
+    strata_resource *top;
+    bool tracks;
+    bool early_events;
+    bool singleton;
+    uint32_t stream_capacity;
+
+    strata_lock streams_lock;
+    strata_stream_slot *streams; /* pooled and registered ones; guarded by streams_lock */
+    size_t stream_count, stream_room;
+};
+
+/* Ends what runtime/streams.c made for the runtime. BUSY, and nothing done, while streams are taken. */
+strata_status strata_streams_end(strata_runtime *runtime);
+
+/* SUCCESS, or why this call cannot be made: no runtime, shut down, forked. */
+static inline strata_status strata_runtime_usable(const strata_runtime *runtime)
+{
+    return __builtin_expect(runtime != NULL, 1) ? strata_usable()
+                                                : strata_fail(STRATA_ERROR_INVALID_VALUE, "the runtime is NULL");
+}
+
+#endif

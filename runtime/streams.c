@@ -1,0 +1,182 @@
+/* The runtime's streams: a pool of non-blocking ones, and the user's own that were registered. */
+#include "runtime/runtime.h"
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/stream_map.h"
+
+#include <string.h>
+
+/* The slot of a stream, NULL if it has none. The lock is held. */
+static strata_stream_slot *find_slot(strata_runtime *runtime, CUstream stream, bool pooled)
+{
+    for (size_t i = 0; i < runtime->stream_count; i++)
+        if (runtime->streams[i].stream == stream && runtime->streams[i].pooled == pooled)
+            return &runtime->streams[i];
+    return NULL;
+}
+
+/* Room for one more slot; false without host memory. The lock is held. */
+static bool reserve_slot(strata_runtime *runtime)
+{
+    if (runtime->stream_count < runtime->stream_room)
+        return true;
+    size_t room = runtime->stream_room ? 2 * runtime->stream_room : 16;
+    strata_stream_slot *streams = strata_host_zalloc(room * sizeof *streams);
+    if (!streams)
+        return false;
+    if (runtime->stream_count)
+        memcpy(streams, runtime->streams, runtime->stream_count * sizeof *streams);
+    strata_host_free(runtime->streams);
+    runtime->streams = streams;
+    runtime->stream_room = room;
+    return true;
+}
+
+static void remove_slot(strata_runtime *runtime, strata_stream_slot *slot)
+{
+    *slot = runtime->streams[--runtime->stream_count];
+}
+
+strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream)
+{
+    strata_status status = strata_runtime_usable(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&runtime->streams_lock);
+    if (!reserve_slot(runtime))
+        status = strata_fail_host_memory("a registered stream");
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_register(runtime->device, stream, runtime->early_events);
+    if (status == STRATA_SUCCESS)
+        runtime->streams[runtime->stream_count++] = (strata_stream_slot){.stream = stream, .taken = true};
+    strata_lock_release(&runtime->streams_lock);
+    return status;
+}
+
+strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream stream)
+{
+    strata_status status = strata_runtime_usable(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&runtime->streams_lock);
+    strata_stream_slot *slot = find_slot(runtime, stream, false);
+    if (!slot)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this runtime");
+    else if ((status = strata_stream_unregister(runtime->device, stream)) == STRATA_SUCCESS)
+        remove_slot(runtime, slot);
+    strata_lock_release(&runtime->streams_lock);
+    return status;
+}
+
+/* ---- the pool ---- */
+
+static strata_status make_stream(strata_runtime *runtime, CUstream *out)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, runtime->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamCreate(out, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        status = strata_fail_driver(result, "cuStreamCreate", "making a stream of the pool");
+    else if ((status = strata_stream_register(runtime->device, *out, runtime->early_events)) != STRATA_SUCCESS)
+        strata_cu.StreamDestroy(*out);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+static strata_status take_stream(strata_runtime *runtime, CUstream *out)
+{
+    size_t pooled = 0;
+    for (size_t i = 0; i < runtime->stream_count; i++) {
+        strata_stream_slot *slot = &runtime->streams[i];
+        pooled += slot->pooled;
+        if (!slot->pooled || slot->taken)
+            continue;
+        slot->taken = true;
+        *out = slot->stream;
+        return STRATA_SUCCESS;
+    }
+    if (pooled >= runtime->stream_capacity)
+        return strata_fail(STRATA_ERROR_STREAMS_EXHAUSTED,
+                           "all %u streams of the pool are taken; release one, or make the runtime with a larger "
+                           "stream_capacity",
+                           runtime->stream_capacity);
+    if (!reserve_slot(runtime))
+        return strata_fail_host_memory("a stream of the pool");
+    strata_status status = make_stream(runtime, out);
+    if (status == STRATA_SUCCESS)
+        runtime->streams[runtime->stream_count++] = (strata_stream_slot){.stream = *out, .pooled = true, .taken = true};
+    return status;
+}
+
+strata_status strata_runtime_stream_acquire(strata_runtime *runtime, CUstream *out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream is acquired without a place for it");
+    *out = NULL;
+    strata_status status = strata_runtime_usable(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&runtime->streams_lock);
+    status = take_stream(runtime, out);
+    strata_lock_release(&runtime->streams_lock);
+    if (status != STRATA_SUCCESS)
+        *out = NULL;
+    return status;
+}
+
+strata_status strata_runtime_stream_release(strata_runtime *runtime, CUstream stream)
+{
+    strata_status status = strata_runtime_usable(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&runtime->streams_lock);
+    strata_stream_slot *slot = find_slot(runtime, stream, true);
+    if (!slot || !slot->taken)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream was not acquired from this runtime's pool");
+    else
+        slot->taken = false;
+    strata_lock_release(&runtime->streams_lock);
+    return status;
+}
+
+static strata_status end_pooled(strata_runtime *runtime, CUstream stream)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, runtime->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_unregister(runtime->device, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamDestroy(stream);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuStreamDestroy", "ending a stream of the pool");
+}
+
+strata_status strata_streams_end(strata_runtime *runtime)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&runtime->streams_lock);
+    for (size_t i = 0; i < runtime->stream_count && status == STRATA_SUCCESS; i++)
+        if (runtime->streams[i].pooled && runtime->streams[i].taken)
+            status = strata_fail(STRATA_ERROR_BUSY, "a stream of the runtime's pool is still taken; release it first");
+    bool usable = strata_door_now() == STRATA_DOOR_OPEN;
+    while (runtime->stream_count && status == STRATA_SUCCESS) {
+        const strata_stream_slot *slot = &runtime->streams[runtime->stream_count - 1];
+        if (usable)
+            status = slot->pooled ? end_pooled(runtime, slot->stream)
+                                  : strata_stream_unregister(runtime->device, slot->stream);
+        if (status == STRATA_SUCCESS)
+            runtime->stream_count--;
+    }
+    if (status == STRATA_SUCCESS) {
+        strata_host_free(runtime->streams);
+        runtime->streams = NULL;
+        runtime->stream_room = 0;
+    }
+    strata_lock_release(&runtime->streams_lock);
+    return status;
+}

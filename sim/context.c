@@ -1,0 +1,472 @@
+/* Contexts: a device's primary one, which is retained and released, and those that cuCtxCreate makes; and what is
+ * current to a thread. A context takes its streams, events, modules and allocations with it when it goes. */
+#include "sim.h"
+
+static bool flags_known(unsigned flags)
+{
+    return (flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0 && (flags & CU_CTX_SCHED_MASK) != 3 &&
+           (flags & CU_CTX_SCHED_MASK) <= CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
+static CUresult activate(sim_context *context)
+{
+    context->legacy = sim_queue_open(context, SIM_QUEUE_LEGACY, CU_STREAM_DEFAULT, 0);
+    context->active = context->legacy != NULL;
+    return context->active ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult sim_context_open(struct sim_device *device, bool primary, unsigned flags, sim_context **context)
+{
+    sim_context *made = sim_slab_take(&sim.contexts);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->device = device;
+    made->primary = primary;
+    made->flags = flags;
+    made->uid = ++sim.last_uid;
+    CUresult result = activate(made);
+    if (result != CUDA_SUCCESS) {
+        sim_slab_give(&sim.contexts, made);
+        return result;
+    }
+    *context = made;
+    return CUDA_SUCCESS;
+}
+
+static void free_handles(sim_context *context)
+{
+    for (CUstream stream = NULL; (stream = sim_slab_next(&sim.streams, stream));) {
+        if (stream->queue->context == context) {
+            sim_slab_give(&sim.streams, stream);
+        }
+    }
+    for (CUevent event = NULL; (event = sim_slab_next(&sim.events, event));) {
+        if (event->context == context) {
+            sim_event_free(event);
+        }
+    }
+    for (CUmodule module = NULL; (module = sim_slab_next(&sim.modules, module));) {
+        if (module->context == context) {
+            sim_module_free(module);
+        }
+    }
+}
+
+/* Its work is done or abandoned. */
+static void strip(sim_context *context)
+{
+    free_handles(context);
+    sim_blocks_of_context_free(context);
+    while (context->queues) {
+        sim_threads_forget_queue(context->queues);
+        context->queues->tail = NULL;
+        sim_queue_free(context->queues);
+    }
+    context->legacy = NULL;
+    context->active = false;
+}
+
+void sim_context_free(sim_context *context)
+{
+    strip(context);
+    sim_slab_give(&sim.contexts, context);
+}
+
+bool sim_context_valid(const sim_context *context)
+{
+    return sim_slab_has(&sim.contexts, context);
+}
+
+/* Waits for the context's work, then ends it. The primary context's handle stays good for the next time it is retained.
+ */
+CUresult sim_context_close(sim_context *context)
+{
+    CUresult result = sim_context_wait(context);
+    if (result == CUDA_ERROR_DEINITIALIZED) {
+        return result;
+    }
+    if (!context->active) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    strip(context);
+    if (!context->primary) {
+        sim_slab_give(&sim.contexts, context);
+    }
+    return result;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_device *device = sim_device_of(dev);
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    if (!pctx) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    result = device->poison;
+    if (result == CUDA_SUCCESS && !device->primary) {
+        result = sim_context_open(device, true, device->primary_flags, &device->primary);
+    } else if (result == CUDA_SUCCESS && !device->primary->active) {
+        device->primary->flags = device->primary_flags;
+        result = activate(device->primary);
+    }
+    if (result == CUDA_SUCCESS) {
+        device->primary_references++;
+        *pctx = device->primary;
+    }
+    return sim_leave(result);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_device *device = sim_device_of(dev);
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    if (device->primary_references == 0) {
+        return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if (device->primary_references == 1) {
+        result = sim_context_close(device->primary);
+    }
+    device->primary_references--;
+    return sim_leave(result);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+    return cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_device *device = sim_device_of(dev);
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    if (!flags_known(flags)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    device->primary_flags = flags;
+    if (device->primary) {
+        device->primary->flags = flags;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
+{
+    return cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct sim_device *device = sim_device_of(dev);
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    if (!flags || !active) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *flags = device->primary_flags;
+    *active = device->primary && device->primary->active;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* Ends the primary context however often it is retained; it starts afresh at once if it still is. */
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_device *device = sim_device_of(dev);
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    if (device->primary && device->primary->active) {
+        result = sim_context_close(device->primary);
+        if (result == CUDA_SUCCESS) {
+            device->primary_flags = 0;
+            device->primary->flags = 0;
+        }
+        if (result == CUDA_SUCCESS && device->primary_references > 0) {
+            result = activate(device->primary);
+        }
+    }
+    return sim_leave(result);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev)
+{
+    return cuDevicePrimaryCtxReset_v2(dev);
+}
+
+static CUresult create(CUcontext *context, unsigned flags, CUdevice ordinal)
+{
+    struct sim_device *device = sim_device_of(ordinal);
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (!context || !flags_known(flags)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device->poison != CUDA_SUCCESS) {
+        return device->poison;
+    }
+    sim_context *made;
+    CUresult result = sim_context_open(device, false, flags, &made);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = sim_thread_push(made);
+    if (result != CUDA_SUCCESS) {
+        sim_context_free(made);
+        return result;
+    }
+    *context = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(create(pctx, flags, dev));
+}
+
+CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
+                        CUdevice dev)
+{
+    if (paramsArray || numParams != 0) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    return cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+{
+    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams != 0 || ctxCreateParams->cigParams)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_context_valid(ctx) || ctx->primary) {
+        return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    struct sim_thread *thread = sim_thread_self();
+    if (thread && thread->depth > 0 && thread->stack[thread->depth - 1].uid == ctx->uid) {
+        thread->depth--;
+    }
+    return sim_leave(sim_context_close(ctx));
+}
+
+CUresult cuCtxDestroy(CUcontext ctx)
+{
+    return cuCtxDestroy_v2(ctx);
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(sim_context_valid(ctx) ? sim_thread_push(ctx) : CUDA_ERROR_INVALID_CONTEXT);
+}
+
+CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+    return cuCtxPushCurrent_v2(ctx);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_thread *thread = sim_thread_self();
+    if (!thread || thread->depth == 0) {
+        return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    thread->depth--;
+    if (pctx) {
+        *pctx = thread->stack[thread->depth].context;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxPopCurrent(CUcontext *pctx)
+{
+    return cuCtxPopCurrent_v2(pctx);
+}
+
+/* Replaces the top of the stack; NULL pops it. */
+CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_thread *thread = sim_thread_self();
+    if (ctx && !sim_context_valid(ctx)) {
+        return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if (thread && thread->depth > 0) {
+        thread->depth--;
+    }
+    return sim_leave(ctx ? sim_thread_push(ctx) : CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *pctx)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pctx) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    const struct sim_thread *thread = sim_thread_self();
+    *pctx = thread && thread->depth > 0 ? thread->stack[thread->depth - 1].context : NULL;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* Begins a call about a context, NULL meaning the current one. As with sim_enter, the lock is not held after a failure.
+ */
+static CUresult enter(CUcontext given, sim_context **context)
+{
+    if (!given) {
+        return sim_enter_context(context);
+    }
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_context_valid(given)) {
+        return sim_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    *context = given;
+    result = sim_context_check(given);
+    return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+    sim_context *context;
+    CUresult result = enter(ctx, &context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *device = context->device->ordinal;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+    return cuCtxGetDevice_v2(device, NULL);
+}
+
+CUresult cuCtxGetFlags(unsigned int *flags)
+{
+    sim_context *context;
+    CUresult result = sim_enter_context(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!flags) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *flags = context->flags;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+{
+    sim_context *context;
+    CUresult result = enter(ctx, &context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!ctxId) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *ctxId = context->uid;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+    unsigned long long id;
+    CUresult result = cuCtxGetId(ctx, &id);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!version) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *version = 3020;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    sim_context *context;
+    CUresult result = sim_enter_context(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (leastPriority) {
+        *leastPriority = 0;
+    }
+    if (greatestPriority) {
+        *greatestPriority = SIM_GREATEST_PRIORITY;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+    sim_context *context;
+    CUresult result = enter(ctx, &context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(sim_context_wait(context));
+}
+
+CUresult cuCtxSynchronize(void)
+{
+    return cuCtxSynchronize_v2(NULL);
+}

@@ -1,0 +1,116 @@
+/* The functions that steer the simulation. They are the simulator's own: no driver has them. */
+#include "sim.h"
+
+CUresult strata_sim_set_seed(uint64_t seed)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim.settings.seed = seed;
+    sim.settings.seed_set = true;
+    pthread_mutex_unlock(&sim.lock);
+    return CUDA_SUCCESS;
+}
+
+static void need_everything(void)
+{
+    for (uint32_t i = 0; i < sim.queue_slots; i++) {
+        if (sim.queues[i] && sim.queues[i]->tail) {
+            sim_op_need(sim.queues[i]->tail);
+        }
+    }
+}
+
+CUresult strata_sim_set_policy(strata_sim_policy policy)
+{
+    if ((unsigned)policy > STRATA_SIM_LATE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&sim.lock);
+    sim.settings.policy = policy;
+    sim.settings.policy_set = true;
+    if (policy == STRATA_SIM_EARLY) {
+        need_everything();
+        sim_run_chosen();
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult strata_sim_set_devices(int count)
+{
+    if (count < 1 || count > SIM_MAX_DEVICES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = CUDA_ERROR_NOT_PERMITTED;
+    pthread_mutex_lock(&sim.lock);
+    if (sim.phase == SIM_NOT_INITIALIZED) {
+        sim.settings.devices = count;
+        sim.settings.devices_set = true;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult strata_sim_set_memory(uint64_t bytes_of_each_device)
+{
+    if (bytes_of_each_device < SIM_LEAST_MEMORY || bytes_of_each_device > SIM_MOST_MEMORY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = CUDA_ERROR_NOT_PERMITTED;
+    pthread_mutex_lock(&sim.lock);
+    if (sim.phase == SIM_NOT_INITIALIZED) {
+        sim.settings.memory = bytes_of_each_device;
+        sim.settings.memory_set = true;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin)
+{
+    if (!name || !twin) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = sim_kernel_register(name, twin);
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+static uint64_t contexts_alive(void)
+{
+    uint64_t count = 0;
+    for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));) {
+        count += context->active ? 1 : 0;
+    }
+    return count;
+}
+
+CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
+{
+    if (!accounts) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = CUDA_ERROR_NOT_INITIALIZED;
+    pthread_mutex_lock(&sim.lock);
+    if (sim.phase == SIM_RUNNING) {
+        *accounts = (strata_sim_accounts){
+            .contexts = contexts_alive(),
+            .streams = sim.streams.alive,
+            .events = sim.events.alive,
+            .modules = sim.modules.alive,
+            .pools = sim.pools.alive - (uint64_t)sim.settings.devices,
+            .device_blocks = sim.device_blocks,
+            .pinned_blocks = sim.pinned_blocks,
+            .unfinished_work = sim.unfinished,
+            .finished_work = sim.finished,
+        };
+        for (int i = 0; i < sim.settings.devices; i++) {
+            accounts->reserved_bytes += sim.devices[i].used;
+        }
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}

@@ -1,0 +1,257 @@
+/* Devices: each one an H200 as far as it can be asked, with memory of the size that was set. */
+#include "sim.h"
+#include <stdio.h>
+#include <string.h>
+
+struct sim_device *sim_device_of(CUdevice device)
+{
+    return device >= 0 && device < sim.settings.devices ? &sim.devices[device] : NULL;
+}
+
+CUresult sim_device_open(struct sim_device *device, int ordinal)
+{
+    *device = (struct sim_device){.ordinal = ordinal};
+    device->memory = sim.settings.memory / SIM_PAGE * SIM_PAGE;
+    device->direct = (struct sim_space){.device = device, .direct = true};
+    device->default_pool = sim_pool_create(device);
+    device->current_pool = device->default_pool;
+    if (!device->default_pool) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    device->default_pool->is_default = true;
+    return CUDA_SUCCESS;
+}
+
+void sim_device_close(struct sim_device *device)
+{
+    for (CUmemoryPool pool = NULL; (pool = sim_slab_next(&sim.pools, pool));) {
+        if (pool->space.device == device) {
+            sim_space_close(&pool->space);
+            sim_slab_give(&sim.pools, pool);
+        }
+    }
+    if (device->direct.device) {
+        sim_space_close(&device->direct);
+    }
+    *device = (struct sim_device){0};
+}
+
+void sim_device_observe(struct sim_device *device)
+{
+    for (struct sim_space *space = device->spaces; space; space = space->next) {
+        sim_space_observe(space);
+    }
+}
+
+CUresult cuDeviceGetCount(int *count)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!count) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *count = sim.settings.devices;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (!sim_device_of(ordinal)) {
+        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    *device = ordinal;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* Begins a call about a device that gives something to `out`. As with sim_enter, the lock is not held after a failure.
+ */
+static CUresult enter(CUdevice ordinal, const void *out, struct sim_device **device)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!out) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *device = sim_device_of(ordinal);
+    return *device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_DEVICE);
+}
+
+CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
+{
+    struct sim_device *device;
+    CUresult result = enter(dev, name, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (len <= 0) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    snprintf(name, (size_t)len, "Strata Simulated H200");
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* The same in every process, different for every device. */
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
+{
+    static const char bytes[sizeof uuid->bytes] = {'s', 't', 'r', 'a', 't', 'a', '-', 's', 'i', 'm'};
+    struct sim_device *device;
+    CUresult result = enter(dev, uuid, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    memcpy(uuid->bytes, bytes, sizeof bytes);
+    uuid->bytes[sizeof bytes - 1] = (char)(device->ordinal + 1);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+{
+    return cuDeviceGetUuid(uuid, dev);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+    struct sim_device *device;
+    CUresult result = enter(dev, bytes, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *bytes = device->memory;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
+{
+    struct sim_device *device;
+    CUresult result = enter(dev, major && minor ? major : NULL, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *major = 9;
+    *minor = 0;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+static int bus_of(const struct sim_device *device)
+{
+    return 0x10 + device->ordinal;
+}
+
+CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
+{
+    enum { ID_BYTES = sizeof "0000:00:00.0" };
+    struct sim_device *device;
+    CUresult result = enter(dev, pciBusId, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (len < ID_BYTES) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    snprintf(pciBusId, (size_t)len, "0000:%02X:00.0", (unsigned)bus_of(device));
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    unsigned domain;
+    unsigned bus;
+    unsigned slot;
+    if (!dev || !pciBusId || sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    for (int i = 0; i < sim.settings.devices; i++) {
+        if (domain == 0 && slot == 0 && bus == (unsigned)bus_of(&sim.devices[i])) {
+            *dev = i;
+            return sim_leave(CUDA_SUCCESS);
+        }
+    }
+    return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+}
+
+/* What an H200 answers. Attributes that are not here are 0: features that neither it nor the simulation has, and the
+ * limits of textures and surfaces, of which the simulation has none. */
+static const struct {
+    CUdevice_attribute attribute;
+    int value;
+} attributes[] = {
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2147483647},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
+    {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
+    {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+    {CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2147483647},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+    {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
+    {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
+    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
+    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
+    {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512},
+    {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
+    {CU_DEVICE_ATTRIBUTE_ECC_ENABLED, 1},
+    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 3201000},
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 6144},
+    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 62914560},
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
+    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3},
+    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+    {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233472},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+    {CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
+    {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
+    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
+    {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
+    {CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x233510de},
+};
+
+CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
+{
+    struct sim_device *device;
+    CUresult result = enter(dev, pi, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (attrib < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attrib >= CU_DEVICE_ATTRIBUTE_MAX) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    int value = attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? bus_of(device) : 0;
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+        if (attributes[i].attribute == attrib) {
+            value = attributes[i].value;
+        }
+    }
+    *pi = value;
+    return sim_leave(CUDA_SUCCESS);
+}

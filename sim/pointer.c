@@ -1,0 +1,160 @@
+/* What can be asked about an address. */
+#include "sim.h"
+
+static void zero(void *data, CUpointer_attribute attribute);
+
+/* Writes an attribute of an address in a block. CUDA_ERROR_INVALID_VALUE if there is no such attribute. */
+static CUresult describe(const struct sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
+{
+    bool pinned = block->kind == SIM_BLOCK_PINNED;
+    const struct sim_extent *extent = pinned ? NULL : block->span->extent;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = block->kind == SIM_BLOCK_POOLED ? NULL : block->context;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data = pinned ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = address;
+        break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (!pinned) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *(void **)data = (void *)(uintptr_t)address;
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(int *)data = block->sync_memops;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(unsigned long long *)data = block->id;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = block->device->ordinal;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(int *)data = block->kind == SIM_BLOCK_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = block->address;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *(size_t *)data = block->bytes;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(int *)data = 1;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = block->pool ? (unsigned long long)block->pool->handle_types : 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(int *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = block->pool;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *(size_t *)data = extent ? extent->bytes : block->bytes;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)data = extent ? extent->address : block->address;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        zero(data, attribute);
+        break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The answer of cuPointerGetAttributes where there is none. */
+static void zero(void *data, CUpointer_attribute attribute)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *(bool *)data = false;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(int *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = CU_DEVICE_INVALID;
+        break;
+    default:
+        *(unsigned long long *)data = 0;
+        break;
+    }
+}
+
+static CUresult get(CUdeviceptr address, CUpointer_attribute attribute, void *data)
+{
+    const struct sim_block *block = sim_block_at(address);
+    return block ? describe(block, address, attribute, data) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(data ? get(ptr, attribute, data) : CUDA_ERROR_INVALID_VALUE);
+}
+
+static bool attribute_known(CUpointer_attribute attribute)
+{
+    return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT && attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE &&
+           attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+}
+
+/* Unlike for a single attribute, a foreign address is no error: all it has is zero. */
+static CUresult get_all(unsigned count, const CUpointer_attribute *attributes, void **data, CUdeviceptr address)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (!data[i] || !attribute_known(attributes[i])) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (get(address, attributes[i], data[i]) != CUDA_SUCCESS) {
+            zero(data[i], attributes[i]);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+                                CUdeviceptr ptr)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    bool good = numAttributes > 0 && attributes && data;
+    return sim_leave(good ? get_all(numAttributes, attributes, data, ptr) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_block *block = sim_block_at(ptr);
+    if (!value || !block || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    block->sync_memops = *(const int *)value != 0;
+    return sim_leave(CUDA_SUCCESS);
+}

@@ -1,0 +1,201 @@
+/* cuGetProcAddress: every entry point by name, by the CUDA version whose ABI is asked for, and by which default stream.
+ */
+#include "sim.h"
+#include <string.h>
+
+typedef void (*entry_point)(void);
+
+#define ENTRY(function) ((entry_point)(function))
+
+/* Sorted by name, the newest version first. */
+static const struct {
+    const char *name;
+    int version; /* the first CUDA version with this ABI */
+    entry_point legacy;
+    entry_point per_thread; /* NULL: the same */
+} entries[] = {
+    {"cuCtxCreate", 12050, ENTRY(cuCtxCreate_v4), NULL},
+    {"cuCtxCreate", 11040, ENTRY(cuCtxCreate_v3), NULL},
+    {"cuCtxCreate", 3020, ENTRY(cuCtxCreate_v2), NULL},
+    {"cuCtxDestroy", 4000, ENTRY(cuCtxDestroy_v2), NULL},
+    {"cuCtxDestroy", 2000, ENTRY(cuCtxDestroy), NULL},
+    {"cuCtxGetApiVersion", 3020, ENTRY(cuCtxGetApiVersion), NULL},
+    {"cuCtxGetCurrent", 4000, ENTRY(cuCtxGetCurrent), NULL},
+    {"cuCtxGetDevice", 13000, ENTRY(cuCtxGetDevice_v2), NULL},
+    {"cuCtxGetDevice", 2000, ENTRY(cuCtxGetDevice), NULL},
+    {"cuCtxGetFlags", 7000, ENTRY(cuCtxGetFlags), NULL},
+    {"cuCtxGetId", 12000, ENTRY(cuCtxGetId), NULL},
+    {"cuCtxGetStreamPriorityRange", 5050, ENTRY(cuCtxGetStreamPriorityRange), NULL},
+    {"cuCtxPopCurrent", 4000, ENTRY(cuCtxPopCurrent_v2), NULL},
+    {"cuCtxPopCurrent", 2000, ENTRY(cuCtxPopCurrent), NULL},
+    {"cuCtxPushCurrent", 4000, ENTRY(cuCtxPushCurrent_v2), NULL},
+    {"cuCtxPushCurrent", 2000, ENTRY(cuCtxPushCurrent), NULL},
+    {"cuCtxSetCurrent", 4000, ENTRY(cuCtxSetCurrent), NULL},
+    {"cuCtxSynchronize", 13000, ENTRY(cuCtxSynchronize_v2), NULL},
+    {"cuCtxSynchronize", 2000, ENTRY(cuCtxSynchronize), NULL},
+    {"cuDeviceComputeCapability", 2000, ENTRY(cuDeviceComputeCapability), NULL},
+    {"cuDeviceGet", 2000, ENTRY(cuDeviceGet), NULL},
+    {"cuDeviceGetAttribute", 2000, ENTRY(cuDeviceGetAttribute), NULL},
+    {"cuDeviceGetByPCIBusId", 4010, ENTRY(cuDeviceGetByPCIBusId), NULL},
+    {"cuDeviceGetCount", 2000, ENTRY(cuDeviceGetCount), NULL},
+    {"cuDeviceGetDefaultMemPool", 11020, ENTRY(cuDeviceGetDefaultMemPool), NULL},
+    {"cuDeviceGetMemPool", 11020, ENTRY(cuDeviceGetMemPool), NULL},
+    {"cuDeviceGetName", 2000, ENTRY(cuDeviceGetName), NULL},
+    {"cuDeviceGetPCIBusId", 4010, ENTRY(cuDeviceGetPCIBusId), NULL},
+    {"cuDeviceGetUuid", 11040, ENTRY(cuDeviceGetUuid_v2), NULL},
+    {"cuDeviceGetUuid", 9020, ENTRY(cuDeviceGetUuid), NULL},
+    {"cuDevicePrimaryCtxGetState", 7000, ENTRY(cuDevicePrimaryCtxGetState), NULL},
+    {"cuDevicePrimaryCtxRelease", 11000, ENTRY(cuDevicePrimaryCtxRelease_v2), NULL},
+    {"cuDevicePrimaryCtxRelease", 7000, ENTRY(cuDevicePrimaryCtxRelease), NULL},
+    {"cuDevicePrimaryCtxReset", 11000, ENTRY(cuDevicePrimaryCtxReset_v2), NULL},
+    {"cuDevicePrimaryCtxReset", 7000, ENTRY(cuDevicePrimaryCtxReset), NULL},
+    {"cuDevicePrimaryCtxRetain", 7000, ENTRY(cuDevicePrimaryCtxRetain), NULL},
+    {"cuDevicePrimaryCtxSetFlags", 11000, ENTRY(cuDevicePrimaryCtxSetFlags_v2), NULL},
+    {"cuDevicePrimaryCtxSetFlags", 7000, ENTRY(cuDevicePrimaryCtxSetFlags), NULL},
+    {"cuDeviceSetMemPool", 11020, ENTRY(cuDeviceSetMemPool), NULL},
+    {"cuDeviceTotalMem", 3020, ENTRY(cuDeviceTotalMem_v2), NULL},
+    {"cuDriverGetVersion", 2020, ENTRY(cuDriverGetVersion), NULL},
+    {"cuEventCreate", 2000, ENTRY(cuEventCreate), NULL},
+    {"cuEventDestroy", 4000, ENTRY(cuEventDestroy_v2), NULL},
+    {"cuEventDestroy", 2000, ENTRY(cuEventDestroy), NULL},
+    {"cuEventElapsedTime", 12080, ENTRY(cuEventElapsedTime_v2), NULL},
+    {"cuEventElapsedTime", 2000, ENTRY(cuEventElapsedTime), NULL},
+    {"cuEventQuery", 2000, ENTRY(cuEventQuery), NULL},
+    {"cuEventRecord", 2000, ENTRY(cuEventRecord), ENTRY(cuEventRecord_ptsz)},
+    {"cuEventRecordWithFlags", 11010, ENTRY(cuEventRecordWithFlags), ENTRY(cuEventRecordWithFlags_ptsz)},
+    {"cuEventSynchronize", 2000, ENTRY(cuEventSynchronize), NULL},
+    {"cuFuncGetAttribute", 2020, ENTRY(cuFuncGetAttribute), NULL},
+    {"cuGetErrorName", 6000, ENTRY(cuGetErrorName), NULL},
+    {"cuGetErrorString", 6000, ENTRY(cuGetErrorString), NULL},
+    {"cuGetProcAddress", 12000, ENTRY(cuGetProcAddress_v2), NULL},
+    {"cuGetProcAddress", 12000, ENTRY(cuGetProcAddress_v2), NULL},
+    {"cuGetProcAddress", 11030, ENTRY(cuGetProcAddress), NULL},
+    {"cuGetProcAddress", 11030, ENTRY(cuGetProcAddress), NULL},
+    {"cuInit", 2000, ENTRY(cuInit), NULL},
+    {"cuLaunchHostFunc", 10000, ENTRY(cuLaunchHostFunc), ENTRY(cuLaunchHostFunc_ptsz)},
+    {"cuLaunchKernel", 4000, ENTRY(cuLaunchKernel), ENTRY(cuLaunchKernel_ptsz)},
+    {"cuMemAlloc", 3020, ENTRY(cuMemAlloc_v2), NULL},
+    {"cuMemAllocAsync", 11020, ENTRY(cuMemAllocAsync), ENTRY(cuMemAllocAsync_ptsz)},
+    {"cuMemAllocFromPoolAsync", 11020, ENTRY(cuMemAllocFromPoolAsync), ENTRY(cuMemAllocFromPoolAsync_ptsz)},
+    {"cuMemAllocHost", 3020, ENTRY(cuMemAllocHost_v2), NULL},
+    {"cuMemAllocPitch", 3020, ENTRY(cuMemAllocPitch_v2), NULL},
+    {"cuMemFree", 3020, ENTRY(cuMemFree_v2), NULL},
+    {"cuMemFreeAsync", 11020, ENTRY(cuMemFreeAsync), ENTRY(cuMemFreeAsync_ptsz)},
+    {"cuMemFreeHost", 2000, ENTRY(cuMemFreeHost), NULL},
+    {"cuMemGetAddressRange", 3020, ENTRY(cuMemGetAddressRange_v2), NULL},
+    {"cuMemGetInfo", 3020, ENTRY(cuMemGetInfo_v2), NULL},
+    {"cuMemHostAlloc", 2020, ENTRY(cuMemHostAlloc), NULL},
+    {"cuMemHostGetDevicePointer", 3020, ENTRY(cuMemHostGetDevicePointer_v2), NULL},
+    {"cuMemHostGetFlags", 2030, ENTRY(cuMemHostGetFlags), NULL},
+    {"cuMemPoolCreate", 11020, ENTRY(cuMemPoolCreate), NULL},
+    {"cuMemPoolDestroy", 11020, ENTRY(cuMemPoolDestroy), NULL},
+    {"cuMemPoolGetAccess", 11020, ENTRY(cuMemPoolGetAccess), NULL},
+    {"cuMemPoolGetAttribute", 11020, ENTRY(cuMemPoolGetAttribute), NULL},
+    {"cuMemPoolSetAccess", 11020, ENTRY(cuMemPoolSetAccess), NULL},
+    {"cuMemPoolSetAttribute", 11020, ENTRY(cuMemPoolSetAttribute), NULL},
+    {"cuMemPoolTrimTo", 11020, ENTRY(cuMemPoolTrimTo), NULL},
+    {"cuMemcpy", 4000, ENTRY(cuMemcpy), ENTRY(cuMemcpy_ptds)},
+    {"cuMemcpyAsync", 4000, ENTRY(cuMemcpyAsync), ENTRY(cuMemcpyAsync_ptsz)},
+    {"cuMemcpyDtoD", 3020, ENTRY(cuMemcpyDtoD_v2), ENTRY(cuMemcpyDtoD_v2_ptds)},
+    {"cuMemcpyDtoDAsync", 3020, ENTRY(cuMemcpyDtoDAsync_v2), ENTRY(cuMemcpyDtoDAsync_v2_ptsz)},
+    {"cuMemcpyDtoH", 3020, ENTRY(cuMemcpyDtoH_v2), ENTRY(cuMemcpyDtoH_v2_ptds)},
+    {"cuMemcpyDtoHAsync", 3020, ENTRY(cuMemcpyDtoHAsync_v2), ENTRY(cuMemcpyDtoHAsync_v2_ptsz)},
+    {"cuMemcpyHtoD", 3020, ENTRY(cuMemcpyHtoD_v2), ENTRY(cuMemcpyHtoD_v2_ptds)},
+    {"cuMemcpyHtoDAsync", 3020, ENTRY(cuMemcpyHtoDAsync_v2), ENTRY(cuMemcpyHtoDAsync_v2_ptsz)},
+    {"cuMemsetD16", 3020, ENTRY(cuMemsetD16_v2), ENTRY(cuMemsetD16_v2_ptds)},
+    {"cuMemsetD16Async", 3020, ENTRY(cuMemsetD16Async), ENTRY(cuMemsetD16Async_ptsz)},
+    {"cuMemsetD2D16Async", 3020, ENTRY(cuMemsetD2D16Async), ENTRY(cuMemsetD2D16Async_ptsz)},
+    {"cuMemsetD2D32Async", 3020, ENTRY(cuMemsetD2D32Async), ENTRY(cuMemsetD2D32Async_ptsz)},
+    {"cuMemsetD2D8Async", 3020, ENTRY(cuMemsetD2D8Async), ENTRY(cuMemsetD2D8Async_ptsz)},
+    {"cuMemsetD32", 3020, ENTRY(cuMemsetD32_v2), ENTRY(cuMemsetD32_v2_ptds)},
+    {"cuMemsetD32Async", 3020, ENTRY(cuMemsetD32Async), ENTRY(cuMemsetD32Async_ptsz)},
+    {"cuMemsetD8", 3020, ENTRY(cuMemsetD8_v2), ENTRY(cuMemsetD8_v2_ptds)},
+    {"cuMemsetD8Async", 3020, ENTRY(cuMemsetD8Async), ENTRY(cuMemsetD8Async_ptsz)},
+    {"cuModuleGetFunction", 2000, ENTRY(cuModuleGetFunction), NULL},
+    {"cuModuleGetGlobal", 3020, ENTRY(cuModuleGetGlobal_v2), NULL},
+    {"cuModuleLoadData", 2000, ENTRY(cuModuleLoadData), NULL},
+    {"cuModuleLoadDataEx", 2010, ENTRY(cuModuleLoadDataEx), NULL},
+    {"cuModuleUnload", 2000, ENTRY(cuModuleUnload), NULL},
+    {"cuPointerGetAttribute", 4000, ENTRY(cuPointerGetAttribute), NULL},
+    {"cuPointerGetAttributes", 7000, ENTRY(cuPointerGetAttributes), NULL},
+    {"cuPointerSetAttribute", 6000, ENTRY(cuPointerSetAttribute), NULL},
+    {"cuStreamAddCallback", 5000, ENTRY(cuStreamAddCallback), ENTRY(cuStreamAddCallback_ptsz)},
+    {"cuStreamCreate", 2000, ENTRY(cuStreamCreate), NULL},
+    {"cuStreamCreateWithPriority", 5050, ENTRY(cuStreamCreateWithPriority), NULL},
+    {"cuStreamDestroy", 4000, ENTRY(cuStreamDestroy_v2), NULL},
+    {"cuStreamDestroy", 2000, ENTRY(cuStreamDestroy), NULL},
+    {"cuStreamGetCaptureInfo", 12030, ENTRY(cuStreamGetCaptureInfo_v3), ENTRY(cuStreamGetCaptureInfo_v3_ptsz)},
+    {"cuStreamGetCaptureInfo", 11030, ENTRY(cuStreamGetCaptureInfo_v2), ENTRY(cuStreamGetCaptureInfo_v2_ptsz)},
+    {"cuStreamGetCaptureInfo", 10010, ENTRY(cuStreamGetCaptureInfo), ENTRY(cuStreamGetCaptureInfo_ptsz)},
+    {"cuStreamGetCtx", 9020, ENTRY(cuStreamGetCtx), ENTRY(cuStreamGetCtx_ptsz)},
+    {"cuStreamGetDevice", 12080, ENTRY(cuStreamGetDevice), ENTRY(cuStreamGetDevice_ptsz)},
+    {"cuStreamGetFlags", 5050, ENTRY(cuStreamGetFlags), ENTRY(cuStreamGetFlags_ptsz)},
+    {"cuStreamGetId", 12000, ENTRY(cuStreamGetId), ENTRY(cuStreamGetId_ptsz)},
+    {"cuStreamGetPriority", 5050, ENTRY(cuStreamGetPriority), ENTRY(cuStreamGetPriority_ptsz)},
+    {"cuStreamIsCapturing", 10000, ENTRY(cuStreamIsCapturing), ENTRY(cuStreamIsCapturing_ptsz)},
+    {"cuStreamQuery", 2000, ENTRY(cuStreamQuery), ENTRY(cuStreamQuery_ptsz)},
+    {"cuStreamSynchronize", 2000, ENTRY(cuStreamSynchronize), ENTRY(cuStreamSynchronize_ptsz)},
+    {"cuStreamWaitEvent", 3020, ENTRY(cuStreamWaitEvent), ENTRY(cuStreamWaitEvent_ptsz)},
+    {"cuThreadExchangeStreamCaptureMode", 10010, ENTRY(cuThreadExchangeStreamCaptureMode), NULL},
+};
+
+enum { ENTRIES = sizeof entries / sizeof entries[0] };
+
+static size_t first_of_name(const char *name)
+{
+    size_t low = 0;
+    size_t high = ENTRIES;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(entries[middle].name, name) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static CUdriverProcAddressQueryResult find(const char *name, int version, bool per_thread, entry_point *found)
+{
+    size_t first = first_of_name(name);
+    size_t i = first;
+    *found = NULL;
+    while (i < ENTRIES && strcmp(entries[i].name, name) == 0) {
+        if (entries[i].version <= version) {
+            *found = per_thread && entries[i].per_thread ? entries[i].per_thread : entries[i].legacy;
+            return CU_GET_PROC_ADDRESS_SUCCESS;
+        }
+        i++;
+    }
+    return i == first ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+}
+
+/* A name that is not there is no error of the call: the status says so. */
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *symbolStatus)
+{
+    cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    if (!symbol || !pfn || (flags & ~known) != 0 || flags == known) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    entry_point found;
+    bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    CUdriverProcAddressQueryResult status = find(symbol, cudaVersion, per_thread, &found);
+    memcpy(pfn, &found, sizeof *pfn);
+    if (symbolStatus) {
+        *symbolStatus = status;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Before there was a status, a missing name was an error. */
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+    CUdriverProcAddressQueryResult status;
+    CUresult result = cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, &status);
+    if (result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    return result;
+}

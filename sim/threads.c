@@ -1,0 +1,142 @@
+/* What each thread has: its stack of current contexts, its capture mode, its per-thread default streams. */
+#include "sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Guarded by sim.lock. */
+static struct {
+    pthread_key_t key;
+    bool open;
+    struct sim_thread *first;
+} threads;
+
+static void unlink_and_free(struct sim_thread *thread)
+{
+    if (thread->previous) {
+        thread->previous->next = thread->next;
+    } else {
+        threads.first = thread->next;
+    }
+    if (thread->next) {
+        thread->next->previous = thread->previous;
+    }
+    free(thread->stack);
+    free(thread->queues);
+    free(thread);
+}
+
+static bool is_known(const struct sim_thread *thread)
+{
+    const struct sim_thread *at = threads.first;
+    while (at && at != thread) {
+        at = at->next;
+    }
+    return at != NULL;
+}
+
+static void thread_ends(void *data)
+{
+    pthread_mutex_lock(&sim.lock);
+    struct sim_thread *thread = data;
+    if (threads.open && is_known(thread)) {
+        while (thread->queue_count > 0) {
+            sim_queue_close(thread->queues[--thread->queue_count]);
+        }
+        unlink_and_free(thread);
+    }
+    pthread_mutex_unlock(&sim.lock);
+}
+
+bool sim_threads_open(void)
+{
+    threads.open = pthread_key_create(&threads.key, thread_ends) == 0;
+    return threads.open;
+}
+
+void sim_threads_close(void)
+{
+    if (threads.open) {
+        pthread_key_delete(threads.key);
+        threads.open = false;
+    }
+    while (threads.first) {
+        unlink_and_free(threads.first);
+    }
+}
+
+struct sim_thread *sim_thread_self(void)
+{
+    struct sim_thread *thread = pthread_getspecific(threads.key);
+    if (thread) {
+        return thread;
+    }
+    thread = calloc(1, sizeof *thread);
+    if (!thread) {
+        return NULL;
+    }
+    thread->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (pthread_setspecific(threads.key, thread) != 0) {
+        free(thread);
+        return NULL;
+    }
+    thread->next = threads.first;
+    if (thread->next) {
+        thread->next->previous = thread;
+    }
+    threads.first = thread;
+    return thread;
+}
+
+CUresult sim_thread_push(sim_context *context)
+{
+    struct sim_thread *thread = sim_thread_self();
+    if (!thread) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (thread->depth == thread->capacity) {
+        size_t capacity = thread->capacity ? 2 * thread->capacity : 4;
+        struct sim_current *stack = realloc(thread->stack, capacity * sizeof(*stack));
+        if (!stack) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        thread->stack = stack;
+        thread->capacity = capacity;
+    }
+    thread->stack[thread->depth++] = (struct sim_current){.context = context, .uid = context->uid};
+    return CUDA_SUCCESS;
+}
+
+struct sim_queue *sim_thread_queue(sim_context *context)
+{
+    struct sim_thread *thread = sim_thread_self();
+    if (!thread) {
+        return NULL;
+    }
+    for (size_t i = 0; i < thread->queue_count; i++) {
+        if (thread->queues[i]->context == context) {
+            return thread->queues[i];
+        }
+    }
+    struct sim_queue **queues = realloc(thread->queues, (thread->queue_count + 1) * sizeof(*queues));
+    if (!queues) {
+        return NULL;
+    }
+    thread->queues = queues;
+    struct sim_queue *queue = sim_queue_open(context, SIM_QUEUE_PER_THREAD, CU_STREAM_DEFAULT, 0);
+    if (queue) {
+        thread->queues[thread->queue_count++] = queue;
+    }
+    return queue;
+}
+
+void sim_threads_forget_queue(const struct sim_queue *queue)
+{
+    for (struct sim_thread *thread = threads.first; thread; thread = thread->next) {
+        for (size_t i = 0; i < thread->queue_count; i++) {
+            if (thread->queues[i] == queue) {
+                thread->queues[i] = thread->queues[--thread->queue_count];
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+/* Opens the simulated driver as a program opens the real one, for the tests of the simulated driver. Entry points are
+ * macros over a table that is filled by name and version, so that a test reads as a program that uses the driver. */
+#ifndef STRATA_TEST_SIM_H
+#define STRATA_TEST_SIM_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <cudaTypedefs.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strata/sim.h>
+#include <string.h>
+
+/* X(name, version) */
+#define TEST_SIM_ENTRIES(X)                     \
+    X(cuInit, 2000)                             \
+    X(cuDriverGetVersion, 2020)                 \
+    X(cuGetErrorName, 6000)                     \
+    X(cuGetErrorString, 6000)                   \
+    X(cuDeviceGetCount, 2000)                   \
+    X(cuDeviceGet, 2000)                        \
+    X(cuDeviceGetName, 2000)                    \
+    X(cuDeviceGetUuid, 11040)                   \
+    X(cuDeviceTotalMem, 3020)                   \
+    X(cuDeviceGetAttribute, 2000)               \
+    X(cuDeviceGetPCIBusId, 4010)                \
+    X(cuDeviceGetDefaultMemPool, 11020)         \
+    X(cuDeviceGetMemPool, 11020)                \
+    X(cuDeviceSetMemPool, 11020)                \
+    X(cuDevicePrimaryCtxRetain, 7000)           \
+    X(cuDevicePrimaryCtxRelease, 11000)         \
+    X(cuDevicePrimaryCtxReset, 11000)           \
+    X(cuDevicePrimaryCtxGetState, 7000)         \
+    X(cuDevicePrimaryCtxSetFlags, 11000)        \
+    X(cuCtxCreate, 3020)                        \
+    X(cuCtxDestroy, 4000)                       \
+    X(cuCtxGetCurrent, 4000)                    \
+    X(cuCtxSetCurrent, 4000)                    \
+    X(cuCtxPushCurrent, 4000)                   \
+    X(cuCtxPopCurrent, 4000)                    \
+    X(cuCtxSynchronize, 2000)                   \
+    X(cuCtxGetDevice, 2000)                     \
+    X(cuCtxGetStreamPriorityRange, 5050)        \
+    X(cuStreamCreate, 2000)                     \
+    X(cuStreamCreateWithPriority, 5050)         \
+    X(cuStreamDestroy, 4000)                    \
+    X(cuStreamQuery, 2000)                      \
+    X(cuStreamSynchronize, 2000)                \
+    X(cuStreamWaitEvent, 3020)                  \
+    X(cuStreamGetId, 12000)                     \
+    X(cuStreamGetCtx, 9020)                     \
+    X(cuStreamGetFlags, 5050)                   \
+    X(cuStreamGetPriority, 5050)                \
+    X(cuStreamIsCapturing, 10000)               \
+    X(cuThreadExchangeStreamCaptureMode, 10010) \
+    X(cuLaunchHostFunc, 10000)                  \
+    X(cuEventCreate, 2000)                      \
+    X(cuEventDestroy, 4000)                     \
+    X(cuEventRecord, 2000)                      \
+    X(cuEventQuery, 2000)                       \
+    X(cuEventSynchronize, 2000)                 \
+    X(cuEventElapsedTime, 2000)                 \
+    X(cuMemGetInfo, 3020)                       \
+    X(cuMemAlloc, 3020)                         \
+    X(cuMemFree, 3020)                          \
+    X(cuMemGetAddressRange, 3020)               \
+    X(cuMemHostAlloc, 2020)                     \
+    X(cuMemFreeHost, 2000)                      \
+    X(cuPointerGetAttribute, 4000)              \
+    X(cuPointerGetAttributes, 7000)             \
+    X(cuMemAllocAsync, 11020)                   \
+    X(cuMemAllocFromPoolAsync, 11020)           \
+    X(cuMemFreeAsync, 11020)                    \
+    X(cuMemPoolCreate, 11020)                   \
+    X(cuMemPoolDestroy, 11020)                  \
+    X(cuMemPoolSetAttribute, 11020)             \
+    X(cuMemPoolGetAttribute, 11020)             \
+    X(cuMemPoolTrimTo, 11020)                   \
+    X(cuMemPoolSetAccess, 11020)                \
+    X(cuMemPoolGetAccess, 11020)                \
+    X(cuMemcpyHtoD, 3020)                       \
+    X(cuMemcpyDtoH, 3020)                       \
+    X(cuMemcpyHtoDAsync, 3020)                  \
+    X(cuMemcpyDtoHAsync, 3020)                  \
+    X(cuMemcpyDtoDAsync, 3020)                  \
+    X(cuMemcpyAsync, 4000)                      \
+    X(cuMemsetD8Async, 3020)                    \
+    X(cuMemsetD16Async, 3020)                   \
+    X(cuMemsetD32Async, 3020)                   \
+    X(cuMemsetD8, 3020)                         \
+    X(cuModuleLoadData, 2000)                   \
+    X(cuModuleUnload, 2000)                     \
+    X(cuModuleGetFunction, 2000)                \
+    X(cuModuleGetGlobal, 3020)                  \
+    X(cuLaunchKernel, 4000)
+
+#define TEST_SIM_POINTER(name, version) static PFN_##name##_v##version p_##name;
+TEST_SIM_ENTRIES(TEST_SIM_POINTER)
+#undef TEST_SIM_POINTER
+
+static PFN_cuGetProcAddress_v12000 p_cuGetProcAddress;
+static PFN_strata_sim_set_seed p_set_seed;
+static PFN_strata_sim_set_policy p_set_policy;
+static PFN_strata_sim_set_devices p_set_devices;
+static PFN_strata_sim_set_memory p_set_memory;
+static PFN_strata_sim_get_accounts p_get_accounts;
+static PFN_strata_sim_register_kernel p_register_kernel;
+
+static const strata_sim_policy test_policies[] = {STRATA_SIM_EARLY, STRATA_SIM_RANDOM, STRATA_SIM_LATE};
+
+#define OK(call) assert_int_equal((call), CUDA_SUCCESS)
+
+static inline void test_sim_find(void *library, const char *name, void *pointer)
+{
+    void *found = dlsym(library, name);
+    if (!found) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    memcpy(pointer, &found, sizeof found);
+}
+
+static inline void test_sim_ask(const char *name, int version, void *pointer)
+{
+    CUdriverProcAddressQueryResult status;
+    if (p_cuGetProcAddress(name, pointer, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS ||
+        status != CU_GET_PROC_ADDRESS_SUCCESS) {
+        fprintf(stderr, "no %s of version %d\n", name, version);
+        exit(1);
+    }
+}
+
+#ifndef STRATA_SIM_LIBRARY
+#define STRATA_SIM_LIBRARY "libstrata-sim.so.0"
+#endif
+
+static inline void test_sim_open(void)
+{
+    const char *path = getenv("STRATA_SIM_LIBRARY");
+    void *library = dlopen(path ? path : STRATA_SIM_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    test_sim_find(library, "cuGetProcAddress_v2", &p_cuGetProcAddress);
+#define TEST_SIM_ASK(name, version) test_sim_ask(#name, version, &p_##name);
+    TEST_SIM_ENTRIES(TEST_SIM_ASK)
+#undef TEST_SIM_ASK
+    test_sim_find(library, "strata_sim_set_seed", &p_set_seed);
+    test_sim_find(library, "strata_sim_set_policy", &p_set_policy);
+    test_sim_find(library, "strata_sim_set_devices", &p_set_devices);
+    test_sim_find(library, "strata_sim_set_memory", &p_set_memory);
+    test_sim_find(library, "strata_sim_get_accounts", &p_get_accounts);
+    test_sim_find(library, "strata_sim_register_kernel", &p_register_kernel);
+}
+
+static inline CUcontext test_sim_begin(void)
+{
+    CUcontext context;
+    OK(p_cuDevicePrimaryCtxRetain(&context, 0));
+    OK(p_cuCtxSetCurrent(context));
+    return context;
+}
+
+/* Ends what test_sim_begin began, and asserts that nothing is left. */
+static inline void test_sim_end(void)
+{
+    strata_sim_accounts accounts;
+    OK(p_cuCtxSynchronize());
+    OK(p_get_accounts(&accounts));
+    assert_int_equal(accounts.streams, 0);
+    assert_int_equal(accounts.events, 0);
+    assert_int_equal(accounts.modules, 0);
+    assert_int_equal(accounts.pools, 0);
+    assert_int_equal(accounts.device_blocks, 0);
+    assert_int_equal(accounts.pinned_blocks, 0);
+    assert_int_equal(accounts.unfinished_work, 0);
+    assert_int_equal(accounts.reserved_bytes, 0);
+    OK(p_cuCtxSetCurrent(NULL));
+    OK(p_cuDevicePrimaryCtxRelease(0));
+}
+
+#endif
