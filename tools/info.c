@@ -1,9 +1,10 @@
 /* `strata info`: what Strata would run on, and which stack the environment asks for. */
 #include "core/memory.h"
-#include "runtime/runtime.h"
 #include "tools/command.h"
 #include "tools/json_number.h"
 #include "tools/size_words.h"
+
+#include <strata/runtime.h>
 
 #include <argp.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@ enum { OPTION_DRIVER = 256, OPTION_JSON };
 typedef struct settings {
     const char *program;
     const char *driver;
+    char environment_driver[4096]; /* STRATA_DRIVER as the command found it, "" if not set */
+    const char *environment_stack; /* STRATA_STACK, NULL if not set */
     bool json;
 } settings;
 
@@ -59,7 +62,6 @@ static bool has(const strata_device_info *device, size_t which)
     return *(const bool *)((const char *)device + capabilities[which].offset);
 }
 
-/* What the environment says, and what follows from it. */
 static const char *environment(const char *name)
 {
     const char *value = getenv(name);
@@ -83,16 +85,16 @@ static void print_device(const strata_device_info *device)
         printf("  %-16s %s\n", capabilities[i].name, has(device, i) ? "yes" : "no");
 }
 
-static void print_info(const strata_driver_info *driver, const strata_device_info *devices)
+static void print_info(const settings *from, const strata_driver_info *driver, const strata_device_info *devices)
 {
-    const char *chosen = environment("STRATA_DRIVER");
-    const char *stack = environment("STRATA_STACK");
     printf("strata           %s\n", strata_version_string());
     printf("driver           %s, CUDA %d.%d\n", driver->simulated ? "simulated" : command_driver_word(driver),
            driver->version / 1000, driver->version % 1000 / 10);
-    printf("  chosen as      %s (STRATA_DRIVER is %s)\n", driver->choice, chosen ? chosen : "not set");
+    printf("  chosen as      %s (STRATA_DRIVER is %s)\n", driver->choice,
+           *from->environment_driver ? from->environment_driver : "not set");
     printf("  library        %s\n", driver->library);
-    printf("stack            %s (STRATA_STACK is %s)\n", strata_runtime_default_stack(), stack ? "set" : "not set");
+    printf("stack            %s (STRATA_STACK is %s)\n", strata_runtime_default_stack(),
+           from->environment_stack ? "set" : "not set");
     printf("host allocator   %s\n", strata_host_allocator_name());
     printf("jansson          %s\n", jansson_version());
     printf("zlib             %s\n", zlibVersion());
@@ -124,7 +126,7 @@ static json_t *string_or_null(const char *text)
     return text ? json_string(text) : json_null();
 }
 
-static bool print_json(const strata_driver_info *driver, const strata_device_info *devices)
+static bool print_json(const settings *from, const strata_driver_info *driver, const strata_device_info *devices)
 {
     json_t *object = json_object();
     json_t *list = json_array();
@@ -136,8 +138,9 @@ static bool print_json(const strata_driver_info *driver, const strata_device_inf
     json_object_set_new(object, "simulated", json_boolean(driver->simulated));
     json_object_set_new(object, "stack", json_string(strata_runtime_default_stack()));
     json_object_set_new(object, "environment",
-                        json_pack("{so, so}", "STRATA_DRIVER", string_or_null(environment("STRATA_DRIVER")),
-                                  "STRATA_STACK", string_or_null(environment("STRATA_STACK"))));
+                        json_pack("{so, so}", "STRATA_DRIVER",
+                                  string_or_null(*from->environment_driver ? from->environment_driver : NULL),
+                                  "STRATA_STACK", string_or_null(from->environment_stack)));
     json_object_set_new(object, "host_allocator", json_string(strata_host_allocator_name()));
     json_object_set_new(object, "jansson", json_string(jansson_version()));
     json_object_set_new(object, "zlib", json_string(zlibVersion()));
@@ -179,7 +182,12 @@ int command_info(int argc, char **argv)
     static const struct argp argp = {
         options, parse, NULL, "Prints what Strata would run on, and which stack the environment asks for.",
         NULL,    NULL,  NULL};
-    settings from = {.program = argv[0]};
+    settings from = {
+        .program = argv[0],
+        .environment_stack = environment("STRATA_STACK"),
+    };
+    const char *found = environment("STRATA_DRIVER");
+    snprintf(from.environment_driver, sizeof from.environment_driver, "%s", found ? found : "");
     strata_driver_info driver;
     if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
         return COMMAND_USAGE;
@@ -190,9 +198,9 @@ int command_info(int argc, char **argv)
         return COMMAND_FOUND;
     bool written = true;
     if (from.json)
-        written = print_json(&driver, devices);
+        written = print_json(&from, &driver, devices);
     else
-        print_info(&driver, devices);
+        print_info(&from, &driver, devices);
     free(devices);
     return written && fflush(stdout) == 0 ? COMMAND_FINE : COMMAND_FOUND;
 }

@@ -351,7 +351,7 @@ bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, cons
     if (status == STRATA_SUCCESS)
         status = strata_device_get(strata_runtime_device(runtime), &of.device);
     if (status == STRATA_SUCCESS)
-        status = strata_scope_enter(&scope, of.device, false);
+        status = strata_scope_enter(&scope, of.device, STRATA_SCOPE_CONTEXT);
     if (status != STRATA_SUCCESS)
         return say_status(problem, "the device", status);
     of.live_blocks_before = usage.live_blocks;

@@ -271,7 +271,7 @@ void *replay_worker_run(void *data)
 {
     replay_worker *worker = data;
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, worker->pass->device, false);
+    strata_status status = strata_scope_enter(&scope, worker->pass->device, STRATA_SCOPE_CONTEXT);
     if (status == STRATA_SUCCESS) {
         do_rows(worker);
         strata_scope_leave(&scope);
