@@ -22,7 +22,7 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
         number++;
     if (number < STRATA_TABLE_LIMIT) {
         number_taken[number] = true;
-        table->incarnation = ++incarnations[number];
+        table->id = ++incarnations[number] << 10 | number;
     }
     strata_lock_release(&numbers_lock);
     if (number == STRATA_TABLE_LIMIT) {
@@ -59,15 +59,6 @@ void strata_table_destroy(strata_table *table)
     strata_lock_release(&numbers_lock);
     strata_lock_destroy(&table->lock);
     strata_host_free(table);
-}
-
-strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
-{
-    if (id.table != strata_table_id(table) || id.generation == 0 || id.slot == 0 ||
-        id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
-        return NULL;
-    char *chunk = atomic_load_explicit(&table->chunks[id.slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
-    return chunk ? strata_table_entry(table, id.slot) : NULL;
 }
 
 /* ---- slots ---- */

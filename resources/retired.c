@@ -125,6 +125,8 @@ static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdevic
         strata_backoff(&turn);
     if (overlap < bytes->retired)
         shrink(set, slot, bytes, start, end);
+    else if (bytes->start == start)
+        bytes->length = 0; /* the new block is about to take this place in the index */
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
