@@ -6,13 +6,18 @@
 
 #include <stdlib.h>
 
+enum { PAGE_BYTES = 2 << 20 };
+
 CUresult touch_open(touch *made, uint32_t count)
 {
     *made = (touch){.count = count};
     made->host = calloc(count + 1u, sizeof *made->host);
     if (!made->host)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = strata_cu.MemAlloc(&made->device, (count + 1u) * sizeof *made->host);
+    /* Whole pages, so that no block of a stack that asks the driver for each of them can lie in one that is counted as
+     * the replay's own. */
+    size_t bytes = ((count + 1u) * sizeof *made->host + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    CUresult result = strata_cu.MemAlloc(&made->device, bytes);
     if (result == CUDA_SUCCESS)
         result = strata_kernels_load();
     if (result == CUDA_SUCCESS)
