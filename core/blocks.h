@@ -102,7 +102,7 @@ static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_blo
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
-/* A free slot, 0 without memory; and back. */
+/* A free slot with the layers' bytes zeroed, 0 without memory; and back. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
 
