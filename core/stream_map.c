@@ -17,8 +17,9 @@ typedef struct known_stream {
 } known_stream;
 
 typedef struct known_table {
-    size_t capacity; /* a power of two */
-    size_t used;     /* guarded by map_lock */
+    struct known_table *outgrown; /* constant: the table before this one, which some thread may still be reading */
+    size_t capacity;              /* a power of two */
+    size_t used;                  /* guarded by map_lock */
     known_stream streams[];
 } known_table;
 
@@ -311,6 +312,7 @@ static known_table *grow(known_table *old)
     known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
     if (!table)
         return NULL;
+    table->outgrown = old;
     table->capacity = capacity;
     for (size_t i = 0; old && i < old->capacity; i++) {
         uintptr_t handle = atomic_load_explicit(&old->streams[i].handle, memory_order_relaxed);
