@@ -273,6 +273,7 @@ static strata_known_table *grow(strata_known_table *old)
     strata_known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
     if (!table)
         return NULL;
+    table->outgrown = old;
     table->capacity = capacity;
     for (size_t i = 0; old && i < old->capacity; i++) {
         uintptr_t handle = atomic_load_explicit(&old->streams[i].handle, memory_order_relaxed);
