@@ -355,8 +355,8 @@ strata_status strata_resource_deallocate(strata_resource *resource, const strata
     return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
 }
 
-static strata_status check_use(const strata_resource *resource, const strata_block *block, strata_access access,
-                               bool none)
+/* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
+static strata_status refuse_use(const strata_resource *resource, const strata_block *block, strata_access access, bool none)
 {
     if (!resource || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
@@ -365,22 +365,34 @@ static strata_status check_use(const strata_resource *resource, const strata_blo
     return strata_usable();
 }
 
+static inline bool use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
+                               strata_access least)
+{
+    bool fine = resource && block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&
+                block->address && strata_door_now() == STRATA_DOOR_OPEN;
+    return __builtin_expect(fine, 1);
+}
+
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                           strata_access access)
 {
-    strata_status status = check_use(resource, block, access, false);
-    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
-        return status;
-    return resource->ops->prepare_use(resource, block, stream, access);
+    if (use_is_fine(resource, block, access, STRATA_ACCESS_READ))
+        return resource->ops->prepare_use(resource, block, stream, access);
+    strata_status status = refuse_use(resource, block, access, false);
+    return status != STRATA_SUCCESS || strata_block_is_empty(block)
+               ? status
+               : resource->ops->prepare_use(resource, block, stream, access);
 }
 
 strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                          strata_access access)
 {
-    strata_status status = check_use(resource, block, access, true);
-    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
-        return status;
-    return resource->ops->finish_use(resource, block, stream, access);
+    if (use_is_fine(resource, block, access, STRATA_ACCESS_NONE))
+        return resource->ops->finish_use(resource, block, stream, access);
+    strata_status status = refuse_use(resource, block, access, true);
+    return status != STRATA_SUCCESS || strata_block_is_empty(block)
+               ? status
+               : resource->ops->finish_use(resource, block, stream, access);
 }
 
 strata_status strata_resource_usage(strata_resource *resource, strata_usage *usage)
