@@ -76,9 +76,7 @@ static void without_a_name_or_a_place_nothing_is_interned(void **state)
 static void names_are_bytes_and_not_words(void **state)
 {
     (void)state;
-    static const char *const names[] = {" ", "a b", "a\nb", "gr\xc3\xb6\xc3\x9f"
-                                                            "e",
-                                        "%s%n", "a,b=\"c\""};
+    static const char *const names[] = {" ", "a b", "a\nb", "gr\xc3\xb6\xc3\x9f", "%s%n", "a,b=\"c\""};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_string_equal(strata_tag_name(tag_of(names[i])), names[i]);
 }
