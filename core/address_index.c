@@ -13,7 +13,7 @@ enum {
 };
 
 /* The highest address that the digits can tell; no start is above it. */
-static const CUdeviceptr HIGHEST = ((CUdeviceptr)1 << (GRANULE_BITS + BITS * LEVELS)) - 1;
+static const CUdeviceptr highest_address = ((CUdeviceptr)1 << (GRANULE_BITS + BITS * LEVELS)) - 1;
 
 typedef struct leaf {
     uint64_t used;
@@ -155,8 +155,8 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
     *start = 0;
     if (!index->root)
         return 0;
-    if (address > HIGHEST)
-        address = HIGHEST;
+    if (address > highest_address)
+        address = highest_address;
     const node *path[LEVELS];
     const leaf *last;
     unsigned level = descend(index, address, path, &last);
@@ -182,7 +182,7 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
 {
     *start = 0;
-    if (!index->root || address > HIGHEST - ((1u << GRANULE_BITS) - 1))
+    if (!index->root || address > highest_address - ((1u << GRANULE_BITS) - 1))
         return 0;
     address = (address + (1u << GRANULE_BITS) - 1) & ~(CUdeviceptr)((1u << GRANULE_BITS) - 1);
     const node *path[LEVELS];
