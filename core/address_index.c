@@ -12,6 +12,9 @@ enum {
     LEVELS = 8, /* 8 + 8 * 6 = 56 bits of address */
 };
 
+/* The highest address that the digits can tell; no start is above it. */
+static const CUdeviceptr highest_address = ((CUdeviceptr)1 << (GRANULE_BITS + BITS * LEVELS)) - 1;
+
 typedef struct leaf {
     uint64_t used;
     uint32_t slots[WIDTH];
@@ -165,6 +168,8 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
     *start = 0;
     if (!index->root)
         return 0;
+    if (address > highest_address)
+        address = highest_address;
     const node *path[LEVELS];
     const leaf *last;
     unsigned level = descend(index, address, path, &last);
@@ -190,7 +195,7 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
 {
     *start = 0;
-    if (!index->root)
+    if (!index->root || address > highest_address - ((1u << GRANULE_BITS) - 1))
         return 0;
     address = (address + (1u << GRANULE_BITS) - 1) & ~(CUdeviceptr)((1u << GRANULE_BITS) - 1);
     const node *path[LEVELS];
