@@ -60,31 +60,43 @@ static void prune(strata_address_index *index, node *const *path, CUdeviceptr st
     index->root = NULL;
 }
 
-bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot)
+/* The leaf of `start`, made with all nodes above it if need be; NULL without host memory. */
+static leaf *make_leaf(strata_address_index *index, CUdeviceptr start)
 {
     node *path[LEVELS] = {NULL};
     if (!index->root && !(index->root = strata_host_zalloc(sizeof(node))))
-        return false;
+        return NULL;
     node *at = index->root;
-    for (unsigned level = LEVELS - 1;; level--) {
+    for (unsigned level = LEVELS - 1; level > 0; level--) {
         path[level] = at;
         unsigned which = digit(start, level);
         if (!at->children[which]) {
             void *made = strata_host_zalloc(level == 1 ? sizeof(leaf) : sizeof(node));
             if (!made) {
                 prune(index, path, start);
-                return false;
+                return NULL;
             }
             at->children[which] = made;
+            at->used |= UINT64_C(1) << which;
         }
-        at->used |= UINT64_C(1) << which;
-        if (level == 1)
-            break;
         at = at->children[which];
     }
-    leaf *last = at->children[digit(start, 1)];
-    last->slots[digit(start, 0)] = slot;
-    last->used |= UINT64_C(1) << digit(start, 0);
+    return (leaf *)(void *)at;
+}
+
+bool strata_index_swap(strata_address_index *index, CUdeviceptr start, uint32_t slot, uint32_t *before)
+{
+    const node *at = index->root;
+    for (unsigned level = LEVELS - 1; at && level > 0; level--)
+        at = at->children[digit(start, level)];
+    leaf *last = at ? (leaf *)(uintptr_t)at : make_leaf(index, start);
+    *before = 0;
+    if (!last)
+        return false;
+    unsigned which = digit(start, 0);
+    *before = last->slots[which];
+    last->slots[which] = slot;
+    last->used |= UINT64_C(1) << which;
     return true;
 }
 
@@ -100,6 +112,7 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
         return;
     leaf *last = (leaf *)(void *)at;
     last->used &= ~(UINT64_C(1) << digit(start, 0));
+    last->slots[digit(start, 0)] = 0;
     if (!last->used)
         prune(index, path, start);
 }

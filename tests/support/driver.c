@@ -32,6 +32,23 @@ static void find_control(const char *path)
     find(library, "strata_sim_get_accounts", &control.get_accounts);
 }
 
+/* A driver may load its own kernels when they are first used, and wait for the whole device to do so: not behind a
+ * stall. */
+static void warm_up(void)
+{
+    CUdeviceptr memory;
+    unsigned char byte;
+    bool warm = strata_cu.MemAlloc(&memory, 4096) == CUDA_SUCCESS;
+    warm = warm && strata_cu.MemsetD8Async(memory, 1, 4096, NULL) == CUDA_SUCCESS;
+    warm = warm && strata_cu.MemcpyDtoDAsync(memory, memory + 2048, 1, NULL) == CUDA_SUCCESS;
+    warm = warm && strata_cu.MemcpyDtoHAsync(&byte, memory, 1, NULL) == CUDA_SUCCESS;
+    warm = warm && strata_cu.CtxSynchronize() == CUDA_SUCCESS && strata_cu.MemFree(memory) == CUDA_SUCCESS;
+    if (!warm) {
+        fprintf(stderr, "the driver cannot fill and copy memory\n");
+        exit(1);
+    }
+}
+
 void test_open_driver(void)
 {
     strata_driver_info info;
@@ -52,6 +69,7 @@ void test_open_driver(void)
         exit(77);
     }
     test_make_current();
+    warm_up();
 }
 
 void test_make_current(void)
