@@ -176,6 +176,16 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
                        ops && ops->name ? ops->name : "without a name", problem);
 }
 
+/* A layer that stands in a stack twice would be its own upstream. */
+static strata_status check_single(strata_resource *const *resources, size_t position)
+{
+    for (size_t i = 0; i < position; i++)
+        if (resources[i] == resources[position])
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) stands in it twice",
+                               position + 1, resources[i]->ops->name);
+    return STRATA_SUCCESS;
+}
+
 static char *joined_names(strata_resource *const *resources, size_t count)
 {
     size_t length = 1;
@@ -235,6 +245,8 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     uint32_t layer_bytes = 0;
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
         status = check_layer(resources[i], i, i + 1 == count);
+        if (status == STRATA_SUCCESS)
+            status = check_single(resources, i);
         if (status == STRATA_SUCCESS)
             layer_bytes += (resources[i]->ops->block_bytes + 7) & ~7u;
     }
