@@ -307,7 +307,7 @@ strata_status strata_block_refuse(const strata_table *table, const strata_block 
 {
     const strata_entry *entry = strata_table_lookup(table, block->id);
     uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
-    bool ours = entry && block->id.generation <= now;
+    bool ours = entry && block->id.generation && block->id.generation <= now;
     strata_error *error = strata_error_begin(ours ? stale : STRATA_ERROR_FOREIGN_POINTER);
     error->requested = block->requested;
     error->tag = block->tag;

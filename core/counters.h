@@ -38,7 +38,8 @@ static inline strata_stripe *strata_counters_mine(strata_counters *counters, con
 }
 
 /* Adds to one counter; `mine` is from strata_counters_mine. Returns this thread's own value, 0 without a stripe. */
-static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which, int64_t delta)
+static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
+                                             int64_t delta)
 {
     if (__builtin_expect(!mine, 0)) {
         atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_relaxed);
@@ -49,7 +50,8 @@ static inline int64_t strata_counters_add_to(strata_counters *counters, strata_s
     return value;
 }
 
-static inline void strata_counters_add(strata_counters *counters, const strata_thread *thread, unsigned which, int64_t delta)
+static inline void strata_counters_add(strata_counters *counters, const strata_thread *thread, unsigned which,
+                                       int64_t delta)
 {
     strata_counters_add_to(counters, strata_counters_mine(counters, thread), which, delta);
 }

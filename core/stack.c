@@ -355,8 +355,7 @@ strata_status strata_resource_deallocate(strata_resource *resource, const strata
     return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
 }
 
-/* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
-static strata_status refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
+strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
                                 bool none)
 {
     if (!resource || !block)
@@ -366,20 +365,12 @@ static strata_status refuse_use(const strata_resource *resource, const strata_bl
     return strata_usable();
 }
 
-static inline bool use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
-                               strata_access least)
-{
-    bool fine = resource && block && (unsigned)access >= (unsigned)least &&
-                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address && strata_door_now() == STRATA_DOOR_OPEN;
-    return __builtin_expect(fine, 1);
-}
-
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                           strata_access access)
 {
-    if (use_is_fine(resource, block, access, STRATA_ACCESS_READ))
+    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_READ))
         return resource->ops->prepare_use(resource, block, stream, access);
-    strata_status status = refuse_use(resource, block, access, false);
+    strata_status status = strata_refuse_use(resource, block, access, false);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
                ? status
                : resource->ops->prepare_use(resource, block, stream, access);
@@ -388,9 +379,9 @@ strata_status strata_resource_prepare_use(strata_resource *resource, const strat
 strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                          strata_access access)
 {
-    if (use_is_fine(resource, block, access, STRATA_ACCESS_NONE))
+    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_NONE))
         return resource->ops->finish_use(resource, block, stream, access);
-    strata_status status = refuse_use(resource, block, access, true);
+    strata_status status = strata_refuse_use(resource, block, access, true);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
                ? status
                : resource->ops->finish_use(resource, block, stream, access);

@@ -1,7 +1,6 @@
 /* Finding, identifying and registering streams; what a call notes on one. */
 #include "core/stream_map.h"
 
-#include "core/known_streams.h"
 #include "core/memory.h"
 #include "core/thread.h"
 
@@ -131,13 +130,8 @@ static strata_status resolve_unknown(strata_device *device, CUstream handle, str
     return STRATA_SUCCESS;
 }
 
-strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out)
+strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out)
 {
-    strata_timeline *timeline = strata_known_timeline(device, handle);
-    if (timeline) {
-        *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
-        return STRATA_SUCCESS;
-    }
     strata_thread *thread = strata_thread_self();
     if (thread && thread->batch.timeline && thread->batch.handle == handle) {
         *out = (strata_stream_ref){
@@ -182,7 +176,7 @@ static bool in_held_batch(const strata_thread *thread, CUstream handle)
     return thread && thread->batch.held && thread->batch.handle == handle;
 }
 
-strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle)
+strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle)
 {
     *note = (strata_note){0};
     if (in_held_batch(strata_thread_current, handle))
@@ -203,7 +197,7 @@ static strata_status close_early(strata_timeline *timeline, CUstream handle)
     return status;
 }
 
-strata_status strata_note_end(strata_note *note)
+strata_status strata_note_end_slowly(strata_note *note)
 {
     const strata_stream_ref *stream = &note->stream;
     if (stream->known) {
@@ -279,6 +273,7 @@ static strata_known_table *grow(strata_known_table *old)
     strata_known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
     if (!table)
         return NULL;
+    table->outgrown = old;
     table->capacity = capacity;
     for (size_t i = 0; old && i < old->capacity; i++) {
         uintptr_t handle = atomic_load_explicit(&old->streams[i].handle, memory_order_relaxed);

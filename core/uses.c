@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/known_streams.h"
 #include "core/memory.h"
+#include "core/stack.h"
 
 #include <string.h>
 
@@ -258,8 +259,10 @@ static strata_status prepare_slowly(strata_table *table, const strata_block *blo
     return status;
 }
 
-strata_status strata_uses_prepare(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                       strata_access access)
 {
+    strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     const strata_timeline *known = strata_known_timeline(table->device, stream);
     if (entry && known && lives_with_me(entry, block->id.generation)) {
@@ -403,8 +406,10 @@ static strata_status finish_slowly(strata_table *table, const strata_block *bloc
     return status;
 }
 
-strata_status strata_uses_finish(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
 {
+    strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     const strata_timeline *known = strata_known_timeline(table->device, stream);
     if (entry && known && !known->early && access != STRATA_ACCESS_NONE && lives_with_me(entry, block->id.generation)) {
@@ -420,8 +425,10 @@ strata_status strata_uses_finish(strata_table *table, const strata_block *block,
     return finish_slowly(table, block, stream, access);
 }
 
-strata_status strata_uses_record(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
 {
+    strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
         return refuse_stale(table, block);

@@ -52,8 +52,8 @@ static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t
     return (start + bytes + set->granule - 1) & ~(CUdeviceptr)(set->granule - 1);
 }
 
-/* Counts `amount` of a retired block's bytes as free, and ends the block with the last of them. It has left the index then.
- * The lock is held. */
+/* Counts `amount` of a retired block's bytes as free, and ends the block with the last of them. It has left the index
+ * then. The lock is held. */
 static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
     strata_entry *entry = strata_table_entry(table_of(set), slot);
@@ -86,8 +86,8 @@ static void make_stray(strata_retired *set, uint32_t slot, strata_retired_bytes 
     set->strays = slot;
 }
 
-/* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the other
- * one is only counted. */
+/* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
+ * other one is only counted. */
 static void shrink(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr own_end = bytes->start + bytes->length;
@@ -123,35 +123,48 @@ static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdevic
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
+/* Reuses what [start, end) overlaps, but for a block that begins at `start`. */
 static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr found;
-    uint32_t slot = strata_index_floor(&set->index, start, &found);
+    uint32_t slot = start ? strata_index_floor(&set->index, start - 1, &found) : 0;
     if (slot && is_retired(set, slot) && found + bytes_at(set, slot)->length > start)
         reuse(set, slot, start, end);
-    if (found == start && slot)
-        found += set->granule;
-    else
-        found = start;
+    found = start + set->granule;
     while ((slot = strata_index_ceiling(&set->index, found, &found)) && found < end && is_retired(set, slot))
         reuse(set, slot, start, end);
+}
+
+/* The lock is held. The usual case is memory that was freed a moment ago and comes back whole: one look at the index.
+ */
+static bool enter(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
+{
+    uint32_t before;
+    if (!strata_index_swap(&set->index, start, slot, &before)) {
+        reuse_overlapped(set, start, end);
+        return false;
+    }
+    bool whole = false;
+    if (before) {
+        const strata_retired_bytes *bytes = bytes_at(set, before);
+        whole = end_of(set, bytes->start, bytes->length) == end;
+        reuse(set, before, start, end);
+    }
+    if (!whole)
+        reuse_overlapped(set, start, end);
+    return true;
 }
 
 bool strata_retired_enter(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
 {
     strata_retired_bytes *own = bytes_at(set, slot);
+    own->start = address;
+    own->length = own->outstanding = bytes;
+    atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
     strata_lock_take(&set->lock);
-    reuse_overlapped(set, address, end_of(set, address, bytes));
-    bool entered = strata_index_insert(&set->index, address, slot);
-    if (entered) {
-        own->start = address;
-        own->length = own->outstanding = bytes;
-        atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
-    } else {
-        strata_index_remove(&set->index, address);
-    }
+    bool entered = enter(set, slot, address, end_of(set, address, bytes));
     strata_lock_release(&set->lock);
-    if (!entered)
+    if (__builtin_expect(!entered, 0))
         return false;
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, (int64_t)bytes);
@@ -209,8 +222,10 @@ static strata_point settled_point(const strata_retired *set, uint32_t slot)
     return point == not_settled ? 0 : point;
 }
 
-/* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is held. */
-static void for_each_settled(strata_retired *set, void (*visit)(strata_retired *set, uint32_t slot, strata_point point, void *data),
+/* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
+ * held. */
+static void for_each_settled(strata_retired *set,
+                             void (*visit)(strata_retired *set, uint32_t slot, strata_point point, void *data),
                              void *data)
 {
     CUdeviceptr at = 0;

@@ -1,9 +1,9 @@
 /* The frees of a stream-ordered owner that are under way: which bytes are retired, and until when.
  *
- * Live and retired blocks stand in one index by address. A free only says, in the block's entry, that it is retired and at
- * which point it will be complete; it takes no lock. A retired block leaves the index when somebody reaps and its free is
- * complete, or when the memory is handed out again: the owner enters each range that it hands out, and what that overlaps is
- * reused. So a loop that frees and allocates the same memory keeps one place in the index. */
+ * Live and retired blocks stand in one index by address. A free only says, in the block's entry, that it is retired and
+ * at which point it will be complete; it takes no lock. A retired block leaves the index when somebody reaps and its
+ * free is complete, or when the memory is handed out again: the owner enters each range that it hands out, and what
+ * that overlaps is reused. So a loop that frees and allocates the same memory keeps one place in the index. */
 #ifndef STRATA_RESOURCES_RETIRED_H
 #define STRATA_RESOURCES_RETIRED_H
 
@@ -16,8 +16,8 @@ typedef struct strata_retired_bytes {
     _Atomic strata_point point; /* the free is complete when this is. Written by the thread that frees, read by any. */
     CUdeviceptr start;          /* the range that stands in the index; guarded by the lock */
     uint64_t length;
-    uint64_t outstanding;       /* bytes that are not free yet; the same */
-    uint32_t next;              /* in the list of strays; the same */
+    uint64_t outstanding; /* bytes that are not free yet; the same */
+    uint32_t next;        /* in the list of strays; the same */
 } strata_retired_bytes;
 
 typedef struct strata_retired {
@@ -26,25 +26,26 @@ typedef struct strata_retired {
     strata_counters counters;
     strata_lock lock;
     strata_address_index index; /* live and retired ranges; guarded by the lock */
-    uint32_t strays;            /* retired blocks that lost their place in the index for want of host memory; the same */
+    uint32_t strays; /* retired blocks that lost their place in the index for want of host memory; the same */
 } strata_retired;
 
 void strata_retired_init(strata_retired *set, strata_resource *owner, size_t granule);
 void strata_retired_end(strata_retired *set);
 
-/* Enters a range that was handed out as block `slot`, which is about to be published; what it overlaps counts as reused.
- * False without host memory: then the range is not entered, and reused all the same. */
+/* Enters a range that was handed out as block `slot`, which is about to be published; what it overlaps counts as
+ * reused. False without host memory: then the range is not entered, and reused all the same. */
 bool strata_retired_enter(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes);
 
 /* Takes a range out again whose block came to nothing. */
 void strata_retired_leave(strata_retired *set, CUdeviceptr address, uint64_t bytes);
 
-/* Says when the free of a retired entry will be complete, after the driver has it. The driver may have handed the memory out
- * again by then; the entry is the caller's until this call, and not after it. True: enough frees are pending that the owner
- * should reap. */
+/* Says when the free of a retired entry will be complete, after the driver has it. The driver may have handed the
+ * memory out again by then; the entry is the caller's until this call, and not after it. True: enough frees are pending
+ * that the owner should reap. */
 bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t bytes, strata_point point);
 
-/* Ends what is complete. With WAIT, waits for everything that was retired when it was called; on an error the rest stays. */
+/* Ends what is complete. With WAIT, waits for everything that was retired when it was called; on an error the rest
+ * stays. */
 strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes);
 
 /* The live block that contains `address`. */

@@ -38,6 +38,7 @@ static void describe(struct sim_block *block, CUmemoryPool pool, sim_context *co
     block->kind = SIM_BLOCK_POOLED;
     block->address = span->address;
     block->held = span->bytes;
+    block->extent = span->extent;
     block->memory = span->extent->memory + (span->address - span->extent->address);
     block->device = pool->space.device;
     block->context = context;

@@ -7,7 +7,7 @@ static void zero(void *data, CUpointer_attribute attribute);
 static CUresult describe(const struct sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
 {
     bool pinned = block->kind == SIM_BLOCK_PINNED;
-    const struct sim_extent *extent = pinned ? NULL : block->span->extent;
+    const struct sim_extent *extent = block->extent;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = block->kind == SIM_BLOCK_POOLED ? NULL : block->context;

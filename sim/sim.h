@@ -16,6 +16,7 @@
 #include <strata/sim.h>
 #pragma GCC visibility pop
 
+#include "index.h"
 #include "tree.h"
 #include <pthread.h>
 
@@ -145,8 +146,9 @@ struct sim_op {
     size_t blockers; /* edges that come in */
     struct sim_edge *predecessors;
     struct sim_edge *successors;
-    struct sim_op *next;  /* lists of the moment: being marked, waiting for the host thread, free */
-    uint64_t finished_at; /* device time, ns */
+    struct sim_op *next;        /* waiting for the host thread, or free */
+    struct sim_op *next_marked; /* while the closure of a needed operation is gathered */
+    uint64_t finished_at;       /* device time, ns */
     union {
         struct {
             CUhostFn function;
@@ -276,6 +278,9 @@ void sim_event_free(CUevent event);
 struct sim_extent {
     struct sim_extent *previous;
     struct sim_extent *next;
+    struct sim_node by_address; /* in sim.extents */
+    struct sim_index known;     /* blocks that the host knows, by the granule that they begin at */
+    struct sim_index present;   /* blocks that are there for the device now */
     struct sim_space *space;
     struct sim_span *first;
     uint64_t address;
@@ -360,8 +365,10 @@ enum sim_block_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_POOLED, SIM_BLOCK_PINNED };
 /* One allocation. To the host it exists from the call that made it to the call that frees it; to the device from the
  * operation that allocates to the operation that frees. */
 struct sim_block {
-    struct sim_node by_address;        /* in sim.allocated */
-    struct sim_node by_device_address; /* in sim.present */
+    struct sim_block *previous; /* among the blocks that the host knows */
+    struct sim_block *next;
+    struct sim_node by_address; /* of pinned memory, in sim.pinned */
+    struct sim_extent *extent;  /* of device memory: the extent that it is in */
     bool present;
     enum sim_block_kind kind;
     uint64_t address;
@@ -544,14 +551,16 @@ struct sim {
     uint64_t last_block;
 
     uint64_t submitted;
+    uint64_t seeded_at; /* what had been submitted when the seed was set */
     uint64_t unfinished;
     uint64_t finished;
     uint64_t calls; /* what delays are counted in */
     struct sim_heap chosen;
     struct sim_heap delayed;
 
-    struct sim_tree allocated; /* blocks that the host knows */
-    struct sim_tree present;   /* blocks that are there for the device now */
+    struct sim_block *blocks; /* that the host knows */
+    struct sim_tree extents;  /* all device memory, by address */
+    struct sim_tree pinned;   /* pinned blocks, by address */
     uint64_t device_blocks;
     uint64_t pinned_blocks;
 };

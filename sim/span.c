@@ -51,10 +51,9 @@ static void set_free_point(struct sim_span *span, uint64_t position, struct sim_
     }
 }
 
-/* Melts the free span `right`, which is in its tree, into its free left neighbour `left`, which is in none. */
+/* Melts the free span `right` into its free left neighbour; both are in no tree. */
 static void absorb(struct sim_span *left, struct sim_span *right)
 {
-    take_from_tree(right);
     struct sim_op *forgotten = right->op;
     if (right->position > left->position) {
         forgotten = left->op;
@@ -76,12 +75,12 @@ static bool alike(const struct sim_span *a, const struct sim_span *b)
 static struct sim_span *settle_in(struct sim_span *span)
 {
     if (alike(span, span->next)) {
+        take_from_tree(span->next);
         absorb(span, span->next);
     }
     if (alike(span->previous, span)) {
         struct sim_span *left = span->previous;
         take_from_tree(left);
-        put_in_tree(span);
         absorb(left, span);
         span = left;
     }
@@ -139,6 +138,9 @@ static void release_extent(struct sim_extent *extent)
     }
     space->reserved -= extent->bytes;
     space->device->used -= extent->bytes;
+    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_index_close(&extent->known);
+    sim_index_close(&extent->present);
     sim_backing_give(extent->memory, extent->bytes);
     sim_address_give(extent->address, extent->bytes);
     free(extent);
@@ -174,6 +176,12 @@ static struct sim_extent *map_extent(struct sim_space *space, uint64_t bytes)
     if (!extent->memory) {
         goto no_backing;
     }
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+        goto no_known;
+    }
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+        goto no_present;
+    }
     extent->space = space;
     extent->bytes = bytes;
     extent->first = span;
@@ -181,8 +189,13 @@ static struct sim_extent *map_extent(struct sim_space *space, uint64_t bytes)
     span->address = extent->address;
     span->bytes = bytes;
     span->free = true;
+    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
     return extent;
 
+no_present:
+    sim_index_close(&extent->known);
+no_known:
+    sim_backing_give(extent->memory, bytes);
 no_backing:
     sim_address_give(extent->address, bytes);
 no_addresses:
