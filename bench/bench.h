@@ -26,12 +26,12 @@ enum { BENCH_IDENTIFICATIONS_PER_USE = 2, BENCH_RECORDS_PER_USE = 1 };
 /* Whether a row is asked for. */
 bool bench_wants(const bench *self, const char *name);
 
-/* Measures one row, if it is asked for. A side without `run` does not apply. */
 typedef struct bench_target {
     report_target kind;
     double nanoseconds;
 } bench_target;
 
+/* Measures one row, if it is asked for. A bare side without `run` does not apply. */
 void bench_row(const bench *self, const char *name, bench_plan plan, bench_side bare_side, bench_side strata_side,
                bench_target target);
 

@@ -57,7 +57,7 @@ static const counted cases[] = {
     {"async pair, unknown stream", scene_pair_on_unknown_stream, false, REPORT_EXPECT_NOTHING, {{"", 0}}},
 };
 
-enum { CASES = sizeof cases / sizeof cases[0] };
+#define CASES (sizeof cases / sizeof cases[0])
 _Static_assert(CASES <= COUNTS_LIMIT, "a struct counts has room for every case");
 
 /* ---- in the child ---- */

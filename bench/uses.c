@@ -32,19 +32,27 @@ static void get_runtime(void *state, size_t operations)
 }
 
 /* A block from another thread's hand: that thread is gone, and the block is pinned in the shared way. */
+typedef struct foreign_hand {
+    scene *stage;
+    CUcontext context;
+} foreign_hand;
+
 static void *allocate_elsewhere(void *state)
 {
-    scene *stage = state;
+    const foreign_hand *self = state;
+    scene *stage = self->stage;
+    bare_check(bare.CtxSetCurrent(self->context), "cuCtxSetCurrent");
     scene_check(strata_runtime_allocate(stage->runtime, SCENE_BLOCK_BYTES, stage->streams[0], &stage->blocks[0]),
                 "strata_runtime_allocate");
     return NULL;
 }
 
-static void replace_by_foreign_block(scene *stage)
+static void replace_by_foreign_block(const bench *self, scene *stage)
 {
     pthread_t thread;
+    foreign_hand hand = {stage, self->context};
     scene_check(strata_runtime_deallocate(stage->runtime, &stage->blocks[0]), "strata_runtime_deallocate");
-    if (pthread_create(&thread, NULL, allocate_elsewhere, stage) != 0 || pthread_join(thread, NULL) != 0)
+    if (pthread_create(&thread, NULL, allocate_elsewhere, &hand) != 0 || pthread_join(thread, NULL) != 0)
         bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
 }
 
@@ -74,7 +82,7 @@ void bench_uses(const bench *self)
     bench_row(self, "hand-over between two known streams (bare: record, wait)", queued,
               (bench_side){bare_hand_over, bare_settle, &things}, (bench_side){scene_hand_over, scene_settle, &stage},
               none);
-    replace_by_foreign_block(&stage);
+    replace_by_foreign_block(self, &stage);
     bench_row(self, "use, own known stream, write, another thread's block", quick, nothing,
               (bench_side){scene_write_on_own_stream, NULL, &stage}, none);
     bench_row(self, "use, own known stream, read, another thread's block", quick, nothing,
