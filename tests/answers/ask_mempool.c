@@ -373,6 +373,15 @@ static void ask_release(CUstream stream)
     settle_stream(stream);
     cu.CtxSynchronize();
     ask_reserved(pool, "ctx_synchronize_when_settled");
+    cu.EventRecord(event, stream);
+    pool = pool_with_freed(stream, 0, NULL);
+    settle_stream(stream);
+    cu.EventSynchronize(event);
+    ask_reserved_of(pool, "event_synchronize_of_earlier_work");
+    cu.EventRecord(event, stream);
+    cu.StreamWaitEvent(other, event, 0);
+    cu.StreamSynchronize(other);
+    ask_reserved(pool, "synchronize_of_waiting_stream");
     cu.MemFree(memory);
     pool = pool_with_freed(stream, UINT64_MAX, NULL);
     cu.StreamSynchronize(stream);
