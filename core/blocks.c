@@ -6,6 +6,8 @@
 #include "core/lock.h"
 #include "core/memory.h"
 
+#include <string.h>
+
 static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
 static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
 static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* the same */
@@ -22,7 +24,7 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
         number++;
     if (number < STRATA_TABLE_LIMIT) {
         number_taken[number] = true;
-        table->incarnation = ++incarnations[number];
+        table->id = ++incarnations[number] << 10 | number;
     }
     strata_lock_release(&numbers_lock);
     if (number == STRATA_TABLE_LIMIT) {
@@ -59,15 +61,6 @@ void strata_table_destroy(strata_table *table)
     strata_lock_release(&numbers_lock);
     strata_lock_destroy(&table->lock);
     strata_host_free(table);
-}
-
-strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
-{
-    if (id.table != strata_table_id(table) || id.generation == 0 || id.slot == 0 ||
-        id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
-        return NULL;
-    char *chunk = atomic_load_explicit(&table->chunks[id.slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
-    return chunk ? strata_table_entry(table, id.slot) : NULL;
 }
 
 /* ---- slots ---- */
@@ -129,7 +122,7 @@ static strata_slot_cache *slot_cache(strata_table *table)
     return cache;
 }
 
-uint32_t strata_table_take_slot(strata_table *table)
+static uint32_t take_slot(strata_table *table)
 {
     strata_slot_cache *cache = slot_cache(table);
     uint32_t slot = 0;
@@ -138,6 +131,14 @@ uint32_t strata_table_take_slot(strata_table *table)
     if (!cache->count)
         cache->count = take_slots(table, cache->slots, STRATA_SLOT_CACHE_SIZE / 2);
     return cache->count ? cache->slots[--cache->count] : 0;
+}
+
+uint32_t strata_table_take_slot(strata_table *table)
+{
+    uint32_t slot = take_slot(table);
+    if (slot)
+        memset(strata_table_entry(table, slot) + 1, 0, table->stride - sizeof(strata_entry));
+    return slot;
 }
 
 void strata_table_give_slot(strata_table *table, uint32_t slot)
@@ -168,8 +169,6 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    char *layer_bytes = (char *)(entry + 1);
-    __builtin_memset(layer_bytes, 0, table->stride - sizeof *entry);
     entry->address = facts->address;
     entry->bytes = facts->bytes;
     entry->requested = facts->requested;
@@ -308,7 +307,7 @@ strata_status strata_block_refuse(const strata_table *table, const strata_block 
 {
     const strata_entry *entry = strata_table_lookup(table, block->id);
     uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
-    bool ours = entry && block->id.generation <= now;
+    bool ours = entry && block->id.generation && block->id.generation <= now;
     strata_error *error = strata_error_begin(ours ? stale : STRATA_ERROR_FOREIGN_POINTER);
     error->requested = block->requested;
     error->tag = block->tag;

@@ -58,9 +58,9 @@ enum {
 };
 
 typedef struct strata_table {
-    uint32_t number;      /* 1 ... STRATA_TABLE_LIMIT - 1 */
-    uint32_t incarnation; /* tables of one number, so that an identity of an earlier one is foreign */
-    uint32_t stride;      /* bytes of an entry with its layers' bytes */
+    uint32_t number; /* 1 ... STRATA_TABLE_LIMIT - 1 */
+    uint32_t id;     /* the number, and how often it was given, so that an identity of an earlier table is foreign */
+    uint32_t stride; /* bytes of an entry with its layers' bytes */
     strata_device *device;
     _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
     strata_lock lock;
@@ -77,7 +77,7 @@ void strata_table_destroy(strata_table *table);
 
 static inline uint32_t strata_table_id(const strata_table *table)
 {
-    return table->incarnation << 10 | table->number;
+    return table->id;
 }
 
 static inline strata_entry *strata_table_entry(const strata_table *table, uint32_t slot)
@@ -86,16 +86,23 @@ static inline strata_entry *strata_table_entry(const strata_table *table, uint32
     return (strata_entry *)(void *)(chunk + (size_t)(slot % STRATA_ENTRY_CHUNK) * table->stride);
 }
 
-/* The entry that an identity once named, whoever lives there now; NULL for one that was never given out by this table.
- */
-strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id);
+/* The entry that an identity once named, whoever lives there now; NULL for one of another table or out of range. */
+static inline strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
+{
+    if (__builtin_expect(id.table != strata_table_id(table) || id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, 0))
+        return NULL;
+    char *chunk = atomic_load_explicit(&table->chunks[id.slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
+    if (__builtin_expect(!chunk, 0))
+        return NULL;
+    return (strata_entry *)(void *)(chunk + (size_t)(id.slot % STRATA_ENTRY_CHUNK) * table->stride);
+}
 
 static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_block_state state)
 {
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
-/* A free slot, 0 without memory; and back. */
+/* A free slot with the layers' bytes zeroed, 0 without memory; and back. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
 

@@ -176,6 +176,16 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
                        ops && ops->name ? ops->name : "without a name", problem);
 }
 
+/* A layer that stands in a stack twice would be its own upstream. */
+static strata_status check_single(strata_resource *const *resources, size_t position)
+{
+    for (size_t i = 0; i < position; i++)
+        if (resources[i] == resources[position])
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) stands in it twice",
+                               position + 1, resources[i]->ops->name);
+    return STRATA_SUCCESS;
+}
+
 static char *joined_names(strata_resource *const *resources, size_t count)
 {
     size_t length = 1;
@@ -235,6 +245,8 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     uint32_t layer_bytes = 0;
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
         status = check_layer(resources[i], i, i + 1 == count);
+        if (status == STRATA_SUCCESS)
+            status = check_single(resources, i);
         if (status == STRATA_SUCCESS)
             layer_bytes += (resources[i]->ops->block_bytes + 7) & ~7u;
     }
@@ -355,8 +367,8 @@ strata_status strata_resource_deallocate(strata_resource *resource, const strata
     return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
 }
 
-/* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
-static strata_status refuse_use(const strata_resource *resource, const strata_block *block, strata_access access, bool none)
+strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
+                                bool none)
 {
     if (!resource || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
@@ -365,20 +377,12 @@ static strata_status refuse_use(const strata_resource *resource, const strata_bl
     return strata_usable();
 }
 
-static inline bool use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
-                               strata_access least)
-{
-    bool fine = resource && block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&
-                block->address && strata_door_now() == STRATA_DOOR_OPEN;
-    return __builtin_expect(fine, 1);
-}
-
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                           strata_access access)
 {
-    if (use_is_fine(resource, block, access, STRATA_ACCESS_READ))
+    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_READ))
         return resource->ops->prepare_use(resource, block, stream, access);
-    strata_status status = refuse_use(resource, block, access, false);
+    strata_status status = strata_refuse_use(resource, block, access, false);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
                ? status
                : resource->ops->prepare_use(resource, block, stream, access);
@@ -387,9 +391,9 @@ strata_status strata_resource_prepare_use(strata_resource *resource, const strat
 strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                          strata_access access)
 {
-    if (use_is_fine(resource, block, access, STRATA_ACCESS_NONE))
+    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_NONE))
         return resource->ops->finish_use(resource, block, stream, access);
-    strata_status status = refuse_use(resource, block, access, true);
+    strata_status status = strata_refuse_use(resource, block, access, true);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
                ? status
                : resource->ops->finish_use(resource, block, stream, access);

@@ -12,7 +12,9 @@
 #include "core/uses.h"
 
 #include "core/error.h"
+#include "core/known_streams.h"
 #include "core/memory.h"
+#include "core/stack.h"
 
 #include <string.h>
 
@@ -57,6 +59,15 @@ static bool is_owner(const strata_entry *entry)
     return thread && thread->index && entry->owner == thread->index;
 }
 
+/* Pins a live block of the calling thread's own; the word was read before. */
+static inline void pin_own(strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    if (pins >> STRATA_WORD_GENERATION != generation)
+        pins = generation << STRATA_WORD_GENERATION;
+    atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+}
+
 /* Pins a live block, or says that the identity is stale. */
 static bool pin(strata_entry *entry, uint64_t generation)
 {
@@ -64,10 +75,7 @@ static bool pin(strata_entry *entry, uint64_t generation)
     if (!strata_word_is(word, generation, STRATA_BLOCK_LIVE))
         return false;
     if (is_owner(entry)) {
-        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-        if (pins >> STRATA_WORD_GENERATION != generation)
-            pins = generation << STRATA_WORD_GENERATION;
-        atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+        pin_own(entry, generation);
         return true;
     }
     for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
@@ -233,7 +241,14 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
     return wait_for_points(table, entry, block, &ref, access);
 }
 
-strata_status strata_uses_prepare(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
+{
+    return strata_word_is(atomic_load_explicit(&entry->word, memory_order_acquire), generation, STRATA_BLOCK_LIVE) &&
+           is_owner(entry);
+}
+
+static strata_status prepare_slowly(strata_table *table, const strata_block *block, CUstream stream,
+                                    strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !pin(entry, block->id.generation))
@@ -242,6 +257,22 @@ strata_status strata_uses_prepare(strata_table *table, const strata_block *block
     if (status != STRATA_SUCCESS)
         unpin(entry, block->id.generation);
     return status;
+}
+
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                       strata_access access)
+{
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    const strata_timeline *known = strata_known_timeline(table->device, stream);
+    if (entry && known && lives_with_me(entry, block->id.generation)) {
+        entry_points points = load_points(entry);
+        if (only_of(&points, known->number)) {
+            pin_own(entry, block->id.generation);
+            return STRATA_SUCCESS;
+        }
+    }
+    return prepare_slowly(table, block, stream, access);
 }
 
 /* ---- finish ---- */
@@ -357,7 +388,8 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
-strata_status strata_uses_finish(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+static strata_status finish_slowly(strata_table *table, const strata_block *block, CUstream stream,
+                                   strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
@@ -374,8 +406,29 @@ strata_status strata_uses_finish(strata_table *table, const strata_block *block,
     return status;
 }
 
-strata_status strata_uses_record(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
 {
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    const strata_timeline *known = strata_known_timeline(table->device, stream);
+    if (entry && known && !known->early && access != STRATA_ACCESS_NONE && lives_with_me(entry, block->id.generation)) {
+        entry_points points = load_points(entry);
+        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+        bool pinned = pins >> STRATA_WORD_GENERATION == block->id.generation && (pins & 0xffff);
+        if (pinned && already_noted(&points, strata_timeline_now(known), access) &&
+            atomic_load_explicit(&entry->touched, memory_order_relaxed)) {
+            atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+            return STRATA_SUCCESS;
+        }
+    }
+    return finish_slowly(table, block, stream, access);
+}
+
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
+{
+    strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
         return refuse_stale(table, block);

@@ -211,7 +211,7 @@ static bool open_locked(strata_door_failure *failure)
     void *library = try_choice(door.choice, &table, failure);
     if (!library)
         return false;
-    door.simulated = dlsym(library, "strata_sim_version") != NULL;
+    door.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;
     strata_cu = table;
     if (strata_calls_counted())
         strata_calls_wrap(&table, &strata_cu);

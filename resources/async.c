@@ -178,7 +178,7 @@ static strata_status make_wait(strata_point point, void *waiting)
 
 /* Lets the waiting stream come after everything that may touch the block, and frees on it. */
 static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
-                                            strata_point upto)
+                                            strata_point upto, bool *reap)
 {
     CUstream handle;
     strata_stream_ref waiting;
@@ -194,7 +194,7 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
     CUresult result = free_memory(self, block->address, handle);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
-    strata_retired_settle(&self->retired, entry, strata_timeline_now(waiting.timeline));
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
     return STRATA_SUCCESS;
 }
 
@@ -209,7 +209,8 @@ static strata_status point_so_far(async *self, CUstream stream, strata_point *po
     return strata_note_end(&note);
 }
 
-static strata_status free_on_stream(async *self, strata_entry *entry, const strata_block *block, CUstream stream)
+static strata_status free_on_stream(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                    bool *reap)
 {
     strata_note note;
     strata_status status = strata_note_begin(&note, self->device, stream);
@@ -220,24 +221,25 @@ static strata_status free_on_stream(async *self, strata_entry *entry, const stra
         strata_note_cancel(&note);
         return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
     }
-    strata_retired_settle(&self->retired, entry, strata_timeline_now(note.stream.timeline));
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
     strata_note_end(&note); /* the free is done; without its event it is found complete later, by a later one */
     return STRATA_SUCCESS;
 }
 
-static strata_status free_in_order(async *self, strata_entry *entry, const strata_block *block, CUstream stream)
+static strata_status free_in_order(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                   bool *reap)
 {
     strata_stream_ref ref;
     if (stream == STRATA_STREAM_GONE)
-        return free_on_waiting_stream(self, entry, block, strata_timeline_last_closed(entry->home));
+        return free_on_waiting_stream(self, entry, block, strata_timeline_last_closed(entry->home), reap);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
     if (!has_pending_uses(entry, &ref))
-        return free_on_stream(self, entry, block, stream);
+        return free_on_stream(self, entry, block, stream, reap);
     strata_point upto = 0;
     status = point_so_far(self, stream, &upto);
-    return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto) : status;
+    return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
 }
 
 static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -247,14 +249,14 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
     strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
     if (status != STRATA_SUCCESS)
         return status;
-    bool reap = strata_retired_begin(&self->retired, entry, block);
-    status = free_in_order(self, entry, block, stream);
+    bool reap = false;
+    status = free_in_order(self, entry, block, stream, &reap);
     if (status != STRATA_SUCCESS) {
-        strata_retired_revert(&self->retired, entry, block);
+        strata_entry_revive(entry);
         return status;
     }
     size_t bytes;
-    if (reap) /* keeps the list short; what goes wrong here will be met again by whoever waits */
+    if (reap) /* keeps the pending frees few; what goes wrong here will be met again by whoever waits */
         strata_retired_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
     return STRATA_SUCCESS;
 }
@@ -513,7 +515,7 @@ strata_status strata_async_create(int ordinal, const strata_async_options *optio
         strata_host_free(self);
         return status;
     }
-    strata_retired_init(&self->retired, &self->resource);
+    strata_retired_init(&self->retired, &self->resource, CHARGE_GRANULE);
     strata_lock_init(&self->lock, STRATA_RANK_OWNER);
     *out = &self->resource;
     return STRATA_SUCCESS;

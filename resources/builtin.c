@@ -1,6 +1,7 @@
-/* Registering the layers that come with the library, before the first stack text is read. */
+/* Registering the layers that come with the library, before any other one and before the first stack text is read. */
 #include "resources/builtin.h"
 
+#include "core/layers.h"
 #include "core/stack.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@ static strata_status registered;
 static void register_all(void)
 {
     for (size_t i = 0; i < sizeof builtin / sizeof builtin[0] && registered == STRATA_SUCCESS; i++)
-        registered = strata_layer_register(builtin[i]);
+        registered = strata_layer_add(builtin[i]);
 }
 
 strata_status strata_builtin_register(void)
@@ -19,6 +20,12 @@ strata_status strata_builtin_register(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, register_all);
     return registered;
+}
+
+strata_status strata_layer_register(const strata_layer *layer)
+{
+    strata_status status = strata_builtin_register();
+    return status == STRATA_SUCCESS ? strata_layer_add(layer) : status;
 }
 
 strata_status strata_stack_create(const char *text, int ordinal, strata_stack **out)

@@ -137,6 +137,12 @@ void sim_op_became_ready(struct sim_op *op)
     }
 }
 
+/* A running operation waits for nothing any more, and its link is the host thread's. */
+static bool to_be_marked(const struct sim_op *op)
+{
+    return !op->needed && op->state != SIM_OP_RUNNING;
+}
+
 static struct sim_op *mark(struct sim_op *op, struct sim_op *marked)
 {
     op->needed = true;
@@ -146,7 +152,7 @@ static struct sim_op *mark(struct sim_op *op, struct sim_op *marked)
 
 void sim_op_need(struct sim_op *op)
 {
-    if (sim_op_done(op) || op->needed) {
+    if (sim_op_done(op) || !to_be_marked(op)) {
         return;
     }
     struct sim_op *marked = mark(op, NULL);
@@ -154,7 +160,7 @@ void sim_op_need(struct sim_op *op)
         struct sim_op *at = marked;
         marked = marked->next_marked;
         for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
-            if (!edge->from->needed) {
+            if (to_be_marked(edge->from)) {
                 marked = mark(edge->from, marked);
             }
         }

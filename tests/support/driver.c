@@ -1,0 +1,172 @@
+/* Opening the tests' driver, and looking at what it is asked and answers. */
+#define _GNU_SOURCE
+#include "support/driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static CUcontext primary_context;
+static test_sim control;
+
+static void find(void *library, const char *name, void *pointer)
+{
+    void *symbol = dlsym(library, name);
+    if (!symbol) {
+        fprintf(stderr, "the simulated driver has no %s\n", name);
+        exit(1);
+    }
+    memcpy(pointer, &symbol, sizeof symbol);
+}
+
+static void find_control(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    find(library, "strata_sim_set_seed", &control.set_seed);
+    find(library, "strata_sim_set_policy", &control.set_policy);
+    find(library, "strata_sim_get_accounts", &control.get_accounts);
+}
+
+/* A driver may load its own kernels when they are first used, and wait for the whole device to do so: not behind a
+ * stall. */
+static void warm_up(void)
+{
+    CUdeviceptr memory;
+    unsigned char byte;
+    bool warm = strata_cu.MemAlloc(&memory, 4096) == CUDA_SUCCESS;
+    warm = warm && strata_cu.MemsetD8Async(memory, 1, 4096, NULL) == CUDA_SUCCESS;
+    warm = warm && strata_cu.MemcpyDtoDAsync(memory, memory + 2048, 1, NULL) == CUDA_SUCCESS;
+    warm = warm && strata_cu.MemcpyDtoHAsync(&byte, memory, 1, NULL) == CUDA_SUCCESS;
+    warm = warm && strata_cu.CtxSynchronize() == CUDA_SUCCESS && strata_cu.MemFree(memory) == CUDA_SUCCESS;
+    if (!warm) {
+        fprintf(stderr, "the driver cannot fill and copy memory\n");
+        exit(1);
+    }
+}
+
+void test_open_driver(void)
+{
+    strata_driver_info info;
+    if (strata_driver_choose("auto") != STRATA_SUCCESS || strata_driver_count_calls() != STRATA_SUCCESS ||
+        strata_driver_get_info(&info) != STRATA_SUCCESS) {
+        printf("skipped: %s\n", strata_last_error()->message);
+        exit(77);
+    }
+    printf("driver: %s (%s), CUDA %d.%d, %d device%s\n", info.library, info.simulated ? "simulated" : "hardware",
+           info.version / 1000, info.version % 1000 / 10, info.device_count, info.device_count == 1 ? "" : "s");
+    fflush(stdout);
+    if (info.simulated)
+        find_control(info.library);
+    CUdevice device;
+    if (strata_cu.DeviceGet(&device, 0) != CUDA_SUCCESS ||
+        strata_cu.DevicePrimaryCtxRetain(&primary_context, device) != CUDA_SUCCESS) {
+        printf("skipped: no device\n");
+        exit(77);
+    }
+    test_make_current();
+    warm_up();
+}
+
+void test_make_current(void)
+{
+    if (strata_cu.CtxSetCurrent(primary_context) != CUDA_SUCCESS) {
+        fprintf(stderr, "the primary context of device 0 cannot be made current\n");
+        exit(1);
+    }
+}
+
+const test_sim *test_sim_control(void)
+{
+    return control.set_seed ? &control : NULL;
+}
+
+bool test_on_simulated_driver(void)
+{
+    strata_driver_info info;
+    return strata_driver_get_info(&info) == STRATA_SUCCESS && info.simulated;
+}
+
+void test_needs_simulated_driver(const char *why)
+{
+    if (test_on_simulated_driver())
+        return;
+    print_message("needs the simulated driver: %s\n", why);
+    skip();
+}
+
+/* ---- checking ---- */
+
+void test_check_status(strata_status got, strata_status want, const char *call, const char *file, int line)
+{
+    if (got == want)
+        return;
+    print_error("%s\n  answered %s, expected %s\n  last error: %s\n", call, strata_status_name(got),
+                strata_status_name(want), strata_last_error()->message);
+    _fail(file, line);
+}
+
+void test_check_cu(CUresult got, CUresult want, const char *call, const char *file, int line)
+{
+    if (got == want)
+        return;
+    print_error("%s\n  answered %s, expected %s\n", call, strata_driver_error_name(got),
+                strata_driver_error_name(want));
+    _fail(file, line);
+}
+
+void test_check_last_error(strata_status want, const char *words, const char *file, int line)
+{
+    const strata_error *error = strata_last_error();
+    if (error->status == want && strstr(error->message, words))
+        return;
+    print_error("the last error is %s, \"%s\"\n  expected %s with \"%s\"\n", strata_status_name(error->status),
+                error->message, strata_status_name(want), words);
+    _fail(file, line);
+}
+
+/* ---- counting ---- */
+
+static void note_count(const char *name, uint64_t count, void *data)
+{
+    test_calls *calls = data;
+    if (calls->names == TEST_CALLS_ROOM)
+        abort();
+    calls->before[calls->names].name = name;
+    calls->before[calls->names++].count = count;
+}
+
+void test_calls_begin(test_calls *calls)
+{
+    calls->names = 0;
+    strata_driver_visit_calls(note_count, calls);
+}
+
+static uint64_t count_in(const test_calls *calls, const char *name)
+{
+    for (size_t i = 0; i < calls->names; i++)
+        if (strcmp(calls->before[i].name, name) == 0)
+            return calls->before[i].count;
+    return 0;
+}
+
+uint64_t test_calls_of(const test_calls *calls, const char *name)
+{
+    test_calls now;
+    test_calls_begin(&now);
+    return count_in(&now, name) - count_in(calls, name);
+}
+
+uint64_t test_calls_total(const test_calls *calls)
+{
+    test_calls now;
+    uint64_t total = 0;
+    test_calls_begin(&now);
+    for (size_t i = 0; i < now.names; i++)
+        total += now.before[i].count - count_in(calls, now.before[i].name);
+    return total;
+}

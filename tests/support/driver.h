@@ -1,0 +1,72 @@
+/* The driver that the tests run on: the one that STRATA_DRIVER names, else the GPU if there is one, else the simulated
+ * driver. Opening it here also counts every call that goes through the door, so that tests can say what may be called.
+ *
+ * Include this after everything else of the system: it brings cmocka. */
+#ifndef STRATA_TEST_DRIVER_H
+#define STRATA_TEST_DRIVER_H
+
+#include "driver/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <strata/sim.h>
+#include <strata/strata.h>
+
+/* Opens the driver, says on stdout which, and makes the primary context of device 0 current in this thread. A process
+ * that finds no driver exits with 77, which CTest counts as skipped. */
+void test_open_driver(void);
+
+/* Makes the primary context of device 0 current in the calling thread, as the threads of a CUDA program do. */
+void test_make_current(void);
+
+bool test_on_simulated_driver(void);
+
+/* Skips the running test, with a message, unless the driver is the simulated one. */
+void test_needs_simulated_driver(const char *why);
+
+/* The functions that steer the simulated driver; NULL on another one. */
+typedef struct test_sim {
+    PFN_strata_sim_set_seed set_seed;
+    PFN_strata_sim_set_policy set_policy;
+    PFN_strata_sim_get_accounts get_accounts;
+} test_sim;
+const test_sim *test_sim_control(void);
+
+/* ---- checking what calls answer; a failure shows the library's error record ---- */
+
+#define check_ok(call)           test_check_status((call), STRATA_SUCCESS, #call, __FILE__, __LINE__)
+#define check_status(call, want) test_check_status((call), (want), #call, __FILE__, __LINE__)
+#define check_cu(call)           test_check_cu((call), CUDA_SUCCESS, #call, __FILE__, __LINE__)
+
+void test_check_status(strata_status got, strata_status want, const char *call, const char *file, int line);
+void test_check_cu(CUresult got, CUresult want, const char *call, const char *file, int line);
+
+/* Checks that the thread's last error has this status and that its message contains `words`. */
+#define check_last_error(want, words) test_check_last_error((want), (words), __FILE__, __LINE__)
+void test_check_last_error(strata_status want, const char *words, const char *file, int line);
+
+/* ---- counting driver calls ---- */
+
+enum { TEST_CALLS_ROOM = 128 };
+
+/* How often each entry point had been called when the count was begun. Calls that a test makes through strata_cu itself
+ * count too. */
+typedef struct test_calls {
+    size_t names;
+    struct {
+        const char *name;
+        uint64_t count;
+    } before[TEST_CALLS_ROOM];
+} test_calls;
+
+void test_calls_begin(test_calls *calls);
+
+/* How often the entry point ("cuEventRecord") was called since then; any of them. */
+uint64_t test_calls_of(const test_calls *calls, const char *name);
+uint64_t test_calls_total(const test_calls *calls);
+
+#endif

@@ -1,0 +1,25 @@
+/* A stall: a host function that holds a stream back until the test lets it go, so that the test decides what has
+ * certainly not run yet. */
+#ifndef STRATA_TEST_STALL_H
+#define STRATA_TEST_STALL_H
+
+#include "support/driver.h"
+
+typedef struct test_stall test_stall;
+
+/* Everything that is submitted to `stream` from now on waits for the release, or half a minute. Host functions run one
+ * after another, on the simulated driver and perhaps on others, so release every stall before waiting for work behind
+ * one of them. From one thread. */
+test_stall *test_stall_begin(CUstream stream);
+
+/* Lets the stream go. From any thread. */
+void test_stall_release(test_stall *stall);
+
+/* Lets the stream go, waits for the device, checks that the release came in time, and frees the stall. The stream may
+ * have been destroyed. */
+void test_stall_end(test_stall *stall);
+
+/* Ends every stall that a failed test left behind. For teardowns. */
+void test_stall_end_all(void);
+
+#endif
