@@ -1,6 +1,7 @@
 /* Registering the layers that come with the library, before any other one and before the first stack text is read. */
 #include "resources/builtin.h"
 
+#include "core/error.h"
 #include "core/layers.h"
 #include "core/stack.h"
 
@@ -18,6 +19,9 @@ static void register_all(void)
 strata_status strata_builtin_register(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     pthread_once(&once, register_all);
     return registered;
 }
