@@ -120,8 +120,7 @@ CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_blo
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct sim_op *wait_for;
-    made->held = sim_round_up(bytes, SIM_GRANULE);
-    CUresult result = sim_space_take(&context->device->direct, NULL, made->held, &made->span, &wait_for);
+    CUresult result = sim_space_take(&context->device->direct, NULL, bytes, &made->span, &wait_for);
     if (result != CUDA_SUCCESS) {
         free(made);
         return result;
@@ -129,6 +128,7 @@ CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_blo
     made->kind = SIM_BLOCK_DEVICE;
     made->extent = made->span->extent;
     made->address = made->span->address;
+    made->held = made->span->bytes;
     made->bytes = bytes;
     made->memory = made->extent->memory + (made->address - made->extent->address);
     made->device = context->device;

@@ -1,8 +1,19 @@
 /* The index of an extent: see index.h. */
 #include "index.h"
 #include <stdlib.h>
+#include <sys/mman.h>
 
-enum { BITS = 64 };
+enum { BITS = 64, LARGE = 1 << 20 };
+
+/* Large ones are mostly empty: the kernel commits what is touched. */
+static void *take(size_t bytes)
+{
+    if (bytes < LARGE) {
+        return calloc(1, bytes);
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
 
 bool sim_index_open(struct sim_index *index, size_t granules)
 {
@@ -15,13 +26,12 @@ bool sim_index_open(struct sim_index *index, size_t granules)
         sizes[index->levels++] = size;
         words += size;
     } while (size > 1 && index->levels < SIM_INDEX_LEVELS);
-    index->at = calloc(granules, sizeof *index->at);
-    uint64_t *bits = calloc(words, sizeof *bits);
-    if (!index->at || !bits) {
-        free(index->at);
-        free(bits);
+    index->bytes = granules * sizeof *index->at + words * sizeof(uint64_t);
+    index->at = take(index->bytes);
+    if (!index->at) {
         return false;
     }
+    uint64_t *bits = (uint64_t *)(void *)(index->at + granules);
     for (unsigned i = 0; i < index->levels; i++) {
         index->level[i] = bits;
         bits += sizes[i];
@@ -31,8 +41,11 @@ bool sim_index_open(struct sim_index *index, size_t granules)
 
 void sim_index_close(struct sim_index *index)
 {
-    free(index->at);
-    free(index->level[0]);
+    if (index->bytes < LARGE) {
+        free(index->at);
+    } else {
+        munmap(index->at, index->bytes);
+    }
     *index = (struct sim_index){0};
 }
 

@@ -11,9 +11,10 @@
 enum { SIM_INDEX_LEVELS = 6 };
 
 struct sim_index {
-    void **at;                         /* by granule */
-    uint64_t *level[SIM_INDEX_LEVELS]; /* one allocation, which level[0] begins */
+    void **at; /* by granule; one allocation with the levels */
+    uint64_t *level[SIM_INDEX_LEVELS];
     unsigned levels;
+    size_t bytes; /* of the allocation */
 };
 
 bool sim_index_open(struct sim_index *index, size_t granules);

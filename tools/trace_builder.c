@@ -41,7 +41,8 @@ static void *with_room(void *array, uint32_t *capacity, uint32_t count, size_t s
 static size_t id_slot(const trace_builder *builder, uint64_t id)
 {
     size_t mask = builder->by_id_capacity - 1;
-    size_t slot = (size_t)(id * 0x9e3779b97f4a7c15u >> 20) & mask;
+    uint64_t spread = id * 0x9e3779b97f4a7c15u;
+    size_t slot = (size_t)(spread ^ spread >> 32) & mask;
     while (builder->by_id[slot] && builder->trace.blocks[builder->by_id[slot] - 1].id != id)
         slot = (slot + 1) & mask;
     return slot;

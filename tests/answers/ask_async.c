@@ -88,6 +88,27 @@ static void ask_mixed_frees(CUmemoryPool pool, CUstream stream)
     cu.StreamSynchronize(stream);
 }
 
+/* What becomes of stream-ordered memory that the plain call frees. */
+static void ask_plain_free(CUstream stream)
+{
+    CUmemoryPool pool = new_pool(0);
+    CUdeviceptr address = 0;
+    CUdeviceptr again = 0;
+    cuuint64_t keep = UINT64_MAX;
+    cu.MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
+    cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, stream);
+    cu.MemFree(address);
+    cu.MemAllocFromPoolAsync(&again, 64 * KIB, pool, stream);
+    ask_yes(again == address, "async.plain_free.memory_is_reused");
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "async.plain_free.reused.used");
+    cu.MemFreeAsync(again, stream);
+    cu.StreamSynchronize(stream);
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "async.plain_free.freed.used");
+    cu.MemPoolTrimTo(pool, 0);
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "async.plain_free.trimmed.reserved");
+    cu.MemPoolDestroy(pool);
+}
+
 static void ask_other_streams(CUmemoryPool pool, CUstream stream)
 {
     CUdeviceptr address = 0;
@@ -150,6 +171,7 @@ void ask_async(void)
     ask_sizes(pool, stream);
     ask_wrong_frees(pool, stream);
     ask_mixed_frees(pool, stream);
+    ask_plain_free(stream);
     ask_other_streams(pool, stream);
     ask_used(pool, stream);
     ask(cu.MemPoolDestroy(pool), "async.pool_destroy");

@@ -149,6 +149,7 @@ static void ask_users(const char *where, struct things *things)
     ask(cu.MemHostGetDevicePointer(&address, things->pinned, 0), "%s.mem_host_get_device_pointer", where);
     ask(cu.MemHostGetFlags(&number, things->pinned), "%s.mem_host_get_flags", where);
     ask(cu.ModuleGetFunction(&function, things->module, "strata_pattern_fill"), "%s.module_get_function", where);
+    cu.CtxSynchronize();
     ask(cu.MemFreeHost(things->pinned), "%s.mem_free_host", where);
     ask(cu.MemFree(things->memory), "%s.mem_free", where);
     ask(cu.MemFree(things->pooled), "%s.mem_free.pooled", where);

@@ -285,6 +285,30 @@ void ask_pool_attributes(void)
     cu.MemPoolDestroy(pool);
 }
 
+/* With less memory left on the device than a pool takes at a time. */
+static void ask_scarce(CUstream stream)
+{
+    enum { MOST = 128 };
+    CUdeviceptr taken[MOST];
+    int count = 0;
+    CUdeviceptr small = new_memory(8 * MIB);
+    for (size_t bytes = 1024 * GIB; bytes >= 2 * MIB;) {
+        CUresult result = count < MOST ? cu.MemAlloc(&taken[count], bytes) : CUDA_ERROR_OUT_OF_MEMORY;
+        if (result == CUDA_SUCCESS)
+            count++;
+        else
+            bytes /= 2;
+    }
+    cu.MemFree(small);
+    CUmemoryPool pool = new_pool(0);
+    CUdeviceptr address = 0;
+    ask(cu.MemAllocFromPoolAsync(&address, MIB, pool, stream), "pool_size.scarce.1_mib");
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_size.scarce.reserved");
+    ask(cu.MemAlloc(&small, 3 * MIB), "pool_size.scarce.plain_3_mib");
+    while (count > 0)
+        cu.MemFree(taken[--count]);
+}
+
 void ask_pool_sizes(void)
 {
     static const size_t sizes[] = {1,           256,      257,          511,      512,           513,      4096,
@@ -314,6 +338,7 @@ void ask_pool_sizes(void)
         ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_size.step_%zu.reserved",
                    i);
     }
+    ask_scarce(stream);
 }
 
 static CUmemoryPool pool_with_freed(CUstream stream, cuuint64_t threshold, CUdeviceptr *kept)
@@ -373,6 +398,15 @@ static void ask_release(CUstream stream)
     settle_stream(stream);
     cu.CtxSynchronize();
     ask_reserved(pool, "ctx_synchronize_when_settled");
+    cu.EventRecord(event, stream);
+    pool = pool_with_freed(stream, 0, NULL);
+    settle_stream(stream);
+    cu.EventSynchronize(event);
+    ask_reserved_of(pool, "event_synchronize_of_earlier_work");
+    cu.EventRecord(event, stream);
+    cu.StreamWaitEvent(other, event, 0);
+    cu.StreamSynchronize(other);
+    ask_reserved(pool, "synchronize_of_waiting_stream");
     cu.MemFree(memory);
     pool = pool_with_freed(stream, UINT64_MAX, NULL);
     cu.StreamSynchronize(stream);

@@ -1,6 +1,8 @@
 /* The fixture: making, clearing away, and running a list of cases on a list of stacks. */
 #include "support/fixture.h"
 
+#include "support/faults.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +198,7 @@ static int tear_down(void **state)
     prepared_case *prepared = *state;
     test_fixture *fixture = &prepared->fixture;
     bool clean = true;
+    test_fault_end();
     test_stall_end_all();
     while (fixture->stream_count)
         clean &= close_stream(fixture, fixture->streams[--fixture->stream_count]);

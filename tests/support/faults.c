@@ -1,0 +1,114 @@
+/* Replacing entries of the door's table. */
+#include "support/faults.h"
+
+static struct {
+    bool active;
+    bool onwards;
+    test_fault_call call;
+    unsigned left; /* calls until the fault; 0: it has come */
+    unsigned refused;
+    CUresult result;
+    strata_entry_table real;
+} fault;
+
+/* Whether this call is to fail. */
+static bool strikes(test_fault_call call)
+{
+    if (call != fault.call)
+        return false;
+    if (fault.left > 0)
+        fault.left--;
+    else if (!fault.onwards)
+        return false;
+    if (fault.left > 0)
+        return false;
+    fault.refused++;
+    return true;
+}
+
+static CUresult CUDAAPI event_create(CUevent *event, unsigned flags)
+{
+    return strikes(TEST_FAULT_EVENT_CREATE) ? fault.result : fault.real.EventCreate(event, flags);
+}
+
+static CUresult CUDAAPI event_record(CUevent event, CUstream stream)
+{
+    return strikes(TEST_FAULT_EVENT_RECORD) ? fault.result : fault.real.EventRecord(event, stream);
+}
+
+static CUresult CUDAAPI event_synchronize(CUevent event)
+{
+    return strikes(TEST_FAULT_EVENT_SYNCHRONIZE) ? fault.result : fault.real.EventSynchronize(event);
+}
+
+static CUresult CUDAAPI stream_create(CUstream *stream, unsigned flags)
+{
+    return strikes(TEST_FAULT_STREAM_CREATE) ? fault.result : fault.real.StreamCreate(stream, flags);
+}
+
+static CUresult CUDAAPI stream_synchronize(CUstream stream)
+{
+    return strikes(TEST_FAULT_STREAM_SYNCHRONIZE) ? fault.result : fault.real.StreamSynchronize(stream);
+}
+
+static CUresult CUDAAPI stream_wait_event(CUstream stream, CUevent event, unsigned flags)
+{
+    return strikes(TEST_FAULT_STREAM_WAIT_EVENT) ? fault.result : fault.real.StreamWaitEvent(stream, event, flags);
+}
+
+static CUresult CUDAAPI stream_get_id(CUstream stream, unsigned long long *id)
+{
+    return strikes(TEST_FAULT_STREAM_GET_ID) ? fault.result : fault.real.StreamGetId(stream, id);
+}
+
+static CUresult CUDAAPI allocate(CUdeviceptr *address, size_t bytes)
+{
+    return strikes(TEST_FAULT_ALLOCATE) ? fault.result : fault.real.MemAlloc(address, bytes);
+}
+
+static CUresult CUDAAPI allocate_async(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    return strikes(TEST_FAULT_ALLOCATE) ? fault.result : fault.real.MemAllocFromPoolAsync(address, bytes, pool, stream);
+}
+
+static CUresult CUDAAPI free_memory(CUdeviceptr address)
+{
+    return strikes(TEST_FAULT_FREE) ? fault.result : fault.real.MemFree(address);
+}
+
+static CUresult CUDAAPI free_async(CUdeviceptr address, CUstream stream)
+{
+    return strikes(TEST_FAULT_FREE) ? fault.result : fault.real.MemFreeAsync(address, stream);
+}
+
+void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult result)
+{
+    assert_false(fault.active);
+    fault.real = strata_cu;
+    fault.active = true;
+    fault.call = call;
+    fault.left = nth;
+    fault.onwards = onwards;
+    fault.refused = 0;
+    fault.result = result;
+    strata_cu.EventCreate = event_create;
+    strata_cu.EventRecord = event_record;
+    strata_cu.EventSynchronize = event_synchronize;
+    strata_cu.StreamCreate = stream_create;
+    strata_cu.StreamSynchronize = stream_synchronize;
+    strata_cu.StreamWaitEvent = stream_wait_event;
+    strata_cu.StreamGetId = stream_get_id;
+    strata_cu.MemAlloc = allocate;
+    strata_cu.MemAllocFromPoolAsync = allocate_async;
+    strata_cu.MemFree = free_memory;
+    strata_cu.MemFreeAsync = free_async;
+}
+
+unsigned test_fault_end(void)
+{
+    if (!fault.active)
+        return 0;
+    strata_cu = fault.real;
+    fault.active = false;
+    return fault.refused;
+}

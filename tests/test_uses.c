@@ -1,0 +1,394 @@
+/* Naming uses: what prepare, finish and their family take, what they refuse, and that a refusal leaves nothing behind.
+ */
+#include "support/faults.h"
+#include "support/fixture.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+enum { BYTES = 4096 };
+
+static strata_status prepare(test_fixture *fixture, const strata_block *block, CUstream stream, strata_access access)
+{
+    return strata_runtime_prepare_block_use(fixture->runtime, block, stream, access);
+}
+
+static strata_status finish(test_fixture *fixture, const strata_block *block, CUstream stream, strata_access access)
+{
+    return strata_runtime_finish_block_use(fixture->runtime, block, stream, access);
+}
+
+/* ---- what is refused ---- */
+
+static void every_resource_says_that_it_tracks_uses(test_fixture *fixture)
+{
+    assert_true(strata_runtime_supports_block_use_tracking(fixture->runtime));
+    assert_false(strata_runtime_supports_block_use_tracking(NULL));
+}
+
+static void a_freed_block_cannot_be_used(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_free_on(fixture, &block, stream);
+    strata_block next = test_allocate(fixture, BYTES, stream); /* perhaps at the same address and in the same slot */
+    check_status(prepare(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
+    check_status(finish(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, stream), STRATA_ERROR_USE_AFTER_FREE);
+    assert_int_equal(strata_last_error()->generation, block.id.generation);
+    test_free_on(fixture, &next, stream);
+}
+
+static void a_block_of_another_runtime_is_foreign(test_fixture *fixture)
+{
+    strata_runtime *other;
+    strata_block theirs;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &other));
+    check_ok(strata_runtime_allocate(other, BYTES, stream, &theirs));
+    strata_block made_up = theirs;
+    made_up.id.slot = UINT32_MAX;
+    check_status(prepare(fixture, &theirs, stream, STRATA_ACCESS_READ), STRATA_ERROR_FOREIGN_POINTER);
+    check_status(finish(fixture, &theirs, stream, STRATA_ACCESS_READ), STRATA_ERROR_FOREIGN_POINTER);
+    check_status(prepare(fixture, &made_up, stream, STRATA_ACCESS_READ), STRATA_ERROR_FOREIGN_POINTER);
+    check_status(strata_runtime_record_block_use(fixture->runtime, &theirs, stream, STRATA_ACCESS_READ),
+                 STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_runtime_deallocate(other, &theirs));
+    check_ok(strata_runtime_destroy(other));
+}
+
+static void a_use_must_read_or_write(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    check_status(prepare(fixture, &block, stream, STRATA_ACCESS_NONE), STRATA_ERROR_INVALID_VALUE);
+    check_status(prepare(fixture, &block, stream, (strata_access)4), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_NONE),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_status(prepare(fixture, NULL, stream, STRATA_ACCESS_READ), STRATA_ERROR_INVALID_VALUE);
+    check_status(finish(fixture, NULL, stream, STRATA_ACCESS_READ), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_prepare_block_use(NULL, &block, stream, STRATA_ACCESS_READ),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_READ));
+    check_status(finish(fixture, &block, stream, (strata_access)4), STRATA_ERROR_INVALID_VALUE);
+    check_ok(finish(fixture, &block, stream, STRATA_ACCESS_READ));
+    test_free_on(fixture, &block, stream);
+}
+
+static void a_use_that_was_not_prepared_cannot_be_finished(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    check_status(finish(fixture, &block, stream, STRATA_ACCESS_WRITE), STRATA_ERROR_STREAM_MISUSE);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    check_ok(finish(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    check_status(finish(fixture, &block, stream, STRATA_ACCESS_WRITE), STRATA_ERROR_STREAM_MISUSE);
+    test_free_on(fixture, &block, stream);
+}
+
+static void uses_of_an_empty_block_succeed_and_call_nobody(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block empty = test_allocate(fixture, 0, stream);
+    assert_int_equal(empty.address, 0);
+    test_calls calls;
+    test_calls_begin(&calls);
+    check_ok(prepare(fixture, &empty, stream, STRATA_ACCESS_WRITE));
+    check_ok(finish(fixture, &empty, stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &empty, stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &empty));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &empty));
+    assert_int_equal(test_calls_total(&calls), 0);
+}
+
+/* ---- pins ---- */
+
+typedef struct pin_attempt {
+    test_fixture *fixture;
+    strata_block block;
+    strata_status status;
+} pin_attempt;
+
+static void *free_in_thread(void *data)
+{
+    pin_attempt *attempt = data;
+    test_make_current();
+    attempt->status = strata_runtime_deallocate(attempt->fixture->runtime, &attempt->block);
+    return NULL;
+}
+
+static strata_status free_elsewhere(test_fixture *fixture, const strata_block *block)
+{
+    pin_attempt attempt = {.fixture = fixture, .block = *block};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, free_in_thread, &attempt), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return attempt.status;
+}
+
+static void a_block_that_is_prepared_cannot_be_freed_from_any_thread(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, stream), found;
+    strata_usage before = test_usage(fixture);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    check_ok(prepare(fixture, &block, other, STRATA_ACCESS_READ));
+    for (int pins = 2; pins > 0; pins--) {
+        check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_BLOCK_IN_USE);
+        assert_int_equal(strata_last_error()->generation, block.id.generation);
+        check_status(strata_runtime_deallocate_on(fixture->runtime, &block, other), STRATA_ERROR_BLOCK_IN_USE);
+        check_status(free_elsewhere(fixture, &block), STRATA_ERROR_BLOCK_IN_USE);
+        check_ok(finish(fixture, &block, pins == 2 ? other : stream, STRATA_ACCESS_READ));
+    }
+    strata_usage after = test_usage(fixture);
+    assert_int_equal(after.live_bytes, before.live_bytes);
+    assert_int_equal(after.live_blocks, before.live_blocks);
+    assert_int_equal(after.retired_bytes, before.retired_bytes);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+    check_ok(strata_runtime_find(fixture->runtime, block.address + 1, &found));
+    assert_int_equal(found.id.generation, block.id.generation);
+    check_ok(free_elsewhere(fixture, &block));
+}
+
+/* A thread that prepares a use, waits until it is told to go on, and finishes it. */
+typedef struct pinning_thread {
+    pin_attempt attempt;
+    sem_t prepared, go_on;
+} pinning_thread;
+
+static void *pin_and_wait(void *data)
+{
+    pinning_thread *self = data;
+    pin_attempt *attempt = &self->attempt;
+    test_make_current();
+    attempt->status = prepare(attempt->fixture, &attempt->block, NULL, STRATA_ACCESS_READ);
+    strata_status freed = strata_runtime_deallocate(attempt->fixture->runtime, &attempt->block);
+    sem_post(&self->prepared);
+    sem_wait(&self->go_on);
+    if (attempt->status == STRATA_SUCCESS)
+        attempt->status = finish(attempt->fixture, &attempt->block, NULL, STRATA_ACCESS_READ);
+    if (freed != STRATA_ERROR_BLOCK_IN_USE)
+        attempt->status = freed == STRATA_SUCCESS ? STRATA_ERROR_BUSY : freed;
+    return NULL;
+}
+
+static void a_pin_of_another_thread_holds_the_block_too(test_fixture *fixture)
+{
+    pinning_thread other = {.attempt = {.fixture = fixture, .block = test_allocate(fixture, BYTES, NULL)}};
+    const strata_block *block = &other.attempt.block;
+    pthread_t thread;
+    sem_init(&other.prepared, 0, 0);
+    sem_init(&other.go_on, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, pin_and_wait, &other), 0);
+    sem_wait(&other.prepared);
+    strata_status freed = strata_runtime_deallocate(fixture->runtime, block);
+    strata_status finished = finish(fixture, block, NULL, STRATA_ACCESS_READ);
+    sem_post(&other.go_on);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    sem_destroy(&other.prepared);
+    sem_destroy(&other.go_on);
+    assert_int_equal(freed, STRATA_ERROR_BLOCK_IN_USE);
+    assert_int_equal(finished, STRATA_ERROR_STREAM_MISUSE); /* this thread made the block and prepared nothing */
+    check_ok(other.attempt.status);
+    check_ok(strata_runtime_deallocate(fixture->runtime, block));
+}
+
+static void finishing_without_an_access_unpins_and_notes_nothing(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stalled = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &block, 0x11, home);
+    test_stall *stall = test_stall_begin(stalled);
+    check_ok(prepare(fixture, &block, stalled, STRATA_ACCESS_WRITE));
+    check_ok(finish(fixture, &block, stalled, STRATA_ACCESS_NONE));
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_synchronize(reader); /* the stall would run out if the write had been noted */
+    check_bytes(seen, 0x11, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, home);
+}
+
+/* ---- refusals in the middle ---- */
+
+static void a_prepare_that_fails_pins_and_notes_nothing(test_fixture *fixture)
+{
+    static const test_fault_call faults[] = {TEST_FAULT_EVENT_RECORD, TEST_FAULT_STREAM_WAIT_EVENT};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, a);
+        test_stall *stall = test_stall_begin(a);
+        test_write(fixture, &block, 0x11, a);
+        test_fault_begin(faults[i], 1, false, CUDA_ERROR_UNKNOWN);
+        check_status(prepare(fixture, &block, b, STRATA_ACCESS_READ), STRATA_ERROR_DRIVER);
+        assert_int_equal(test_fault_end(), 1);
+        assert_int_equal(strata_last_error()->driver_code, CUDA_ERROR_UNKNOWN);
+        check_status(finish(fixture, &block, b, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+        const unsigned char *seen = test_read(fixture, &block, b); /* nothing was learned: this waits */
+        test_stall_release(stall);
+        test_synchronize(b);
+        check_bytes(seen, 0x11, BYTES);
+        test_stall_end(stall);
+        test_free_on(fixture, &block, a);
+        test_stream_close(fixture, a);
+        test_stream_close(fixture, b);
+    }
+}
+
+static void a_stream_that_cannot_be_identified_fails_the_use(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_UNKNOWN);
+    check_status(prepare(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_DRIVER);
+    test_fault_end();
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+/* The handle is good only now, so where no event can be recorded the library waits for the stream itself. */
+static void a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_once(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, stream);
+    test_calls calls;
+    test_calls_begin(&calls);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_UNKNOWN);
+    check_ok(finish(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    assert_true(test_fault_end() > 0);
+    assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_synchronize(reader);
+    check_bytes(seen, 0x11, BYTES);
+    test_free_on(fixture, &block, reader);
+}
+
+/* ---- first uses, and uses without a prepare ---- */
+
+static void a_first_use_waits_for_the_allocation_and_counts_as_a_write(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
+    test_stall *stall = test_stall_begin(home);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user));
+    test_fill(block.address, 0x44, BYTES, user);
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user));
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x44, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, home);
+}
+
+static void a_block_that_was_used_has_no_first_use(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    check_ok(prepare(fixture, &block, home, STRATA_ACCESS_READ));
+    check_ok(finish(fixture, &block, home, STRATA_ACCESS_READ));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, home), STRATA_ERROR_STREAM_MISUSE);
+    test_free_on(fixture, &block, home);
+    block = test_allocate(fixture, BYTES, home);
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, home));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, home));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, home), STRATA_ERROR_STREAM_MISUSE);
+    test_free_on(fixture, &block, home);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, home), STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
+{
+    for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
+        CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
+        strata_block block = test_allocate(fixture, BYTES, home);
+        test_write(fixture, &block, 0x11, home);
+        test_synchronize(home);
+        test_stall *stall = test_stall_begin(user);
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, user);
+        check_ok(strata_runtime_record_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
+        test_write(fixture, &block, 0x22, home);
+        test_stall_end(stall);
+        check_bytes(seen, 0x11, BYTES);
+        test_free_on(fixture, &block, home);
+        test_stream_close(fixture, user);
+        test_stream_close(fixture, home);
+    }
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4, ROUNDS = 200 };
+
+typedef struct user {
+    test_fixture *fixture;
+    strata_block block;
+    CUstream stream;
+    unsigned failures;
+} user;
+
+static void *use_many_times(void *data)
+{
+    user *self = data;
+    test_make_current();
+    for (int i = 0; i < ROUNDS; i++) {
+        strata_access access = i % 7 == 0 ? STRATA_ACCESS_WRITE : STRATA_ACCESS_READ;
+        if (prepare(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS) {
+            self->failures++;
+            continue;
+        }
+        strata_cu.MemsetD8Async(self->block.address, (unsigned char)i, 16, self->stream);
+        self->failures += finish(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS;
+    }
+    return NULL;
+}
+
+static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[THREADS] = {TEST_STREAM_POOL, TEST_STREAM_REGISTERED, TEST_STREAM_UNKNOWN,
+                                                    TEST_STREAM_PER_THREAD};
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    pthread_t threads[THREADS];
+    user users[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        users[i] = (user){.fixture = fixture, .block = block, .stream = test_stream(fixture, kinds[i])};
+        assert_int_equal(pthread_create(&threads[i], NULL, use_many_times, &users[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(users[i].failures, 0);
+    test_write(fixture, &block, 0x77, NULL);
+    const unsigned char *seen = test_read(fixture, &block, NULL);
+    check_cu(strata_cu.CtxSynchronize());
+    check_bytes(seen, 0x77, BYTES);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(every_resource_says_that_it_tracks_uses),
+        TEST_CASE(a_freed_block_cannot_be_used),
+        TEST_CASE(a_block_of_another_runtime_is_foreign),
+        TEST_CASE(a_use_must_read_or_write),
+        TEST_CASE(a_use_that_was_not_prepared_cannot_be_finished),
+        TEST_CASE(uses_of_an_empty_block_succeed_and_call_nobody),
+        TEST_CASE(a_block_that_is_prepared_cannot_be_freed_from_any_thread),
+        TEST_CASE(a_pin_of_another_thread_holds_the_block_too),
+        TEST_CASE(finishing_without_an_access_unpins_and_notes_nothing),
+        TEST_CASE(a_prepare_that_fails_pins_and_notes_nothing),
+        TEST_CASE(a_stream_that_cannot_be_identified_fails_the_use),
+        TEST_CASE(a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_once),
+        TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
+        TEST_CASE(a_block_that_was_used_has_no_first_use),
+        TEST_CASE(a_use_recorded_afterwards_is_waited_for),
+        TEST_CASE(many_threads_use_one_block_at_the_same_time),
+    };
+    test_open_driver();
+    return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}
