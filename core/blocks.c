@@ -175,7 +175,7 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     entry->stream = facts->stream;
     entry->tag = facts->tag;
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
-    entry->home = strata_point_timeline(first);
+    atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
     entry->home_known = home_known;
     entry->owner = thread ? (uint16_t)thread->index : 0;
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include "core/timeline.h"
 
 #include "core/memory.h"
+#include "core/thread.h"
 
 /* Set once each, under the stream map's lock; timelines are reused and never freed. */
 static _Atomic(strata_timeline *) timelines[STRATA_TIMELINE_LIMIT];
@@ -102,7 +103,7 @@ bool strata_timeline_retire(strata_timeline *timeline)
     uint64_t covered = newest ? newest->epoch : 0;
     if (atomic_load_explicit(&timeline->completed, memory_order_relaxed) > covered)
         covered = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && covered + 1 == epoch &&
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && covered + 1 == epoch &&
                 (!newest || newest->epoch < covered || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = atomic_load_explicit(&timeline->events[i].refs, memory_order_acquire) == 0;
@@ -134,20 +135,18 @@ bool strata_timeline_retire(strata_timeline *timeline)
 
 /* ---- recording ---- */
 
-/* An event that nobody is about to wait for: an unused one, else the oldest. The lock is held. */
+/* The oldest event that nobody is about to wait for; events are recorded in turn. The lock is held. */
 static strata_event *pick_event(strata_timeline *timeline)
 {
     for (unsigned turn = 0;; strata_backoff(&turn)) {
-        strata_event *oldest = NULL;
-        for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-            strata_event *event = &timeline->events[i];
+        for (unsigned i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+            unsigned which = (timeline->next_event + i) % STRATA_TIMELINE_EVENTS;
+            strata_event *event = &timeline->events[which];
             if (atomic_load_explicit(&event->refs, memory_order_acquire))
                 continue;
-            if (!oldest || event->epoch < oldest->epoch)
-                oldest = event;
+            timeline->next_event = which + 1;
+            return event;
         }
-        if (oldest)
-            return oldest;
     }
 }
 
@@ -204,6 +203,13 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
     return best;
 }
 
+/* Whether the calling thread is noting uses on this timeline, with the stream's handle at hand. */
+static bool is_my_batch(const strata_timeline *timeline)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->batch.timeline == timeline && thread->batch.noting;
+}
+
 /* An event that covers `point`, referenced; recorded if need be and possible. *out is NULL if the point is complete. */
 static strata_status event_for(strata_point point, strata_event **out)
 {
@@ -211,12 +217,23 @@ static strata_status event_for(strata_point point, strata_event **out)
     strata_timeline *timeline = strata_timeline_of(point);
     uint64_t epoch = strata_point_epoch(point);
     strata_status status = STRATA_SUCCESS;
+    strata_event *event;
     strata_lock_take(&timeline->lock);
-    if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
-        goto unlock;
-    strata_event *event = covering_event(timeline, epoch);
-    if (!event && timeline->kind == STRATA_TIMELINE_KNOWN) {
-        status = strata_timeline_record(timeline, timeline->stream);
+    for (unsigned turn = 0;;) {
+        if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
+            goto unlock;
+        event = covering_event(timeline, epoch);
+        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
+            break;
+        strata_lock_release(&timeline->lock); /* a batch of another thread is about to record it */
+        strata_backoff(&turn);
+        strata_lock_take(&timeline->lock);
+    }
+    bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || is_my_batch(timeline);
+    if (!event && nameable) {
+        CUstream handle =
+            timeline->kind == STRATA_TIMELINE_KNOWN ? timeline->stream : strata_thread_current->batch.handle;
+        status = strata_timeline_record(timeline, handle);
         if (status != STRATA_SUCCESS)
             goto unlock;
         event = covering_event(timeline, epoch);
@@ -260,6 +277,14 @@ strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held)
     return clock;
 }
 
+bool strata_timeline_covers(strata_timeline *timeline, strata_point point)
+{
+    strata_lock_take(&timeline->lock);
+    bool covered = strata_clock_covers(timeline->clock, point);
+    strata_lock_release(&timeline->lock);
+    return covered;
+}
+
 bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point)
 {
     return strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point) ||
@@ -287,10 +312,12 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
 {
     if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
         return STRATA_SUCCESS;
-    strata_clock *clock = strata_timeline_clock(stream->timeline, false);
-    bool covered = strata_clock_covers(clock, point);
-    strata_clock_unref(clock);
-    if (covered)
+    strata_thread *thread = strata_thread_current;
+    bool in_batch = thread && thread->batch.timeline == stream->timeline;
+    if (in_batch && strata_point_timeline(thread->batch.waited) == strata_point_timeline(point) &&
+        strata_point_epoch(point) <= strata_point_epoch(thread->batch.waited))
+        return STRATA_SUCCESS;
+    if (strata_timeline_covers(stream->timeline, point))
         return STRATA_SUCCESS;
     strata_event *event;
     strata_status status = event_for(point, &event);
@@ -301,9 +328,12 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
         strata_scope_leave(&scope);
+        strata_point covered = strata_point_make(strata_point_timeline(point), event->epoch);
         if (result == CUDA_SUCCESS)
-            learn(stream, strata_point_make(strata_point_timeline(point), event->epoch), event);
-        else
+            learn(stream, covered, event);
+        if (result == CUDA_SUCCESS && in_batch)
+            thread->batch.waited = covered;
+        else if (result != CUDA_SUCCESS)
             status = strata_fail_driver(result, "cuStreamWaitEvent", "making a stream wait for another");
     }
     drop_event(event);

@@ -42,6 +42,8 @@ typedef struct strata_timeline {
     CUstream stream;           /* while KNOWN */
     strata_clock *clock;       /* what the stream has waited for */
     strata_event events[STRATA_TIMELINE_EVENTS];
+    unsigned next_event;        /* to record: the oldest */
+    unsigned notes;             /* batches that have put the current point into blocks and will record its event */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
 
@@ -80,6 +82,9 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
 
 /* A reference to the stream's clock. With `held` the caller has the timeline's lock. */
 strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held);
+
+/* Whether `point` is covered by the stream's clock. */
+bool strata_timeline_covers(strata_timeline *timeline, strata_point point);
 
 /* Asks the driver how far the timeline is and whether `point` is complete; never waits. */
 bool strata_point_query(strata_point point);
