@@ -245,8 +245,8 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
         return strata_fail_host_memory("a thread's state");
     strata_stream_ref stream;
     bool held = false;
-    strata_status status = noting ? resolve_and_hold(device, handle, &stream, &held)
-                                  : strata_stream_resolve(device, handle, &stream);
+    strata_status status =
+        noting ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
     if (status != STRATA_SUCCESS)
         return status;
     thread->batch = (strata_stream_batch){
@@ -259,6 +259,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
     if (noting)
         thread->batch.clock = strata_timeline_clock(stream.timeline, held);
     if (held) {
+        strata_timeline_close(stream.timeline);
         stream.timeline->notes++;
         strata_lock_release(&stream.timeline->lock);
     }
@@ -343,6 +344,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     if (!timeline)
         return NULL;
     strata_lock_take(&timeline->lock);
+    strata_timeline_close(timeline);
     timeline->device = device;
     timeline->kind = STRATA_TIMELINE_KNOWN;
     timeline->stream = handle;

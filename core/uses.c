@@ -231,9 +231,10 @@ static uint32_t points_to_come(const strata_entry *entry)
     return uses_under_way(entry) + 2;
 }
 
-/* Whether the finish of a use could find no place for its point in the entry itself. A writer that is alone comes after all
- * that it waited for; a reader needs the array if another stream's read is already there. */
-static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline, strata_access access)
+/* Whether the finish of a use could find no place for its point in the entry itself. A writer that is alone comes after
+ * all that it waited for; a reader needs the array if another stream's read is already there. */
+static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
+                          strata_access access)
 {
     if (points->more || uses_under_way(entry) > 1)
         return true;
@@ -262,8 +263,8 @@ static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
            is_owner(entry);
 }
 
-__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, const strata_block *block, CUstream stream,
-                                    strata_access access)
+__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, const strata_block *block,
+                                                              CUstream stream, strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !pin(entry, block->id.generation))
@@ -403,8 +404,8 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
-__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, const strata_block *block, CUstream stream,
-                                   strata_access access)
+__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, const strata_block *block,
+                                                             CUstream stream, strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)

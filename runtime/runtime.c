@@ -183,7 +183,8 @@ static inline bool home_is_known(strata_runtime *runtime, const strata_block *bl
 }
 
 /* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
-__attribute__((noinline)) static strata_status home_stream(strata_runtime *runtime, const strata_block *block, CUstream *stream)
+__attribute__((noinline)) static strata_status home_stream(strata_runtime *runtime, const strata_block *block,
+                                                           CUstream *stream)
 {
     strata_table *table = runtime->stack->table;
     *stream = block->stream;
