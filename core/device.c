@@ -231,8 +231,9 @@ strata_status strata_driver_choose(const char *choice)
     if (!choice || !*choice)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "driver choice: expected cuda, sim, auto, or the path of a library");
-    if (strata_door_choose(choice))
-        return STRATA_SUCCESS;
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS || strata_door_choose(choice))
+        return status;
     return strata_fail(STRATA_ERROR_BUSY,
                        "the driver is open already; choose \"%s\" before the first call that needs it", choice);
 }

@@ -50,7 +50,7 @@ static bool valid_name(const char *name)
     return true;
 }
 
-strata_status strata_layer_add(const strata_layer *layer)
+strata_status strata_layer_add(const strata_layer *layer, bool again)
 {
     if (!layer || layer->size < sizeof(strata_layer) || !valid_name(layer->name) || !layer->create ||
         (layer->option_count && (!layer->options || !layer->options_size)))
@@ -64,16 +64,19 @@ strata_status strata_layer_add(const strata_layer *layer)
     if (!entry)
         return strata_fail_host_memory("a layer's name");
     entry->layer = layer;
-    bool taken = false;
+    const strata_layer *taken = NULL;
     strata_lock_take(&layers_lock);
     registered_layer **end = &layers;
     for (; *end && !taken; end = &(*end)->next)
-        taken = strcmp((*end)->layer->name, layer->name) == 0;
+        if (strcmp((*end)->layer->name, layer->name) == 0)
+            taken = (*end)->layer;
     if (!taken)
         *end = entry;
     strata_lock_release(&layers_lock);
     if (!taken)
         return STRATA_SUCCESS;
     strata_host_free(entry);
+    if (again && taken == layer)
+        return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "a layer of the name \"%s\" is registered already", layer->name);
 }

@@ -283,8 +283,9 @@ strata_status strata_stack_build(strata_resource *const *resources, size_t count
 
 strata_status strata_stack_destroy(strata_stack *stack)
 {
-    if (!stack)
-        return STRATA_SUCCESS;
+    strata_status status = strata_not_forked();
+    if (!stack || status != STRATA_SUCCESS)
+        return status;
     strata_resource *top = stack->layers[0];
     strata_usage usage;
     bool usable = strata_usable() == STRATA_SUCCESS;
@@ -293,7 +294,7 @@ strata_status strata_stack_destroy(strata_stack *stack)
                            "the stack \"%s\" still has %zu live block%s of %zu bytes; free them first", stack->text,
                            usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
     size_t bytes;
-    strata_status status = usable ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
+    status = usable ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
         return status;
     for (size_t i = 0; i < stack->count; i++)

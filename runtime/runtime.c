@@ -106,8 +106,9 @@ strata_status strata_runtime_get(int ordinal, strata_runtime **out)
 
 strata_status strata_runtime_destroy(strata_runtime *runtime)
 {
-    if (!runtime)
-        return STRATA_SUCCESS;
+    strata_status status = strata_not_forked();
+    if (!runtime || status != STRATA_SUCCESS)
+        return status;
     if (runtime->singleton)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "the runtime of a device lives until the process ends; only private "
@@ -117,7 +118,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (usable && runtime->top->ops->usage(runtime->top, &usage) == STRATA_SUCCESS && usage.live_blocks)
         return strata_fail(STRATA_ERROR_BUSY, "the runtime still has %zu live block%s of %zu bytes; free them first",
                            usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
-    strata_status status = strata_streams_end(runtime);
+    status = strata_streams_end(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_stack_destroy(runtime->stack);
     if (status != STRATA_SUCCESS)
@@ -291,6 +292,9 @@ strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const st
 {
     if (!runtime || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a first use without a runtime or a block");
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_table *table = runtime->stack->table;
     bool live = strata_table_state(table, block->id) == STRATA_BLOCK_LIVE;
     if (live && !strata_uses_untouched(table, block->id))

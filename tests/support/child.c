@@ -38,7 +38,7 @@ static void change_environment(const char *const *changes)
     }
 }
 
-void test_child_run(const char *scenario, const char *const *changes)
+int test_child_status(const char *scenario, const char *const *changes)
 {
     fflush(NULL);
     pid_t child = fork();
@@ -55,7 +55,13 @@ void test_child_run(const char *scenario, const char *const *changes)
     if (WIFSIGNALED(status))
         print_error("%s ended by signal %d\n", scenario, WTERMSIG(status));
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_not_equal(WEXITSTATUS(status), 1);
+    return WEXITSTATUS(status);
+}
+
+void test_child_run(const char *scenario, const char *const *changes)
+{
+    assert_int_equal(test_child_status(scenario, changes), 0);
 }
 
 /* Without exit handlers: a child may fail inside of one. */

@@ -23,6 +23,9 @@ void test_child_begin(int count, char **arguments, const test_scenario *scenario
  */
 void test_child_run(const char *scenario, const char *const *changes);
 
+/* The same where other exit codes than 1 have a meaning: returns the code. */
+int test_child_status(const char *scenario, const char *const *changes);
+
 /* ---- in the child ---- */
 
 #define child_ok(call)           child_check_status((call), STRATA_SUCCESS, #call, __LINE__)
