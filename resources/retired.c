@@ -128,9 +128,10 @@ static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdevic
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
+/* A free says RETIRED before it takes the lock in begin. Until then its bytes are zero: an empty range. */
 static bool is_retired(const strata_retired *set, uint32_t slot)
 {
-    uint64_t word = atomic_load_explicit(&entry_of(set, slot)->word, memory_order_relaxed);
+    uint64_t word = atomic_load_explicit(&entry_of(set, slot)->word, memory_order_acquire);
     return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED;
 }
 
