@@ -12,6 +12,9 @@ enum {
     LEVELS = 8, /* 8 + 8 * 6 = 56 bits of address */
 };
 
+/* The highest address that the digits can tell; no start is above it. */
+static const CUdeviceptr highest_address = ((CUdeviceptr)1 << (GRANULE_BITS + BITS * LEVELS)) - 1;
+
 typedef struct leaf {
     uint64_t used;
     uint32_t slots[WIDTH];
@@ -57,29 +60,50 @@ static void prune(strata_address_index *index, node *const *path, CUdeviceptr st
     index->root = NULL;
 }
 
-bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot)
+/* The leaf of `start`, made with all nodes above it if need be; NULL without host memory. */
+static leaf *make_leaf(strata_address_index *index, CUdeviceptr start)
 {
     node *path[LEVELS] = {NULL};
     if (!index->root && !(index->root = strata_host_zalloc(sizeof(node))))
-        return false;
+        return NULL;
     node *at = index->root;
-    for (unsigned level = LEVELS - 1;; level--) {
+    for (unsigned level = LEVELS - 1; level > 0; level--) {
         path[level] = at;
         unsigned which = digit(start, level);
         if (!at->children[which]) {
             void *made = strata_host_zalloc(level == 1 ? sizeof(leaf) : sizeof(node));
             if (!made) {
                 prune(index, path, start);
-                return false;
+                return NULL;
             }
             at->children[which] = made;
+            at->used |= UINT64_C(1) << which;
         }
-        at->used |= UINT64_C(1) << which;
-        if (level == 1)
-            break;
         at = at->children[which];
     }
-    leaf *last = at->children[digit(start, 1)];
+    return (leaf *)(void *)at;
+}
+
+/* The leaf of `start`, or NULL. */
+static leaf *find_leaf(const strata_address_index *index, CUdeviceptr start)
+{
+    void *at = index->root;
+    for (unsigned level = LEVELS - 1; at && level > 0; level--)
+        at = ((node *)at)->children[digit(start, level)];
+    return at;
+}
+
+uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start)
+{
+    const leaf *last = find_leaf(index, start);
+    return last ? last->slots[digit(start, 0)] : 0;
+}
+
+bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot)
+{
+    leaf *last = find_leaf(index, start);
+    if (!last && !(last = make_leaf(index, start)))
+        return false;
     last->slots[digit(start, 0)] = slot;
     last->used |= UINT64_C(1) << digit(start, 0);
     return true;
@@ -97,6 +121,7 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
         return;
     leaf *last = (leaf *)(void *)at;
     last->used &= ~(UINT64_C(1) << digit(start, 0));
+    last->slots[digit(start, 0)] = 0;
     if (!last->used)
         prune(index, path, start);
 }
@@ -152,6 +177,8 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
     *start = 0;
     if (!index->root)
         return 0;
+    if (address > highest_address)
+        address = highest_address;
     const node *path[LEVELS];
     const leaf *last;
     unsigned level = descend(index, address, path, &last);
@@ -177,7 +204,7 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
 {
     *start = 0;
-    if (!index->root)
+    if (!index->root || address > highest_address - ((1u << GRANULE_BITS) - 1))
         return 0;
     address = (address + (1u << GRANULE_BITS) - 1) & ~(CUdeviceptr)((1u << GRANULE_BITS) - 1);
     const node *path[LEVELS];

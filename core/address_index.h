@@ -18,6 +18,9 @@ typedef struct strata_address_index {
  * nothing changed. */
 bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot);
 
+/* The slot that `start` is mapped to, 0 if none. */
+uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start);
+
 /* Forgets `start`, if it is there. */
 void strata_index_remove(strata_address_index *index, CUdeviceptr start);
 

@@ -6,6 +6,8 @@
 #include "core/lock.h"
 #include "core/memory.h"
 
+#include <string.h>
+
 static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
 static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
 static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* the same */
@@ -22,7 +24,7 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
         number++;
     if (number < STRATA_TABLE_LIMIT) {
         number_taken[number] = true;
-        table->incarnation = ++incarnations[number];
+        table->id = ++incarnations[number] << 10 | number;
     }
     strata_lock_release(&numbers_lock);
     if (number == STRATA_TABLE_LIMIT) {
@@ -61,16 +63,12 @@ void strata_table_destroy(strata_table *table)
     strata_host_free(table);
 }
 
-strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
-{
-    if (id.table != strata_table_id(table) || id.generation == 0 || id.slot == 0 ||
-        id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
-        return NULL;
-    char *chunk = atomic_load_explicit(&table->chunks[id.slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
-    return chunk ? strata_table_entry(table, id.slot) : NULL;
-}
-
 /* ---- slots ---- */
+
+static inline void zero_layer_bytes(const strata_table *table, strata_entry *entry)
+{
+    memset(entry + 1, 0, table->stride - sizeof *entry);
+}
 
 /* Makes sure that entry `slot` has memory. The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
@@ -129,7 +127,7 @@ static strata_slot_cache *slot_cache(strata_table *table)
     return cache;
 }
 
-uint32_t strata_table_take_slot(strata_table *table)
+static uint32_t take_slot(strata_table *table)
 {
     strata_slot_cache *cache = slot_cache(table);
     uint32_t slot = 0;
@@ -138,6 +136,14 @@ uint32_t strata_table_take_slot(strata_table *table)
     if (!cache->count)
         cache->count = take_slots(table, cache->slots, STRATA_SLOT_CACHE_SIZE / 2);
     return cache->count ? cache->slots[--cache->count] : 0;
+}
+
+uint32_t strata_table_take_slot(strata_table *table)
+{
+    uint32_t slot = take_slot(table);
+    if (slot)
+        zero_layer_bytes(table, strata_table_entry(table, slot));
+    return slot;
 }
 
 void strata_table_give_slot(strata_table *table, uint32_t slot)
@@ -168,15 +174,13 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    char *layer_bytes = (char *)(entry + 1);
-    __builtin_memset(layer_bytes, 0, table->stride - sizeof *entry);
     entry->address = facts->address;
     entry->bytes = facts->bytes;
     entry->requested = facts->requested;
     entry->stream = facts->stream;
     entry->tag = facts->tag;
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
-    entry->home = strata_point_timeline(first);
+    atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
     entry->home_known = home_known;
     entry->owner = thread ? (uint16_t)thread->index : 0;
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
@@ -290,25 +294,37 @@ void strata_entry_revive(strata_entry *entry)
     atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+/* Frees what hangs on an entry and makes its identity stale. Returns the generation that ended. */
+static uint64_t end_life(strata_entry *entry)
 {
     strata_more_points *more = atomic_load_explicit(&entry->more, memory_order_relaxed);
-    if (more) {
+    if (__builtin_expect(more != NULL, 0)) {
         atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
         strata_host_free(more);
     }
     uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
-    if (generation < STRATA_GENERATION_LAST)
+    return generation;
+}
+
+void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+{
+    if (end_life(entry) < STRATA_GENERATION_LAST)
         strata_table_give_slot(table, slot);
+}
+
+void strata_entry_renew(strata_table *table, strata_entry *entry)
+{
+    end_life(entry);
+    zero_layer_bytes(table, entry);
 }
 
 strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale)
 {
     const strata_entry *entry = strata_table_lookup(table, block->id);
     uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
-    bool ours = entry && block->id.generation <= now;
+    bool ours = entry && block->id.generation && block->id.generation <= now;
     strata_error *error = strata_error_begin(ours ? stale : STRATA_ERROR_FOREIGN_POINTER);
     error->requested = block->requested;
     error->tag = block->tag;

@@ -41,8 +41,9 @@ typedef struct strata_entry {
     uint64_t bytes, requested;
     CUstream stream;
     strata_tag tag;
-    uint16_t home;                   /* number of the timeline on which it was allocated */
-    uint16_t owner;                  /* number of the thread that made it; 0: none */
+    _Atomic uint16_t
+        home;       /* number of the timeline on which it was allocated; atomic for a free with a stale identity */
+    uint16_t owner; /* number of the thread that made it; 0: none */
     _Atomic strata_point last_write; /* the points change under the word's lock bit and may be read without it */
     _Atomic strata_point last_read;
     _Atomic(strata_more_points *) more;
@@ -58,9 +59,9 @@ enum {
 };
 
 typedef struct strata_table {
-    uint32_t number;      /* 1 ... STRATA_TABLE_LIMIT - 1 */
-    uint32_t incarnation; /* tables of one number, so that an identity of an earlier one is foreign */
-    uint32_t stride;      /* bytes of an entry with its layers' bytes */
+    uint32_t number; /* 1 ... STRATA_TABLE_LIMIT - 1 */
+    uint32_t id;     /* the number, and how often it was given, so that an identity of an earlier table is foreign */
+    uint32_t stride; /* bytes of an entry with its layers' bytes */
     strata_device *device;
     _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
     strata_lock lock;
@@ -77,7 +78,7 @@ void strata_table_destroy(strata_table *table);
 
 static inline uint32_t strata_table_id(const strata_table *table)
 {
-    return table->incarnation << 10 | table->number;
+    return table->id;
 }
 
 static inline strata_entry *strata_table_entry(const strata_table *table, uint32_t slot)
@@ -86,16 +87,23 @@ static inline strata_entry *strata_table_entry(const strata_table *table, uint32
     return (strata_entry *)(void *)(chunk + (size_t)(slot % STRATA_ENTRY_CHUNK) * table->stride);
 }
 
-/* The entry that an identity once named, whoever lives there now; NULL for one that was never given out by this table.
- */
-strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id);
+/* The entry that an identity once named, whoever lives there now; NULL for one of another table or out of range. */
+static inline strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
+{
+    if (__builtin_expect(id.table != strata_table_id(table) || id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, 0))
+        return NULL;
+    char *chunk = atomic_load_explicit(&table->chunks[id.slot / STRATA_ENTRY_CHUNK], memory_order_acquire);
+    if (__builtin_expect(!chunk, 0))
+        return NULL;
+    return (strata_entry *)(void *)(chunk + (size_t)(id.slot % STRATA_ENTRY_CHUNK) * table->stride);
+}
 
 static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_block_state state)
 {
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
-/* A free slot, 0 without memory; and back. */
+/* A free slot with the layers' bytes zeroed, 0 without memory; and back. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
 
@@ -121,7 +129,12 @@ void strata_entry_revive(strata_entry *entry);
 void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
 
 /* Why an identity does not name a live block: raises `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
-strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale);
+__attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
+                                                        strata_status stale);
+
+/* Ends a retired block like strata_entry_end, but keeps the slot, with the layers' bytes zeroed, for the block that is
+ * about to be published in it. */
+void strata_entry_renew(strata_table *table, strata_entry *entry);
 
 /* The state of an identity. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);

@@ -26,21 +26,34 @@ typedef struct strata_counters {
 /* The stripe of `thread`, or NULL if it has to use the shared one. */
 strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
 
+/* The calling thread's stripe, or NULL if it has to use the shared one. */
+static inline strata_stripe *strata_counters_mine(strata_counters *counters, const strata_thread *thread)
+{
+    if (__builtin_expect(!thread || !thread->index, 0))
+        return NULL;
+    strata_stripe *chunk =
+        atomic_load_explicit(&counters->chunks[thread->index / STRATA_COUNTERS_CHUNK], memory_order_acquire);
+    return __builtin_expect(chunk != NULL, 1) ? &chunk[thread->index % STRATA_COUNTERS_CHUNK]
+                                              : strata_counters_make_stripe(counters, thread);
+}
+
+/* Adds to one counter; `mine` is from strata_counters_mine. Returns this thread's own value, 0 without a stripe. */
+static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
+                                             int64_t delta)
+{
+    if (__builtin_expect(!mine, 0)) {
+        atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_relaxed);
+        return 0;
+    }
+    int64_t value = atomic_load_explicit(&mine->value[which], memory_order_relaxed) + delta;
+    atomic_store_explicit(&mine->value[which], value, memory_order_relaxed);
+    return value;
+}
+
 static inline void strata_counters_add(strata_counters *counters, const strata_thread *thread, unsigned which,
                                        int64_t delta)
 {
-    strata_stripe *stripe = NULL;
-    if (__builtin_expect(thread && thread->index, 1)) {
-        strata_stripe *chunk =
-            atomic_load_explicit(&counters->chunks[thread->index / STRATA_COUNTERS_CHUNK], memory_order_acquire);
-        stripe = chunk ? &chunk[thread->index % STRATA_COUNTERS_CHUNK] : strata_counters_make_stripe(counters, thread);
-    }
-    if (__builtin_expect(!stripe, 0)) {
-        atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_relaxed);
-        return;
-    }
-    int64_t value = atomic_load_explicit(&stripe->value[which], memory_order_relaxed);
-    atomic_store_explicit(&stripe->value[which], value + delta, memory_order_relaxed);
+    strata_counters_add_to(counters, strata_counters_mine(counters, thread), which, delta);
 }
 
 /* The sum over all threads. Exact when none of them is adding. */

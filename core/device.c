@@ -183,21 +183,13 @@ static strata_status relax_captures(strata_scope *scope)
     return STRATA_SUCCESS;
 }
 
-strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs)
+strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs)
 {
     *scope = (strata_scope){0};
     strata_status status = needs & STRATA_SCOPE_CONTEXT ? make_current(scope, device) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS && needs & STRATA_SCOPE_RELAXED && (status = relax_captures(scope)) != STRATA_SUCCESS)
         strata_scope_leave(scope);
     return status;
-}
-
-void strata_scope_leave(strata_scope *scope)
-{
-    if (scope->relaxed)
-        strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
-    if (scope->switched)
-        strata_cu.CtxSetCurrent(scope->restore);
 }
 
 strata_status strata_driver_get_info(strata_driver_info *info)
@@ -239,8 +231,9 @@ strata_status strata_driver_choose(const char *choice)
     if (!choice || !*choice)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "driver choice: expected cuda, sim, auto, or the path of a library");
-    if (strata_door_choose(choice))
-        return STRATA_SUCCESS;
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS || strata_door_choose(choice))
+        return status;
     return strata_fail(STRATA_ERROR_BUSY,
                        "the driver is open already; choose \"%s\" before the first call that needs it", choice);
 }

@@ -55,7 +55,29 @@ static inline unsigned strata_scope_for(CUstream stream)
     return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ? STRATA_SCOPE_CONTEXT : 0;
 }
 
-strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs);
-void strata_scope_leave(strata_scope *scope);
+strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs);
+
+static inline void strata_scope_leave(strata_scope *scope)
+{
+    if (scope->relaxed)
+        strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    if (__builtin_expect(scope->switched, 0))
+        strata_cu.CtxSetCurrent(scope->restore);
+}
+
+static inline strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs)
+{
+    scope->restore = NULL;
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    scope->switched = scope->relaxed = false;
+    if (needs == 0)
+        return STRATA_SUCCESS;
+    if (needs == STRATA_SCOPE_RELAXED &&
+        __builtin_expect(strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS, 1)) {
+        scope->relaxed = scope->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        return STRATA_SUCCESS;
+    }
+    return strata_scope_enter_slowly(scope, device, needs);
+}
 
 #endif

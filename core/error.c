@@ -51,7 +51,9 @@ static void after_fork(void)
     pthread_mutex_unlock(&callback_lock);
 }
 
-/* A forked child raises errors too, so it must not inherit the lock taken. */
+/* A forked child raises errors too, so it must not inherit the lock taken. Done before the lock is first taken. */
+static pthread_once_t watching_forks = PTHREAD_ONCE_INIT;
+
 static void watch_forks(void)
 {
     pthread_atfork(before_fork, after_fork, after_fork);
@@ -59,8 +61,7 @@ static void watch_forks(void)
 
 void strata_set_log_callback(strata_log_callback callback, void *data)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    pthread_once(&watching_forks, watch_forks);
     pthread_mutex_lock(&callback_lock);
     log_callback = callback;
     log_data = data;
@@ -91,6 +92,7 @@ strata_error *strata_error_begin(strata_status status)
 static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
 {
     vsnprintf(error->message, sizeof error->message, format, arguments);
+    pthread_once(&watching_forks, watch_forks);
     pthread_mutex_lock(&callback_lock);
     strata_log_callback callback = log_callback;
     void *data = log_data;

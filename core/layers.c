@@ -50,27 +50,33 @@ static bool valid_name(const char *name)
     return true;
 }
 
-strata_status strata_layer_register(const strata_layer *layer)
+strata_status strata_layer_add(const strata_layer *layer, bool again)
 {
     if (!layer || layer->size < sizeof(strata_layer) || !valid_name(layer->name) || !layer->create ||
         (layer->option_count && (!layer->options || !layer->options_size)))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "a layer is registered without a size, a name of letters, digits, '_' "
                            "and '-', a maker, or the description of its options");
+    if (layer->option_count > STRATA_LAYER_OPTIONS)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the layer \"%s\" has %zu options; a text can tell %d apart",
+                           layer->name, layer->option_count, STRATA_LAYER_OPTIONS);
     registered_layer *entry = strata_host_zalloc(sizeof *entry);
     if (!entry)
         return strata_fail_host_memory("a layer's name");
     entry->layer = layer;
-    bool taken = false;
+    const strata_layer *taken = NULL;
     strata_lock_take(&layers_lock);
     registered_layer **end = &layers;
     for (; *end && !taken; end = &(*end)->next)
-        taken = strcmp((*end)->layer->name, layer->name) == 0;
+        if (strcmp((*end)->layer->name, layer->name) == 0)
+            taken = (*end)->layer;
     if (!taken)
         *end = entry;
     strata_lock_release(&layers_lock);
     if (!taken)
         return STRATA_SUCCESS;
     strata_host_free(entry);
+    if (again && taken == layer)
+        return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "a layer of the name \"%s\" is registered already", layer->name);
 }

@@ -46,27 +46,9 @@ strata_status strata_block_free(strata_resource *owner, const strata_block *bloc
     return STRATA_SUCCESS;
 }
 
-strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
-                                       strata_access access)
-{
-    return strata_uses_prepare(strata_resource_table(owner), block, stream, access);
-}
-
-strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
-                                      strata_access access)
-{
-    return strata_uses_finish(strata_resource_table(owner), block, stream, access);
-}
-
-strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
-                                      strata_access access)
-{
-    return strata_uses_record(strata_resource_table(owner), block, stream, access);
-}
-
 strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)
 {
     strata_table *table = strata_resource_table(owner);
-    strata_status status = strata_uses_record(table, block, stream, STRATA_ACCESS_READ);
+    strata_status status = strata_block_record_use(owner, block, stream, STRATA_ACCESS_READ);
     return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;
 }

@@ -176,6 +176,16 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
                        ops && ops->name ? ops->name : "without a name", problem);
 }
 
+/* A layer that stands in a stack twice would be its own upstream. */
+static strata_status check_single(strata_resource *const *resources, size_t position)
+{
+    for (size_t i = 0; i < position; i++)
+        if (resources[i] == resources[position])
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) stands in it twice",
+                               position + 1, resources[i]->ops->name);
+    return STRATA_SUCCESS;
+}
+
 static char *joined_names(strata_resource *const *resources, size_t count)
 {
     size_t length = 1;
@@ -236,6 +246,8 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
         status = check_layer(resources[i], i, i + 1 == count);
         if (status == STRATA_SUCCESS)
+            status = check_single(resources, i);
+        if (status == STRATA_SUCCESS)
             layer_bytes += (resources[i]->ops->block_bytes + 7) & ~7u;
     }
     if (status != STRATA_SUCCESS)
@@ -271,8 +283,9 @@ strata_status strata_stack_build(strata_resource *const *resources, size_t count
 
 strata_status strata_stack_destroy(strata_stack *stack)
 {
-    if (!stack)
-        return STRATA_SUCCESS;
+    strata_status status = strata_not_forked();
+    if (!stack || status != STRATA_SUCCESS)
+        return status;
     strata_resource *top = stack->layers[0];
     strata_usage usage;
     bool usable = strata_usable() == STRATA_SUCCESS;
@@ -281,7 +294,7 @@ strata_status strata_stack_destroy(strata_stack *stack)
                            "the stack \"%s\" still has %zu live block%s of %zu bytes; free them first", stack->text,
                            usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
     size_t bytes;
-    strata_status status = usable ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
+    status = usable ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
         return status;
     for (size_t i = 0; i < stack->count; i++)
@@ -355,8 +368,8 @@ strata_status strata_resource_deallocate(strata_resource *resource, const strata
     return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
 }
 
-static strata_status check_use(const strata_resource *resource, const strata_block *block, strata_access access,
-                               bool none)
+strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
+                                bool none)
 {
     if (!resource || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
@@ -368,19 +381,23 @@ static strata_status check_use(const strata_resource *resource, const strata_blo
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                           strata_access access)
 {
-    strata_status status = check_use(resource, block, access, false);
-    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
-        return status;
-    return resource->ops->prepare_use(resource, block, stream, access);
+    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_READ))
+        return resource->ops->prepare_use(resource, block, stream, access);
+    strata_status status = strata_refuse_use(resource, block, access, false);
+    return status != STRATA_SUCCESS || strata_block_is_empty(block)
+               ? status
+               : resource->ops->prepare_use(resource, block, stream, access);
 }
 
 strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                          strata_access access)
 {
-    strata_status status = check_use(resource, block, access, true);
-    if (status != STRATA_SUCCESS || strata_block_is_empty(block))
-        return status;
-    return resource->ops->finish_use(resource, block, stream, access);
+    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_NONE))
+        return resource->ops->finish_use(resource, block, stream, access);
+    strata_status status = strata_refuse_use(resource, block, access, true);
+    return status != STRATA_SUCCESS || strata_block_is_empty(block)
+               ? status
+               : resource->ops->finish_use(resource, block, stream, access);
 }
 
 strata_status strata_resource_usage(strata_resource *resource, strata_usage *usage)

@@ -33,6 +33,19 @@ static inline bool strata_block_is_empty(const strata_block *block)
     return block->address == 0 && block->id.generation == 0;
 }
 
+/* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
+strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
+                                bool none);
+
+/* Whether a use can be passed on as it is. */
+static inline bool strata_use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
+                                      strata_access least)
+{
+    bool fine = resource && block && (unsigned)access >= (unsigned)least &&
+                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address && strata_door_now() == STRATA_DOOR_OPEN;
+    return __builtin_expect(fine, 1);
+}
+
 /* Checks what every resource checks of a request: alignment. Sizes that no device has are left to the driver. */
 strata_status strata_check_request(const strata_request *request);
 

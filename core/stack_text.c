@@ -22,7 +22,7 @@ enum { TEXT_LAYERS = 32, STRING_OPTION = 256 };
 typedef struct layer_text {
     const strata_layer *layer;
     void *options;
-    uint64_t given; /* options that were set, one bit each */
+    uint64_t given; /* options that were set, one bit each: STRATA_LAYER_OPTIONS */
     size_t position;
 } layer_text;
 
@@ -126,6 +126,8 @@ static strata_status store_choice(const reader *in, const word *value, const cha
 static strata_status store_uint(const reader *in, const word *value, void *field)
 {
     uint64_t number = 0;
+    if (!value->length)
+        return refuse(in, value->position, "expected a whole number");
     for (size_t i = 0; i < value->length; i++)
         if (!isdigit((unsigned char)value->text[i]) || __builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, (uint64_t)(value->text[i] - '0'), &number))
@@ -195,9 +197,9 @@ static strata_status read_option(reader *in, layer_text *layer)
     if (which == kind->option_count)
         return refuse(in, name.position, "%s has no option \"%.*s\"; expected %s", kind->name, (int)name.length,
                       name.text, names);
-    if (layer->given >> (which % 64) & 1)
+    if (layer->given >> which & 1)
         return refuse(in, name.position, "the option %s is given twice", kind->options[which].name);
-    layer->given |= UINT64_C(1) << (which % 64);
+    layer->given |= UINT64_C(1) << which;
     if (skip_space(in) != '=')
         return refuse(in, in->at, "expected '=' and a value for %s", kind->options[which].name);
     in->at++;

@@ -1,6 +1,4 @@
-/* The map of known streams is an open-addressing table that only grows: keys stay for ever, since handles come back,
- * and only their timelines come and go. Readers take no lock; a table that was outgrown stays readable until the
- * process ends, which costs at most as much again as the last one. */
+/* Finding, identifying and registering streams; what a call notes on one. */
 #include "core/stream_map.h"
 
 #include "core/memory.h"
@@ -11,18 +9,6 @@
 #define HASH_NONFATAL_OOM          1
 #include <uthash.h>
 
-typedef struct known_stream {
-    _Atomic uintptr_t handle;            /* 0: unused. Set once. */
-    _Atomic(strata_timeline *) timeline; /* NULL: not known now */
-} known_stream;
-
-typedef struct known_table {
-    struct known_table *outgrown; /* constant: the table before this one, which some thread may still be reading */
-    size_t capacity;              /* a power of two */
-    size_t used;                  /* guarded by map_lock */
-    known_stream streams[];
-} known_table;
-
 typedef struct unknown_stream {
     uint64_t id;
     strata_timeline *timeline;
@@ -30,38 +16,18 @@ typedef struct unknown_stream {
 } unknown_stream;
 
 static strata_lock map_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STREAM_MAP);
-static _Atomic(known_table *) known; /* changed under map_lock */
-static unknown_stream *unknown;      /* guarded by map_lock */
-static size_t sweep_at = 64;         /* how many unknown streams make a sweep worth while; guarded by map_lock */
+_Atomic(strata_known_table *) strata_known_streams;
 
-static size_t hash_handle(uintptr_t handle)
-{
-    return (size_t)((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-static known_stream *find_known(known_table *table, uintptr_t handle)
-{
-    if (!table)
-        return NULL;
-    for (size_t i = hash_handle(handle);; i++) {
-        known_stream *stream = &table->streams[i & (table->capacity - 1)];
-        uintptr_t here = atomic_load_explicit(&stream->handle, memory_order_acquire);
-        if (here == handle)
-            return stream;
-        if (!here)
-            return NULL;
-    }
-}
-
-static strata_timeline *known_timeline(CUstream handle)
-{
-    known_stream *stream = find_known(atomic_load_explicit(&known, memory_order_acquire), (uintptr_t)handle);
-    return stream ? atomic_load_explicit(&stream->timeline, memory_order_acquire) : NULL;
-}
+static unknown_stream *unknown; /* guarded by map_lock */
+static size_t sweep_at = 64;    /* how many unknown streams make a sweep worth while; guarded by map_lock */
 
 bool strata_stream_is_known(CUstream handle)
 {
-    return handle == NULL || handle == CU_STREAM_LEGACY || known_timeline(handle) != NULL;
+    if (handle == NULL || handle == CU_STREAM_LEGACY)
+        return true;
+    const strata_known_stream *stream =
+        strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_acquire), (uintptr_t)handle);
+    return stream && atomic_load_explicit(&stream->timeline, memory_order_acquire);
 }
 
 /* ---- unknown streams ---- */
@@ -164,13 +130,8 @@ static strata_status resolve_unknown(strata_device *device, CUstream handle, str
     return STRATA_SUCCESS;
 }
 
-strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out)
+strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out)
 {
-    strata_timeline *timeline = handle == NULL || handle == CU_STREAM_LEGACY ? device->legacy : known_timeline(handle);
-    if (timeline) {
-        *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
-        return STRATA_SUCCESS;
-    }
     strata_thread *thread = strata_thread_self();
     if (thread && thread->batch.timeline && thread->batch.handle == handle) {
         *out = (strata_stream_ref){
@@ -210,16 +171,17 @@ static strata_status resolve_and_hold(strata_device *device, CUstream handle, st
     }
 }
 
-static bool in_held_batch(const strata_thread *thread, CUstream handle)
+/* Whether the calling thread is in a batch that will record the event of this stream's notes. */
+static bool in_noting_batch(const strata_thread *thread, CUstream handle)
 {
-    return thread && thread->batch.held && thread->batch.handle == handle;
+    return thread && thread->batch.noting && thread->batch.handle == handle;
 }
 
-strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle)
+strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle)
 {
     *note = (strata_note){0};
-    if (in_held_batch(strata_thread_current, handle))
-        return strata_stream_resolve(device, handle, &note->stream);
+    if (in_noting_batch(strata_thread_current, handle))
+        return strata_stream_identify(device, handle, &note->stream);
     return resolve_and_hold(device, handle, &note->stream, &note->held);
 }
 
@@ -236,7 +198,7 @@ static strata_status close_early(strata_timeline *timeline, CUstream handle)
     return status;
 }
 
-strata_status strata_note_end(strata_note *note)
+strata_status strata_note_end_slowly(strata_note *note)
 {
     const strata_stream_ref *stream = &note->stream;
     if (stream->known) {
@@ -260,8 +222,15 @@ void strata_note_cancel(strata_note *note)
 strata_clock *strata_note_clock(const strata_note *note)
 {
     const strata_thread *thread = strata_thread_current;
-    bool held = note->held || in_held_batch(thread, note->stream.handle);
-    return strata_timeline_clock(note->stream.timeline, held);
+    if (in_noting_batch(thread, note->stream.handle))
+        return thread->batch.clock;
+    return strata_timeline_clock(note->stream.timeline, note->held);
+}
+
+void strata_note_clock_done(const strata_note *note, strata_clock *clock)
+{
+    if (!in_noting_batch(strata_thread_current, note->stream.handle))
+        strata_clock_unref(clock);
 }
 
 bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point)
@@ -278,16 +247,23 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
     bool held = false;
     strata_status status =
         noting ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
-    if (status == STRATA_SUCCESS)
-        thread->batch = (strata_stream_batch){
-            .handle = handle,
-            .timeline = stream.timeline,
-            .stream_id = stream.stream_id,
-            .known = stream.known,
-            .held = held,
-            .noting = noting,
-        };
-    return status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    thread->batch = (strata_stream_batch){
+        .handle = handle,
+        .timeline = stream.timeline,
+        .stream_id = stream.stream_id,
+        .known = stream.known,
+        .noting = noting,
+    };
+    if (noting)
+        thread->batch.clock = strata_timeline_clock(stream.timeline, held);
+    if (held) {
+        strata_timeline_close(stream.timeline);
+        stream.timeline->notes++;
+        strata_lock_release(&stream.timeline->lock);
+    }
+    return STRATA_SUCCESS;
 }
 
 strata_status strata_batch_end(void)
@@ -295,21 +271,24 @@ strata_status strata_batch_end(void)
     strata_thread *thread = strata_thread_current;
     strata_stream_batch batch = thread->batch;
     thread->batch = (strata_stream_batch){0};
-    if (batch.known)
-        return batch.noting ? close_early(batch.timeline, batch.handle) : STRATA_SUCCESS;
-    if (!batch.held)
+    if (!batch.noting)
         return STRATA_SUCCESS;
+    strata_clock_unref(batch.clock);
+    if (batch.known)
+        return close_early(batch.timeline, batch.handle);
+    strata_lock_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
+    batch.timeline->notes--;
     strata_lock_release(&batch.timeline->lock);
     return status;
 }
 
 /* ---- known streams ---- */
 
-static known_table *grow(known_table *old)
+static strata_known_table *grow(strata_known_table *old)
 {
     size_t capacity = old ? 2 * old->capacity : 64;
-    known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
+    strata_known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
     if (!table)
         return NULL;
     table->outgrown = old;
@@ -319,28 +298,28 @@ static known_table *grow(known_table *old)
         strata_timeline *timeline = atomic_load_explicit(&old->streams[i].timeline, memory_order_relaxed);
         if (!handle || !timeline)
             continue;
-        size_t at = hash_handle(handle);
+        size_t at = strata_known_hash(handle);
         while (atomic_load_explicit(&table->streams[at & (capacity - 1)].handle, memory_order_relaxed))
             at++;
-        known_stream *stream = &table->streams[at & (capacity - 1)];
+        strata_known_stream *stream = &table->streams[at & (capacity - 1)];
         atomic_store_explicit(&stream->timeline, timeline, memory_order_relaxed);
         atomic_store_explicit(&stream->handle, handle, memory_order_relaxed);
         table->used++;
     }
-    atomic_store_explicit(&known, table, memory_order_release);
+    atomic_store_explicit(&strata_known_streams, table, memory_order_release);
     return table;
 }
 
 /* The entry of a handle, made if there is none; NULL without memory. map_lock is held. */
-static known_stream *enter_known(uintptr_t handle)
+static strata_known_stream *enter_known(uintptr_t handle)
 {
-    known_table *table = atomic_load_explicit(&known, memory_order_relaxed);
-    known_stream *stream = find_known(table, handle);
+    strata_known_table *table = atomic_load_explicit(&strata_known_streams, memory_order_relaxed);
+    strata_known_stream *stream = strata_known_find(table, handle);
     if (stream)
         return stream;
     if ((!table || 2 * (table->used + 1) > table->capacity) && !(table = grow(table)))
         return NULL;
-    size_t at = hash_handle(handle);
+    size_t at = strata_known_hash(handle);
     while (atomic_load_explicit(&table->streams[at & (table->capacity - 1)].handle, memory_order_relaxed))
         at++;
     stream = &table->streams[at & (table->capacity - 1)];
@@ -365,6 +344,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     if (!timeline)
         return NULL;
     strata_lock_take(&timeline->lock);
+    strata_timeline_close(timeline);
     timeline->device = device;
     timeline->kind = STRATA_TIMELINE_KNOWN;
     timeline->stream = handle;
@@ -426,7 +406,7 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&map_lock);
-    known_stream *stream = enter_known((uintptr_t)handle);
+    strata_known_stream *stream = enter_known((uintptr_t)handle);
     strata_timeline *timeline = NULL;
     bool taken = stream && atomic_load_explicit(&stream->timeline, memory_order_relaxed);
     if (stream && !taken && (timeline = adopt(device, handle, id, early)))
@@ -459,7 +439,7 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
 {
     uint64_t id = 0;
     strata_scope scope;
-    if (!known_timeline(handle))
+    if (handle == NULL || handle == CU_STREAM_LEGACY || !strata_stream_is_known(handle))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered");
     strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
     if (status != STRATA_SUCCESS)
@@ -472,7 +452,8 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     if (!entry)
         return strata_fail_host_memory("an unregistered stream");
     strata_lock_take(&map_lock);
-    known_stream *stream = find_known(atomic_load_explicit(&known, memory_order_relaxed), (uintptr_t)handle);
+    strata_known_stream *stream =
+        strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_relaxed), (uintptr_t)handle);
     strata_timeline *timeline = stream ? atomic_load_explicit(&stream->timeline, memory_order_relaxed) : NULL;
     if (!timeline || timeline->device != device)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this device");

@@ -6,11 +6,18 @@
 #ifndef STRATA_CORE_STREAM_MAP_H
 #define STRATA_CORE_STREAM_MAP_H
 
-#include "core/timeline.h"
+#include "core/known_streams.h"
 
 /* Finds the stream behind `handle` as it is used with `device`. Errors: STREAM_CAPTURE (it is being captured), DRIVER,
  * OUT_OF_HOST_MEMORY. Within a batch of the same stream, asks nobody. */
-strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out);
+strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out);
+
+static inline strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out)
+{
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_stream_identify(device, handle, out);
+}
 
 /* Brackets what a call notes on a stream after its work was submitted. Between begin and end the stream's point may be
  * put into blocks; for an unknown stream the end records the event that covers it. Inside a batch, the batch's end
@@ -20,8 +27,22 @@ typedef struct strata_note {
     bool held; /* the timeline's lock is held until the end */
 } strata_note;
 
-strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle);
-strata_status strata_note_end(strata_note *note);
+strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle);
+strata_status strata_note_end_slowly(strata_note *note);
+
+static inline strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle)
+{
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    note->held = false;
+    note->stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_note_begin_unknown(note, device, handle);
+}
+
+static inline strata_status strata_note_end(strata_note *note)
+{
+    bool nothing = note->stream.known && !note->stream.timeline->early;
+    return __builtin_expect(nothing, 1) ? STRATA_SUCCESS : strata_note_end_slowly(note);
+}
 
 /* Instead of end: nothing was submitted. */
 void strata_note_cancel(strata_note *note);
@@ -29,6 +50,7 @@ void strata_note_cancel(strata_note *note);
 /* Whether the stream of `note` comes after `point`. `clock`: see strata_note_clock. */
 bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point);
 strata_clock *strata_note_clock(const strata_note *note);
+void strata_note_clock_done(const strata_note *note, strata_clock *clock);
 
 /* A batch: several calls for one piece of work on one stream. The stream is identified once, and with `noting`, all
  * notes are covered by one event, recorded at the end; on a stream with early events too. Batches do not nest; one a

@@ -69,6 +69,8 @@ strata_status strata_tag_intern(const char *name, strata_tag *tag)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_tag_intern: tag is NULL");
     *tag = 0;
     strata_status status = refuse_name(name);
+    if (status == STRATA_SUCCESS)
+        status = strata_not_forked();
     if (status != STRATA_SUCCESS || !*name)
         return status;
     size_t length = strlen(name);

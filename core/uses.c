@@ -12,7 +12,9 @@
 #include "core/uses.h"
 
 #include "core/error.h"
+#include "core/known_streams.h"
 #include "core/memory.h"
+#include "core/stack.h"
 
 #include <string.h>
 
@@ -38,7 +40,7 @@ static bool of_timeline(strata_point point, uint16_t timeline)
 }
 
 /* Whether every point of the entry is of one timeline. */
-static bool only_of(const entry_points *points, uint16_t timeline)
+static inline bool only_of(const entry_points *points, uint16_t timeline)
 {
     return of_timeline(points->write, timeline) && (!points->read || of_timeline(points->read, timeline)) &&
            !points->more;
@@ -57,6 +59,15 @@ static bool is_owner(const strata_entry *entry)
     return thread && thread->index && entry->owner == thread->index;
 }
 
+/* Pins a live block of the calling thread's own; the word was read before. */
+static inline void pin_own(strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    if (pins >> STRATA_WORD_GENERATION != generation)
+        pins = generation << STRATA_WORD_GENERATION;
+    atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+}
+
 /* Pins a live block, or says that the identity is stale. */
 static bool pin(strata_entry *entry, uint64_t generation)
 {
@@ -64,10 +75,7 @@ static bool pin(strata_entry *entry, uint64_t generation)
     if (!strata_word_is(word, generation, STRATA_BLOCK_LIVE))
         return false;
     if (is_owner(entry)) {
-        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-        if (pins >> STRATA_WORD_GENERATION != generation)
-            pins = generation << STRATA_WORD_GENERATION;
-        atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+        pin_own(entry, generation);
         return true;
     }
     for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
@@ -209,13 +217,28 @@ done:
     return status;
 }
 
+static uint32_t uses_under_way(const strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff));
+}
+
 /* How many points could be added before the array is looked at again: the two in the entry, and one for each use under
  * way. */
 static uint32_t points_to_come(const strata_entry *entry)
 {
-    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff)) + 2;
+    return uses_under_way(entry) + 2;
+}
+
+/* Whether the finish of a use could find no place for its point in the entry itself. A writer that is alone comes after
+ * all that it waited for; a reader needs the array if another stream's read is already there. */
+static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
+                          strata_access access)
+{
+    if (points->more || uses_under_way(entry) > 1)
+        return true;
+    return !(access & STRATA_ACCESS_WRITE) && points->read && !of_timeline(points->read, timeline);
 }
 
 static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
@@ -228,12 +251,20 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
     entry_points points = load_points(entry);
     if (only_of(&points, ref.timeline->number))
         return STRATA_SUCCESS;
-    if (!reserve(entry, block->id.generation, points_to_come(entry)))
+    if (may_need_room(entry, &points, ref.timeline->number, access) &&
+        !reserve(entry, block->id.generation, points_to_come(entry)))
         return strata_fail_host_memory("the uses of a block");
     return wait_for_points(table, entry, block, &ref, access);
 }
 
-strata_status strata_uses_prepare(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
+{
+    return strata_word_is(atomic_load_explicit(&entry->word, memory_order_acquire), generation, STRATA_BLOCK_LIVE) &&
+           is_owner(entry);
+}
+
+__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, const strata_block *block,
+                                                              CUstream stream, strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !pin(entry, block->id.generation))
@@ -244,10 +275,26 @@ strata_status strata_uses_prepare(strata_table *table, const strata_block *block
     return status;
 }
 
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                       strata_access access)
+{
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    const strata_timeline *known = strata_known_timeline(table->device, stream);
+    if (entry && known && lives_with_me(entry, block->id.generation)) {
+        entry_points points = load_points(entry);
+        if (only_of(&points, known->number)) {
+            pin_own(entry, block->id.generation);
+            return STRATA_SUCCESS;
+        }
+    }
+    return prepare_slowly(table, block, stream, access);
+}
+
 /* ---- finish ---- */
 
 /* Whether noting the use at `point` would change nothing. */
-static bool already_noted(const entry_points *points, strata_point point, strata_access access)
+static inline bool already_noted(const entry_points *points, strata_point point, strata_access access)
 {
     if (access & STRATA_ACCESS_WRITE)
         return points->write == (point | STRATA_POINT_WRITE) && only_of(points, strata_point_timeline(point));
@@ -341,7 +388,7 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
         if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
             status = strata_fail_host_memory("the uses of a block");
     }
-    strata_clock_unref(clock);
+    strata_note_clock_done(note, clock);
     return status;
 }
 
@@ -357,7 +404,8 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
-strata_status strata_uses_finish(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, const strata_block *block,
+                                                             CUstream stream, strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
@@ -374,8 +422,29 @@ strata_status strata_uses_finish(strata_table *table, const strata_block *block,
     return status;
 }
 
-strata_status strata_uses_record(strata_table *table, const strata_block *block, CUstream stream, strata_access access)
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
 {
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    const strata_timeline *known = strata_known_timeline(table->device, stream);
+    if (entry && known && !known->early && access != STRATA_ACCESS_NONE && lives_with_me(entry, block->id.generation)) {
+        entry_points points = load_points(entry);
+        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+        bool pinned = pins >> STRATA_WORD_GENERATION == block->id.generation && (pins & 0xffff);
+        if (pinned && already_noted(&points, strata_timeline_now(known), access) &&
+            atomic_load_explicit(&entry->touched, memory_order_relaxed)) {
+            atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+            return STRATA_SUCCESS;
+        }
+    }
+    return finish_slowly(table, block, stream, access);
+}
+
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+                                      strata_access access)
+{
+    strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
         return refuse_stale(table, block);

@@ -1,15 +1,10 @@
-/* Who touched a block and where: what prepare, finish and free do with the points in a block's entry. */
+/* Who touched a block and where: what prepare, finish and free do with the points in a block's entry. prepare, finish
+ * and record themselves are strata_block_prepare_use and its family in <strata/resource.h>. */
 #ifndef STRATA_CORE_USES_H
 #define STRATA_CORE_USES_H
 
 #include "core/blocks.h"
 #include "core/stream_map.h"
-
-/* See strata_block_prepare_use and its family in <strata/resource.h>. */
-strata_status strata_uses_prepare(strata_table *table, const strata_block *block, CUstream stream,
-                                  strata_access access);
-strata_status strata_uses_finish(strata_table *table, const strata_block *block, CUstream stream, strata_access access);
-strata_status strata_uses_record(strata_table *table, const strata_block *block, CUstream stream, strata_access access);
 
 /* Blocks the calling thread until every noted use of a live block is complete. */
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block);

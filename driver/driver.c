@@ -27,6 +27,8 @@ static struct {
     bool fork_handler;
 } door;
 
+static _Atomic bool being_opened; /* `opening` is held by open_locked(), for a child that is forked meanwhile */
+
 typedef struct entry_name {
     const char *name;
     size_t offset; /* in strata_entry_table */
@@ -48,7 +50,7 @@ static const entry_name entry_names[] = {
 static void in_forked_child(void)
 {
     int state = atomic_load_explicit(&strata_door_state, memory_order_relaxed);
-    if (state == STRATA_DOOR_OPEN || state == STRATA_DOOR_SHUT_DOWN)
+    if (state != STRATA_DOOR_CLOSED || atomic_load(&being_opened))
         atomic_store_explicit(&strata_door_state, STRATA_DOOR_FORKED, memory_order_release);
 }
 
@@ -216,6 +218,9 @@ static bool open_locked(strata_door_failure *failure)
     if (strata_calls_counted())
         strata_calls_wrap(&table, &strata_cu);
     atomic_store_explicit(&strata_door_state, STRATA_DOOR_OPEN, memory_order_release);
+    /* Handlers run last registered first: this one just before the driver's own, which cuInit registered. Should it not
+     * be registered, the driver's answers say the same later. */
+    (void)atexit(strata_door_shut_down);
     return true;
 }
 
@@ -235,7 +240,9 @@ bool strata_door_open(strata_door_failure *failure)
         return false;
     }
     pthread_mutex_lock(&opening);
+    atomic_store(&being_opened, true);
     bool open = strata_door_now() == STRATA_DOOR_OPEN || open_locked(failure);
+    atomic_store(&being_opened, false);
     pthread_mutex_unlock(&opening);
     return open;
 }
@@ -243,6 +250,8 @@ bool strata_door_open(strata_door_failure *failure)
 bool strata_door_choose(const char *choice)
 {
     bool chosen = false;
+    if (strata_door_now() == STRATA_DOOR_FORKED)
+        return false;
     pthread_mutex_lock(&opening);
     if (strata_door_now() == STRATA_DOOR_CLOSED && strlen(choice) < sizeof door.choice) {
         strcpy(door.choice, choice);

@@ -1,17 +1,20 @@
-/* Retired blocks: the list, the index, and the two ways out. */
+/* Retired blocks: the index, and the two ways out of it. */
 #include "resources/retired.h"
 
 #include "core/error.h"
 #include "core/timeline.h"
 
-enum { REAP_FIRST = 256, STREAMS_AT_ONCE = 64 };
+enum { REAP_EVERY = 256, STREAMS_AT_ONCE = 64 };
 
-/* The point of a free while its driver call is under way. */
-static const strata_point in_flight = UINT64_MAX;
+/* Totals since the start: what is live is allocated and not freed, what is retired is freed and not ended. */
+enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES, ENDED_BLOCKS };
 
-static strata_entry *entry_of(const strata_retired *set, uint32_t slot)
+/* The point of a block until its free has been given to the driver. */
+static const strata_point not_settled = UINT64_MAX;
+
+static strata_table *table_of(const strata_retired *set)
 {
-    return strata_table_entry(strata_resource_table(set->owner), slot);
+    return strata_resource_table(set->owner);
 }
 
 static strata_retired_bytes *bytes_of(const strata_retired *set, strata_entry *entry)
@@ -19,10 +22,21 @@ static strata_retired_bytes *bytes_of(const strata_retired *set, strata_entry *e
     return (strata_retired_bytes *)(void *)((char *)entry + set->owner->block_offset);
 }
 
-void strata_retired_init(strata_retired *set, strata_resource *owner)
+static strata_retired_bytes *bytes_at(const strata_retired *set, uint32_t slot)
+{
+    return bytes_of(set, strata_table_entry(table_of(set), slot));
+}
+
+static bool is_retired(const strata_retired *set, uint32_t slot)
+{
+    uint64_t word = atomic_load_explicit(&strata_table_entry(table_of(set), slot)->word, memory_order_acquire);
+    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED;
+}
+
+void strata_retired_init(strata_retired *set, strata_resource *owner, size_t granule)
 {
     set->owner = owner;
-    set->reap_at = REAP_FIRST;
+    set->granule = granule;
     strata_lock_init(&set->lock, STRATA_RANK_INDEX);
 }
 
@@ -33,227 +47,268 @@ void strata_retired_end(strata_retired *set)
     strata_lock_destroy(&set->lock);
 }
 
-/* ---- the list; the lock is held ---- */
-
-static void link_last(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes)
+static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t bytes)
 {
-    bytes->next = 0;
-    bytes->previous = set->last;
-    if (set->last)
-        bytes_of(set, entry_of(set, set->last))->next = slot;
-    else
-        set->first = slot;
-    set->last = slot;
-    set->count++;
+    return (start + bytes + set->granule - 1) & ~(CUdeviceptr)(set->granule - 1);
 }
 
-static void unlink(strata_retired *set, const strata_retired_bytes *bytes)
+/* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
+static bool count_as_free(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
-    if (bytes->next)
-        bytes_of(set, entry_of(set, bytes->next))->previous = bytes->previous;
-    else
-        set->last = bytes->previous;
-    if (bytes->previous)
-        bytes_of(set, entry_of(set, bytes->previous))->next = bytes->next;
-    else
-        set->first = bytes->next;
-    set->count--;
+    const strata_entry *entry = strata_table_entry(table_of(set), slot);
+    strata_retired_bytes *bytes = bytes_at(set, slot);
+    bytes->outstanding -= amount;
+    bool ends = bytes->outstanding == 0;
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, ENDED_BYTES, (int64_t)amount);
+    strata_counters_add_to(&set->counters, mine, ENDED_BLOCKS, ends);
+    if (__builtin_expect(set->owner->stack->interested_count != 0, 0)) {
+        uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+        strata_completion completion = {
+            .kind = kind,
+            .id = {.table = strata_table_id(table_of(set)), .slot = slot, .generation = generation},
+            .bytes = (size_t)amount,
+            .last = ends,
+        };
+        strata_report_completion(set->owner, &completion);
+    }
+    return ends;
 }
 
-static strata_block_id id_of(const strata_retired *set, uint32_t slot, const strata_entry *entry)
-{
-    return (strata_block_id){
-        .table = strata_table_id(strata_resource_table(set->owner)),
-        .slot = slot,
-        .generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION,
-    };
-}
-
-/* Counts `amount` of a retired block's bytes as free, and ends the block with the last of them. */
+/* The same, and ends the block with the last of its bytes. It has left the index then. */
 static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
-    strata_entry *entry = entry_of(set, slot);
-    strata_retired_bytes *bytes = bytes_of(set, entry);
-    bytes->retired -= amount;
-    bool ends = bytes->retired == 0;
-    strata_counters_add(&set->counters, strata_thread_self(), STRATA_RETIRED_BYTES, -(int64_t)amount);
-    if (ends) {
-        unlink(set, bytes);
-        if (bytes->length)
-            strata_index_remove(&set->index, bytes->start);
-    }
-    strata_report_completion(set->owner, &(strata_completion){
-                                             .kind = kind,
-                                             .id = id_of(set, slot, entry),
-                                             .bytes = (size_t)amount,
-                                             .last = ends,
-                                         });
-    if (ends)
-        strata_entry_end(strata_resource_table(set->owner), entry, slot);
+    if (count_as_free(set, slot, amount, kind))
+        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
 /* ---- handing memory out ---- */
 
-/* The part of a retired range that stays retired when [start, end) is handed out: the larger side of it stays indexed,
- * the other one is only counted. */
+static void make_stray(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes)
+{
+    bytes->length = 0;
+    bytes->next = set->strays;
+    set->strays = slot;
+}
+
+/* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
+ * other one is only counted. */
 static void shrink(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr own_end = bytes->start + bytes->length;
     uint64_t left = start > bytes->start ? start - bytes->start : 0;
     uint64_t right = own_end > end ? own_end - end : 0;
-    CUdeviceptr aligned = (end + 255) & ~(CUdeviceptr)255;
-    if (left >= right) {
+    if (left >= right && left) {
         bytes->length = left;
-        if (!left)
-            strata_index_remove(&set->index, bytes->start);
         return;
     }
-    strata_index_remove(&set->index, bytes->start);
-    bytes->length = aligned < own_end && strata_index_insert(&set->index, aligned, slot) ? own_end - aligned : 0;
-    bytes->start = aligned;
+    if (bytes->start != start) /* else the new range takes this place */
+        strata_index_remove(&set->index, bytes->start);
+    if (right && strata_index_insert(&set->index, end, slot)) {
+        bytes->start = end;
+        bytes->length = right;
+    } else {
+        make_stray(set, slot, bytes);
+    }
+}
+
+/* The driver has the memory back, so the call that freed it is only about to say so. */
+static void wait_until_settled(const strata_retired_bytes *bytes)
+{
+    for (unsigned turn = 0; atomic_load_explicit(&bytes->point, memory_order_acquire) == not_settled;)
+        strata_backoff(&turn);
 }
 
 static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
-    strata_entry *entry = entry_of(set, slot);
-    strata_retired_bytes *bytes = bytes_of(set, entry);
+    strata_retired_bytes *bytes = bytes_at(set, slot);
+    wait_until_settled(bytes);
     CUdeviceptr from = start > bytes->start ? start : bytes->start;
     CUdeviceptr own_end = bytes->start + bytes->length;
     uint64_t overlap = (end < own_end ? end : own_end) - from;
-    /* The driver has the memory back, so the call that freed it is only about to say when. */
-    for (unsigned turn = 0; atomic_load_explicit(&bytes->point, memory_order_acquire) == in_flight;)
-        strata_backoff(&turn);
-    if (overlap < bytes->retired)
+    if (overlap < bytes->outstanding)
         shrink(set, slot, bytes, start, end);
+    else if (bytes->start != start)
+        strata_index_remove(&set->index, bytes->start);
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
-/* A free says RETIRED before it takes the lock in begin. Until then its bytes are zero: an empty range. */
-static bool is_retired(const strata_retired *set, uint32_t slot)
-{
-    uint64_t word = atomic_load_explicit(&entry_of(set, slot)->word, memory_order_acquire);
-    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED;
-}
-
+/* Reuses what [start, end) overlaps, but for a block that begins at `start`. */
 static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr found;
-    uint32_t slot = strata_index_floor(&set->index, start, &found);
-    if (slot && is_retired(set, slot) && found + bytes_of(set, entry_of(set, slot))->length > start)
+    uint32_t slot = start ? strata_index_floor(&set->index, start - 1, &found) : 0;
+    if (slot && is_retired(set, slot) && found + bytes_at(set, slot)->length > start)
         reuse(set, slot, start, end);
-    while ((slot = strata_index_ceiling(&set->index, start, &found)) && found < end && is_retired(set, slot))
+    found = start + set->granule;
+    while ((slot = strata_index_ceiling(&set->index, found, &found)) && found < end && is_retired(set, slot))
         reuse(set, slot, start, end);
 }
 
-bool strata_retired_enter(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
+/* Puts a new slot where the index has `before`, or nothing. The lock is held. */
+static uint32_t enter_fresh(strata_retired *set, uint32_t before, CUdeviceptr start, CUdeviceptr end)
 {
-    strata_lock_take(&set->lock);
-    if (set->count)
-        reuse_overlapped(set, address, address + bytes);
-    bool entered = strata_index_insert(&set->index, address, slot);
-    strata_lock_release(&set->lock);
-    if (entered) {
-        strata_thread *thread = strata_thread_self();
-        strata_counters_add(&set->counters, thread, STRATA_RETIRED_LIVE_BYTES, (int64_t)bytes);
-        strata_counters_add(&set->counters, thread, STRATA_RETIRED_LIVE_BLOCKS, 1);
-    }
-    return entered;
+    uint32_t slot = strata_table_take_slot(table_of(set));
+    bool entered = slot && strata_index_insert(&set->index, start, slot);
+    if (before && is_retired(set, before))
+        reuse(set, before, start, end);
+    reuse_overlapped(set, start, end);
+    if (entered)
+        return slot;
+    strata_index_remove(&set->index, start);
+    if (slot)
+        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+    return 0;
 }
 
-void strata_retired_leave(strata_retired *set, CUdeviceptr address, uint64_t bytes)
+/* Ends the retired block of a slot whose memory comes back whole, and prepares the slot for the next one: the place in
+ * the index stays. The lock is held. */
+static void take_over(strata_retired *set, uint32_t slot)
+{
+    strata_retired_bytes *bytes = bytes_at(set, slot);
+    wait_until_settled(bytes);
+    count_as_free(set, slot, bytes->outstanding, STRATA_COMPLETION_REUSED);
+    strata_entry_renew(table_of(set), strata_table_entry(table_of(set), slot));
+}
+
+uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t bytes)
+{
+    CUdeviceptr end = end_of(set, address, bytes);
+    strata_lock_take(&set->lock);
+    uint32_t before = strata_index_at(&set->index, address), slot;
+    const strata_retired_bytes *old = before ? bytes_at(set, before) : NULL;
+    bool whole = old && is_retired(set, before) && old->length == old->outstanding &&
+                 end_of(set, old->start, old->length) == end;
+    if (__builtin_expect(whole, 1))
+        take_over(set, slot = before);
+    else
+        slot = enter_fresh(set, before, address, end);
+    if (slot) {
+        strata_retired_bytes *own = bytes_at(set, slot);
+        own->start = address;
+        own->length = own->outstanding = bytes;
+        atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
+    }
+    strata_lock_release(&set->lock);
+    if (__builtin_expect(!slot, 0))
+        return 0;
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, (int64_t)bytes);
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, 1);
+    return slot;
+}
+
+void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
 {
     strata_lock_take(&set->lock);
     strata_index_remove(&set->index, address);
     strata_lock_release(&set->lock);
-    strata_thread *thread = strata_thread_self();
-    strata_counters_add(&set->counters, thread, STRATA_RETIRED_LIVE_BYTES, -(int64_t)bytes);
-    strata_counters_add(&set->counters, thread, STRATA_RETIRED_LIVE_BLOCKS, -1);
+    strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, -(int64_t)bytes);
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, -1);
 }
 
 /* ---- freeing ---- */
 
-static void count_free(strata_retired *set, const strata_block *block, int64_t sign)
+static int64_t live_blocks(const strata_retired *set)
 {
-    strata_thread *thread = strata_thread_self();
-    strata_counters_add(&set->counters, thread, STRATA_RETIRED_LIVE_BYTES, -sign * (int64_t)block->bytes);
-    strata_counters_add(&set->counters, thread, STRATA_RETIRED_LIVE_BLOCKS, -sign);
-    strata_counters_add(&set->counters, thread, STRATA_RETIRED_BYTES, sign * (int64_t)block->bytes);
+    return strata_counters_sum(&set->counters, ALLOCATED_BLOCKS) - strata_counters_sum(&set->counters, FREED_BLOCKS);
 }
 
-bool strata_retired_begin(strata_retired *set, strata_entry *entry, const strata_block *block)
+static int64_t retired_bytes(const strata_retired *set)
 {
-    strata_retired_bytes *bytes = bytes_of(set, entry);
-    strata_lock_take(&set->lock);
-    atomic_store_explicit(&bytes->point, in_flight, memory_order_relaxed);
-    bytes->start = block->address;
-    bytes->length = block->bytes;
-    bytes->retired = block->bytes;
-    link_last(set, block->id.slot, bytes);
-    bool reap = set->count >= set->reap_at;
-    strata_lock_release(&set->lock);
-    count_free(set, block, 1);
-    return reap;
+    return strata_counters_sum(&set->counters, FREED_BYTES) - strata_counters_sum(&set->counters, ENDED_BYTES);
 }
 
-void strata_retired_settle(strata_retired *set, strata_entry *entry, strata_point point)
+/* Reaping walks the index, so it waits until there is as much to find as to pass by. */
+static bool worth_reaping(const strata_retired *set)
 {
+    int64_t retired =
+        strata_counters_sum(&set->counters, FREED_BLOCKS) - strata_counters_sum(&set->counters, ENDED_BLOCKS);
+    return retired >= REAP_EVERY && retired >= live_blocks(set);
+}
+
+bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t bytes, strata_point point)
+{
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, FREED_BYTES, (int64_t)bytes);
+    int64_t frees = strata_counters_add_to(&set->counters, mine, FREED_BLOCKS, 1);
     atomic_store_explicit(&bytes_of(set, entry)->point, point, memory_order_release);
-}
-
-void strata_retired_revert(strata_retired *set, strata_entry *entry, const strata_block *block)
-{
-    strata_retired_bytes *bytes = bytes_of(set, entry);
-    strata_lock_take(&set->lock);
-    unlink(set, bytes);
-    atomic_store_explicit(&bytes->point, 0, memory_order_relaxed);
-    bytes->length = bytes->retired = 0;
-    strata_lock_release(&set->lock);
-    count_free(set, block, -1);
-    strata_entry_revive(entry);
+    return __builtin_expect(frees % REAP_EVERY == 0, 0) && worth_reaping(set);
 }
 
 /* ---- reaping ---- */
 
-/* Ends every block whose free is known complete; the lock is held. Returns the bytes. */
-static size_t sweep(strata_retired *set)
+/* A retired block whose free the driver has: its point; 0 for any other. The lock is held. */
+static strata_point settled_point(const strata_retired *set, uint32_t slot)
 {
-    size_t freed = 0;
-    for (uint32_t slot = set->first, next; slot; slot = next) {
-        strata_retired_bytes *bytes = bytes_of(set, entry_of(set, slot));
-        next = bytes->next;
-        strata_point point = atomic_load_explicit(&bytes->point, memory_order_acquire);
-        if (point == in_flight || !strata_point_known_complete(point))
-            continue;
-        freed += bytes->retired;
-        release(set, slot, bytes->retired, STRATA_COMPLETION_FINISHED);
-    }
-    set->reap_at = set->count < REAP_FIRST / 2 ? REAP_FIRST : 2 * set->count;
-    return freed;
+    if (!is_retired(set, slot))
+        return 0;
+    strata_point point = atomic_load_explicit(&bytes_at(set, slot)->point, memory_order_acquire);
+    return point == not_settled ? 0 : point;
 }
 
-/* The newest pending point of each stream in the list, up to a number of streams. */
-static size_t pending_points(strata_retired *set, strata_point *points)
+/* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
+ * held. */
+static void for_each_settled(strata_retired *set,
+                             void (*visit)(strata_retired *set, uint32_t slot, strata_point point, void *data),
+                             void *data)
 {
-    size_t count = 0;
-    strata_lock_take(&set->lock);
-    for (uint32_t slot = set->first; slot;) {
-        const strata_retired_bytes *bytes = bytes_of(set, entry_of(set, slot));
-        slot = bytes->next;
-        strata_point point = atomic_load_explicit(&bytes->point, memory_order_acquire);
-        if (point == in_flight || strata_point_known_complete(point))
-            continue;
-        size_t at = 0;
-        while (at < count && strata_point_timeline(points[at]) != strata_point_timeline(point))
-            at++;
-        if (at == STREAMS_AT_ONCE)
-            continue;
-        if (at == count)
-            points[count++] = point;
-        else if (points[at] < point)
-            points[at] = point;
+    CUdeviceptr at = 0;
+    for (uint32_t slot; (slot = strata_index_ceiling(&set->index, at, &at)); at++) {
+        strata_point point = settled_point(set, slot);
+        if (point)
+            visit(set, slot, point, data);
     }
-    strata_lock_release(&set->lock);
-    return count;
+    for (uint32_t slot = set->strays, next; slot; slot = next) {
+        next = bytes_at(set, slot)->next;
+        visit(set, slot, settled_point(set, slot), data);
+    }
+}
+
+static void unlink_stray(strata_retired *set, uint32_t slot)
+{
+    uint32_t *link = &set->strays;
+    while (*link != slot)
+        link = &bytes_at(set, *link)->next;
+    *link = bytes_at(set, slot)->next;
+}
+
+static void end_if_complete(strata_retired *set, uint32_t slot, strata_point point, void *freed)
+{
+    if (!strata_point_known_complete(point))
+        return;
+    strata_retired_bytes *bytes = bytes_at(set, slot);
+    if (bytes->length)
+        strata_index_remove(&set->index, bytes->start);
+    else
+        unlink_stray(set, slot);
+    *(size_t *)freed += bytes->outstanding;
+    release(set, slot, bytes->outstanding, STRATA_COMPLETION_FINISHED);
+}
+
+/* The newest pending point of each stream, up to a number of streams. */
+typedef struct pending_points {
+    strata_point points[STREAMS_AT_ONCE];
+    size_t count;
+} pending_points;
+
+static void collect(strata_retired *set, uint32_t slot, strata_point point, void *data)
+{
+    (void)set, (void)slot;
+    pending_points *pending = data;
+    if (strata_point_known_complete(point))
+        return;
+    size_t at = 0;
+    while (at < pending->count && strata_point_timeline(pending->points[at]) != strata_point_timeline(point))
+        at++;
+    if (at == STREAMS_AT_ONCE)
+        return;
+    if (at == pending->count)
+        pending->points[pending->count++] = point;
+    else if (pending->points[at] < point)
+        pending->points[at] = point;
 }
 
 /* Asks, or waits, for one stream. */
@@ -269,18 +324,20 @@ static strata_status ask(strata_point point, strata_reap_mode mode)
 
 strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes)
 {
-    strata_point points[STREAMS_AT_ONCE];
+    pending_points pending;
     strata_status status = STRATA_SUCCESS;
-    size_t count;
     *bytes = 0;
     do {
-        count = pending_points(set, points);
-        for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
-            status = ask(points[i], mode);
+        pending.count = 0;
         strata_lock_take(&set->lock);
-        *bytes += sweep(set);
+        for_each_settled(set, collect, &pending);
         strata_lock_release(&set->lock);
-    } while (count == STREAMS_AT_ONCE && mode == STRATA_REAP_WAIT && status == STRATA_SUCCESS);
+        for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
+            status = ask(pending.points[i], mode);
+        strata_lock_take(&set->lock);
+        for_each_settled(set, end_if_complete, bytes);
+        strata_lock_release(&set->lock);
+    } while (pending.count == STREAMS_AT_ONCE && mode == STRATA_REAP_WAIT && status == STRATA_SUCCESS);
     return status;
 }
 
@@ -301,8 +358,9 @@ bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block 
 
 void strata_retired_usage(const strata_retired *set, strata_usage *usage)
 {
-    usage->live_bytes = (size_t)strata_counters_sum(&set->counters, STRATA_RETIRED_LIVE_BYTES);
-    usage->live_blocks = (size_t)strata_counters_sum(&set->counters, STRATA_RETIRED_LIVE_BLOCKS);
-    usage->retired_bytes = (size_t)strata_counters_sum(&set->counters, STRATA_RETIRED_BYTES);
+    usage->live_bytes = (size_t)(strata_counters_sum(&set->counters, ALLOCATED_BYTES) -
+                                 strata_counters_sum(&set->counters, FREED_BYTES));
+    usage->live_blocks = (size_t)live_blocks(set);
+    usage->retired_bytes = (size_t)retired_bytes(set);
     usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
 }

@@ -1,9 +1,9 @@
 /* The frees of a stream-ordered owner that are under way: which bytes are retired, and until when.
  *
- * A freed block stays in its entry, RETIRED, on one list in the order of the frees. It leaves the list when its free is
- * known complete, or when the memory is handed out again: the owner tells each range that it hands out, and what
- * overlaps is reused. Live and retired blocks stand in one address index, so a loop that frees and allocates the same
- * memory searches it once. */
+ * Live and retired blocks stand in one index by address. A free only says, in the block's entry, that it is retired and
+ * at which point it will be complete; it takes no lock. A retired block leaves the index when somebody reaps and its
+ * free is complete, or when the memory is handed out again: the owner enters each range that it hands out, and what
+ * that overlaps is reused. So a loop that frees and allocates the same memory keeps one place in the index. */
 #ifndef STRATA_RESOURCES_RETIRED_H
 #define STRATA_RESOURCES_RETIRED_H
 
@@ -11,42 +11,39 @@
 #include "core/counters.h"
 #include "core/stack.h"
 
-/* An owner's bytes of a block. While the block is live they are zero. */
+/* An owner's bytes of a block. */
 typedef struct strata_retired_bytes {
-    _Atomic strata_point point; /* the free is complete when this is; atomic, because settle takes no lock */
-    CUdeviceptr start;          /* the range that stands in the index, none if length is 0; guarded by the lock */
+    _Atomic strata_point point; /* the free is complete when this is. Written by the thread that frees, read by any. */
+    CUdeviceptr start;          /* the range that stands in the index; guarded by the lock */
     uint64_t length;
-    uint64_t retired;        /* bytes that are not yet free; the same */
-    uint32_t next, previous; /* slots in the list, 0 ends it; the same */
+    uint64_t outstanding; /* bytes that are not free yet; the same */
+    uint32_t next;        /* in the list of strays; the same */
 } strata_retired_bytes;
-
-enum { STRATA_RETIRED_LIVE_BYTES, STRATA_RETIRED_LIVE_BLOCKS, STRATA_RETIRED_BYTES };
 
 typedef struct strata_retired {
     strata_resource *owner;
+    size_t granule; /* what the memory comes in, a power of two: the end of a range is rounded up to it */
     strata_counters counters;
     strata_lock lock;
     strata_address_index index; /* live and retired ranges; guarded by the lock */
-    uint32_t first, last;       /* the list, oldest first; the same */
-    size_t count;               /* its length; the same */
-    size_t reap_at;             /* when it is worth asking the driver; the same */
+    uint32_t strays; /* retired blocks that lost their place in the index for want of host memory; the same */
 } strata_retired;
 
-void strata_retired_init(strata_retired *set, strata_resource *owner);
+void strata_retired_init(strata_retired *set, strata_resource *owner, size_t granule);
 void strata_retired_end(strata_retired *set);
 
-/* Enters a range that was handed out as block `slot`; what it overlaps counts as reused. False without host memory. */
-bool strata_retired_enter(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes);
+/* Enters a range that was handed out and gives it the slot that its block is to be published in; what it overlaps
+ * counts as reused. 0 without host memory: then the range is not entered, and what it overlaps is reused all the same.
+ */
+uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t bytes);
 
-/* Takes a range out again whose block came to nothing. */
-void strata_retired_leave(strata_retired *set, CUdeviceptr address, uint64_t bytes);
+/* Takes a range out again whose block came to nothing, and gives its slot back. */
+void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes);
 
-/* A free in two steps, around the driver call: from begin the block counts as retired; settle says when it will be
- * complete, revert puts it back. The driver may hand the memory out again before settle is called; the entry is the
- * caller's until then. True from begin: the list has grown enough that the owner should reap. */
-bool strata_retired_begin(strata_retired *set, strata_entry *entry, const strata_block *block);
-void strata_retired_settle(strata_retired *set, strata_entry *entry, strata_point point);
-void strata_retired_revert(strata_retired *set, strata_entry *entry, const strata_block *block);
+/* Says when the free of a retired entry will be complete, after the driver has it. The driver may have handed the
+ * memory out again by then; the entry is the caller's until this call, and not after it. True: enough frees are pending
+ * that the owner should reap. */
+bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t bytes, strata_point point);
 
 /* Ends what is complete. With WAIT, waits for everything that was retired when it was called; on an error the rest
  * stays. */

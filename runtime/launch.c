@@ -22,6 +22,9 @@ strata_status strata_launch_begin(strata_launch *launch, strata_runtime *runtime
     if (!runtime || (unsigned)mode > STRATA_LAUNCH_PERMISSIVE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "a launch is begun without a runtime, or in a mode that there is not");
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
     launch->runtime = runtime;
     launch->stream = stream;
     launch->mode = mode;
@@ -225,7 +228,10 @@ strata_status strata_launch_commit(strata_launch *launch)
 {
     if (!launch || launch->state != LAUNCH_READY)
         return refuse_state(launch, "strata_launch_commit");
-    strata_status status = note_all(launch);
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = note_all(launch);
     launch->state = LAUNCH_DONE;
     return status;
 }
@@ -234,6 +240,9 @@ strata_status strata_launch_cancel(strata_launch *launch)
 {
     if (!launch || launch->state != LAUNCH_READY)
         return refuse_state(launch, "strata_launch_cancel");
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
     launch->state = LAUNCH_DONE;
     return finish_all(launch, launch->count, false);
 }
@@ -242,8 +251,8 @@ strata_status strata_launch_end(strata_launch *launch)
 {
     if (!launch || launch->state < LAUNCH_OPEN || launch->state > LAUNCH_DONE)
         return refuse_state(launch, "strata_launch_end");
-    strata_status status = STRATA_SUCCESS;
-    if (launch->state == LAUNCH_READY) {
+    strata_status status = strata_usable();
+    if (launch->state == LAUNCH_READY && status == STRATA_SUCCESS) {
         note_all(launch);
         status = strata_fail(
             STRATA_ERROR_NOT_COMMITTED,

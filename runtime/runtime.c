@@ -106,8 +106,9 @@ strata_status strata_runtime_get(int ordinal, strata_runtime **out)
 
 strata_status strata_runtime_destroy(strata_runtime *runtime)
 {
-    if (!runtime)
-        return STRATA_SUCCESS;
+    strata_status status = strata_not_forked();
+    if (!runtime || status != STRATA_SUCCESS)
+        return status;
     if (runtime->singleton)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "the runtime of a device lives until the process ends; only private "
@@ -117,7 +118,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (usable && runtime->top->ops->usage(runtime->top, &usage) == STRATA_SUCCESS && usage.live_blocks)
         return strata_fail(STRATA_ERROR_BUSY, "the runtime still has %zu live block%s of %zu bytes; free them first",
                            usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
-    strata_status status = strata_streams_end(runtime);
+    status = strata_streams_end(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_stack_destroy(runtime->stack);
     if (status != STRATA_SUCCESS)
@@ -173,8 +174,17 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
     return strata_resource_deallocate(runtime->top, block, stream);
 }
 
+/* Whether a block's own stream is known now and still the one on which it was allocated. */
+static inline bool home_is_known(strata_runtime *runtime, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(runtime->stack->table, block->id);
+    const strata_timeline *timeline = strata_known_timeline(runtime->device, block->stream);
+    return entry && timeline && timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed);
+}
+
 /* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
-static strata_status home_stream(strata_runtime *runtime, const strata_block *block, CUstream *stream)
+__attribute__((noinline)) static strata_status home_stream(strata_runtime *runtime, const strata_block *block,
+                                                           CUstream *stream)
 {
     strata_table *table = runtime->stack->table;
     *stream = block->stream;
@@ -211,8 +221,8 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     if (strata_block_is_empty(block) || strata_door_now() == STRATA_DOOR_SHUT_DOWN)
         return STRATA_SUCCESS;
     strata_status status = strata_usable();
-    CUstream stream;
-    if (status == STRATA_SUCCESS)
+    CUstream stream = block->stream;
+    if (status == STRATA_SUCCESS && !home_is_known(runtime, block))
         status = home_stream(runtime, block, &stream);
     if (status == STRATA_SUCCESS)
         status = runtime->top->ops->deallocate(runtime->top, block, stream);
@@ -274,12 +284,16 @@ bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime)
 strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                                strata_access access)
 {
+    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(runtime->top, block, access, STRATA_ACCESS_READ))
+        return runtime->top->ops->prepare_use(runtime->top, block, stream, access);
     return strata_resource_prepare_use(runtime ? runtime->top : NULL, block, stream, access);
 }
 
 strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                               strata_access access)
 {
+    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(runtime->top, block, access, STRATA_ACCESS_NONE))
+        return runtime->top->ops->finish_use(runtime->top, block, stream, access);
     return strata_resource_finish_use(runtime ? runtime->top : NULL, block, stream, access);
 }
 
@@ -287,6 +301,9 @@ strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const st
 {
     if (!runtime || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a first use without a runtime or a block");
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_table *table = runtime->stack->table;
     bool live = strata_table_state(table, block->id) == STRATA_BLOCK_LIVE;
     if (live && !strata_uses_untouched(table, block->id))

@@ -146,13 +146,12 @@ static strata_status end_pooled(strata_runtime *runtime, CUstream stream)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, runtime->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status == STRATA_SUCCESS)
-        status = strata_stream_unregister(runtime->device, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    CUresult result = strata_cu.StreamDestroy(stream);
+    status = strata_stream_unregister(runtime->device, stream);
+    CUresult result = status == STRATA_SUCCESS ? strata_cu.StreamDestroy(stream) : CUDA_SUCCESS;
     strata_scope_leave(&scope);
-    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+    return result == CUDA_SUCCESS ? status
                                   : strata_fail_driver(result, "cuStreamDestroy", "ending a stream of the pool");
 }
 

@@ -1,16 +1,29 @@
 /* Allocations, by address: those that the host knows, in the order of its calls, and those that are there for the
- * device, in the order in which work runs. The second is what kernels, copies and fills are held to. */
+ * device, in the order in which work runs. The second is what kernels, copies and fills are held to. Device memory is
+ * found by its extent and the extent's indexes; pinned memory, which is known and there at the same time, in a tree of
+ * its own. */
 #include "sim.h"
 #include <stdlib.h>
 
-static struct sim_block *by_address(struct sim_node *node)
+static struct sim_extent *extent_at(uint64_t address)
 {
+    struct sim_node *node = sim_tree_floor(&sim.extents, address);
+    if (!node) {
+        return NULL;
+    }
+    struct sim_extent *extent = (struct sim_extent *)(void *)((char *)node - offsetof(struct sim_extent, by_address));
+    return address - extent->address < extent->bytes ? extent : NULL;
+}
+
+static struct sim_block *pinned_at(uint64_t address)
+{
+    struct sim_node *node = sim_tree_floor(&sim.pinned, address);
     return node ? (struct sim_block *)(void *)((char *)node - offsetof(struct sim_block, by_address)) : NULL;
 }
 
-static struct sim_block *by_device_address(struct sim_node *node)
+static size_t granule_of(const struct sim_extent *extent, uint64_t address)
 {
-    return node ? (struct sim_block *)(void *)((char *)node - offsetof(struct sim_block, by_device_address)) : NULL;
+    return (size_t)((address - extent->address) / SIM_GRANULE);
 }
 
 static uint64_t *account(const struct sim_block *block)
@@ -21,26 +34,50 @@ static uint64_t *account(const struct sim_block *block)
 void sim_block_publish(struct sim_block *block)
 {
     block->id = ++sim.last_block;
-    sim_tree_insert(&sim.allocated, &block->by_address, block->address, 0);
     ++*account(block);
+    block->previous = NULL;
+    block->next = sim.blocks;
+    if (block->next) {
+        block->next->previous = block;
+    }
+    sim.blocks = block;
+    if (block->extent) {
+        sim_index_put(&block->extent->known, granule_of(block->extent, block->address), block);
+    } else {
+        sim_tree_insert(&sim.pinned, &block->by_address, block->address, 0);
+    }
 }
 
 void sim_block_retire(struct sim_block *block)
 {
-    sim_tree_remove(&sim.allocated, &block->by_address);
     --*account(block);
+    if (block->previous) {
+        block->previous->next = block->next;
+    } else {
+        sim.blocks = block->next;
+    }
+    if (block->next) {
+        block->next->previous = block->previous;
+    }
+    if (block->extent) {
+        sim_index_remove(&block->extent->known, granule_of(block->extent, block->address));
+    } else {
+        sim_tree_remove(&sim.pinned, &block->by_address);
+    }
 }
 
 void sim_block_appear(struct sim_block *block)
 {
-    sim_tree_insert(&sim.present, &block->by_device_address, block->address, 0);
-    block->present = true;
+    if (block->extent) {
+        sim_index_put(&block->extent->present, granule_of(block->extent, block->address), block);
+        block->present = true;
+    }
 }
 
 void sim_block_vanish(struct sim_block *block)
 {
     if (block->present) {
-        sim_tree_remove(&sim.present, &block->by_device_address);
+        sim_index_remove(&block->extent->present, granule_of(block->extent, block->address));
         block->present = false;
     }
 }
@@ -53,7 +90,9 @@ static bool inside(const struct sim_block *block, uint64_t address, uint64_t byt
 
 struct sim_block *sim_block_at(uint64_t address)
 {
-    struct sim_block *block = by_address(sim_tree_floor(&sim.allocated, address));
+    const struct sim_extent *extent = extent_at(address);
+    struct sim_block *block =
+        extent ? sim_index_floor(&extent->known, granule_of(extent, address)) : pinned_at(address);
     return block && address - block->address < block->bytes ? block : NULL;
 }
 
@@ -65,7 +104,9 @@ struct sim_block *sim_block_around(uint64_t address, uint64_t bytes)
 
 char *sim_memory_at(uint64_t address, uint64_t bytes)
 {
-    const struct sim_block *block = by_device_address(sim_tree_floor(&sim.present, address));
+    const struct sim_extent *extent = extent_at(address);
+    const struct sim_block *block =
+        extent ? sim_index_floor(&extent->present, granule_of(extent, address)) : pinned_at(address);
     return block && inside(block, address, bytes) ? block->memory + (address - block->address) : NULL;
 }
 
@@ -79,16 +120,17 @@ CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_blo
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct sim_op *wait_for;
-    made->held = sim_round_up(bytes, SIM_GRANULE);
-    CUresult result = sim_space_take(&context->device->direct, NULL, made->held, &made->span, &wait_for);
+    CUresult result = sim_space_take(&context->device->direct, NULL, bytes, &made->span, &wait_for);
     if (result != CUDA_SUCCESS) {
         free(made);
         return result;
     }
     made->kind = SIM_BLOCK_DEVICE;
+    made->extent = made->span->extent;
     made->address = made->span->address;
+    made->held = made->span->bytes;
     made->bytes = bytes;
-    made->memory = made->span->extent->memory + (made->address - made->span->extent->address);
+    made->memory = made->extent->memory + (made->address - made->extent->address);
     made->device = context->device;
     made->context = context;
     sim_block_publish(made);
@@ -113,26 +155,21 @@ void sim_block_free_now(struct sim_block *block)
     free(block);
 }
 
-static struct sim_block *next_block(uint64_t address)
-{
-    return by_address(sim_tree_ceiling(&sim.allocated, address, 0));
-}
-
 void sim_blocks_of_context_free(const sim_context *context)
 {
-    struct sim_block *block = next_block(0);
+    struct sim_block *block = sim.blocks;
     while (block) {
-        uint64_t address = block->address;
+        struct sim_block *next = block->next;
         if (block->context == context) {
             sim_block_free_now(block);
         }
-        block = next_block(address + 1);
+        block = next;
     }
 }
 
 void sim_blocks_close(void)
 {
-    for (struct sim_block *block = next_block(0); block; block = next_block(0)) {
-        sim_block_free_now(block);
+    while (sim.blocks) {
+        sim_block_free_now(sim.blocks);
     }
 }

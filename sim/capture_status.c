@@ -3,13 +3,12 @@
 
 static CUresult check(CUstream stream, const void *status)
 {
-    sim_context *context;
     struct sim_queue *queue;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_query();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = sim_queue_of(context, stream, &queue);
+    result = sim_queue_of(stream, &queue);
     if (result == CUDA_SUCCESS && !status) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
@@ -54,6 +53,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
     return cuStreamIsCapturing(hStream, captureStatus_out);
 }
 
+/* Any number is a mode, and comes back with the next exchange: the driver does not look at it here. */
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     CUresult result = sim_enter();
@@ -64,7 +64,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     if (!thread) {
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    if (!mode) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     CUstreamCaptureMode before = thread->mode;

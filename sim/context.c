@@ -96,6 +96,26 @@ CUresult sim_context_close(sim_context *context)
     return result;
 }
 
+static CUresult begin_primary(struct sim_device *device)
+{
+    if (device->poison != CUDA_SUCCESS) {
+        return device->poison;
+    }
+    if (!device->primary) {
+        return sim_context_open(device, true, device->primary_flags, &device->primary);
+    }
+    device->primary->flags = device->primary_flags;
+    return activate(device->primary);
+}
+
+/* As sim_context_close; that the context's work failed is no failure of its end. */
+static CUresult end_context(sim_context *context)
+{
+    const struct sim_device *device = context->device;
+    CUresult result = sim_context_close(context);
+    return result == device->poison ? CUDA_SUCCESS : result;
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     CUresult result = sim_enter();
@@ -109,18 +129,24 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (!pctx) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    result = device->poison;
-    if (result == CUDA_SUCCESS && !device->primary) {
-        result = sim_context_open(device, true, device->primary_flags, &device->primary);
-    } else if (result == CUDA_SUCCESS && !device->primary->active) {
-        device->primary->flags = device->primary_flags;
-        result = activate(device->primary);
+    if (!device->primary || !device->primary->active) {
+        result = begin_primary(device);
     }
     if (result == CUDA_SUCCESS) {
         device->primary_references++;
         *pctx = device->primary;
     }
     return sim_leave(result);
+}
+
+static CUresult release(struct sim_device *device)
+{
+    if (device->primary_references == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    device->primary_references--;
+    bool last = device->primary_references == 0 && device->primary->active;
+    return last ? end_context(device->primary) : CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
@@ -133,14 +159,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     if (!device) {
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     }
-    if (device->primary_references == 0) {
-        return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    if (device->primary_references == 1) {
-        result = sim_context_close(device->primary);
-    }
-    device->primary_references--;
-    return sim_leave(result);
+    return sim_leave(release(device));
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
@@ -158,7 +177,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
     if (!device) {
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     }
-    if (!flags_known(flags)) {
+    if (!flags_known(flags) || (flags & CU_CTX_MAP_HOST) != 0) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     device->primary_flags = flags;
@@ -191,7 +210,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Ends the primary context however often it is retained; it starts afresh at once if it still is. */
+/* Ends the primary context however often it is retained, and the references stay. It begins afresh when it is retained
+ * the next time. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     CUresult result = sim_enter();
@@ -203,13 +223,10 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     }
     if (device->primary && device->primary->active) {
-        result = sim_context_close(device->primary);
+        result = end_context(device->primary);
         if (result == CUDA_SUCCESS) {
             device->primary_flags = 0;
             device->primary->flags = 0;
-        }
-        if (result == CUDA_SUCCESS && device->primary_references > 0) {
-            result = activate(device->primary);
         }
     }
     return sim_leave(result);
@@ -274,6 +291,9 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
+    if (!ctx) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
@@ -285,7 +305,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
     if (thread && thread->depth > 0 && thread->stack[thread->depth - 1].uid == ctx->uid) {
         thread->depth--;
     }
-    return sim_leave(sim_context_close(ctx));
+    return sim_leave(end_context(ctx));
 }
 
 CUresult cuCtxDestroy(CUcontext ctx)
@@ -298,6 +318,9 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    if (!ctx) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     return sim_leave(sim_context_valid(ctx) ? sim_thread_push(ctx) : CUDA_ERROR_INVALID_CONTEXT);
 }

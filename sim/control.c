@@ -5,6 +5,7 @@ CUresult strata_sim_set_seed(uint64_t seed)
 {
     pthread_mutex_lock(&sim.lock);
     sim.settings.seed = seed;
+    sim.seeded_at = sim.submitted;
     sim.settings.seed_set = true;
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;

@@ -60,12 +60,12 @@ static bool on_host(uint64_t address)
 
 /* Copies in the order of a stream. A call that is synchronous waits, unless both ends are the device's; so does a call
  * that writes plain host memory. */
-static CUresult copy(sim_context *context, const struct copy *copy, CUstream stream, bool synchronous)
+static CUresult copy(const struct copy *copy, CUstream stream, bool synchronous)
 {
     struct sim_queue *queue;
     struct sim_place to;
     struct sim_place from;
-    CUresult result = sim_queue_of(context, stream, &queue);
+    CUresult result = sim_queue_of(stream, &queue);
     if (result != CUDA_SUCCESS || copy->bytes == 0) {
         return result;
     }
@@ -94,12 +94,11 @@ static CUresult copy(sim_context *context, const struct copy *copy, CUstream str
 
 static CUresult copy_call(const struct copy *what, CUstream stream, bool synchronous)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(copy(context, what, stream, synchronous));
+    return sim_leave(copy(what, stream, synchronous));
 }
 
 static struct copy host_to_device(CUdeviceptr to, const void *from, size_t bytes)
@@ -218,10 +217,10 @@ static uint64_t extent_of(const struct fill *fill)
     return (uint64_t)fill->pitch * (fill->rows - 1) + row;
 }
 
-static CUresult fill(sim_context *context, const struct fill *fill, CUstream stream)
+static CUresult fill(const struct fill *fill, CUstream stream)
 {
     struct sim_queue *queue;
-    CUresult result = sim_queue_of(context, stream, &queue);
+    CUresult result = sim_queue_of(stream, &queue);
     if (result != CUDA_SUCCESS || fill->count == 0 || fill->rows == 0) {
         return result;
     }
@@ -246,12 +245,11 @@ static CUresult fill(sim_context *context, const struct fill *fill, CUstream str
 
 static CUresult fill_call(const struct fill *what, CUstream stream)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(fill(context, what, stream));
+    return sim_leave(fill(what, stream));
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
@@ -296,16 +294,15 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int
 /* The host does not wait for a fill of device memory; one that ends in pinned memory it does wait for. */
 static CUresult fill_now(const struct fill *what, CUstream stream)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = fill(context, what, stream);
+    result = fill(what, stream);
     if (result == CUDA_SUCCESS && what->count > 0 && on_host(what->address)) {
         struct sim_queue *queue;
-        result = sim_queue_of(context, stream, &queue);
-        result = result == CUDA_SUCCESS ? sim_op_wait(context, queue->tail) : result;
+        result = sim_queue_of(stream, &queue);
+        result = result == CUDA_SUCCESS ? sim_op_wait(queue->context, queue->tail) : result;
     }
     return sim_leave(result);
 }

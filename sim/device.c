@@ -36,10 +36,10 @@ void sim_device_close(struct sim_device *device)
     *device = (struct sim_device){0};
 }
 
-void sim_device_observe(struct sim_device *device)
+void sim_device_observe(struct sim_device *device, const struct sim_seen *seen)
 {
     for (struct sim_space *space = device->spaces; space; space = space->next) {
-        sim_space_observe(space);
+        sim_space_observe(space, seen);
     }
 }
 

@@ -43,12 +43,17 @@ static CUresult check(CUevent event)
 
 CUresult cuEventDestroy_v2(CUevent hEvent)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    if (!hEvent) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = check(hEvent);
+    if (result == CUDA_SUCCESS) {
+        result = sim_context_check(hEvent->context);
+    }
     if (result == CUDA_SUCCESS) {
         sim_event_free(hEvent);
     }
@@ -60,18 +65,21 @@ CUresult cuEventDestroy(CUevent hEvent)
     return cuEventDestroy_v2(hEvent);
 }
 
-static CUresult record(sim_context *context, CUevent event, CUstream stream)
+static CUresult record(CUevent event, CUstream stream, unsigned flags)
 {
     struct sim_queue *queue;
     CUresult result = check(event);
     if (result == CUDA_SUCCESS) {
-        result = sim_queue_of(context, stream, &queue);
+        result = sim_queue_of(stream, &queue);
     }
     if (result != CUDA_SUCCESS) {
         return result;
     }
     if (event->context != queue->context) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (flags == CU_EVENT_RECORD_EXTERNAL) {
+        return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
     }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
     if (!op) {
@@ -90,15 +98,14 @@ static CUresult record(sim_context *context, CUevent event, CUstream stream)
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
     if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    return sim_leave(record(context, hEvent, hStream));
+    return sim_leave(record(hEvent, hStream, flags));
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
@@ -108,7 +115,7 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
 
 static CUresult query(CUevent event)
 {
-    if (!sim_op_done(event->op) && event->polls >= SIM_POLLS) {
+    if (!sim_op_done(event->op) && event->polls >= SIM_POLLS && sim.phase == SIM_RUNNING) {
         sim_op_need(event->op);
         sim_run_chosen();
     }
@@ -121,8 +128,10 @@ static CUresult query(CUevent event)
 
 CUresult cuEventQuery(CUevent hEvent)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    if (!hEvent) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = sim_enter_query();
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -130,31 +139,44 @@ CUresult cuEventQuery(CUevent hEvent)
     return sim_leave(result == CUDA_SUCCESS ? query(hEvent) : result);
 }
 
+/* The event may be recorded anew, or be gone, when the wait is over. */
+static CUresult wait_for(CUevent event)
+{
+    sim_context *context = event->context;
+    struct sim_seen seen = {
+        .slot = event->queue_slot,
+        .queue_uid = event->queue_uid,
+        .position = event->op ? event->op->position : 0,
+        .knows = sim_clock_hold(event->knows),
+    };
+    CUresult result = sim_op_wait(context, event->op);
+    if (result == CUDA_SUCCESS) {
+        sim_device_observe(context->device, &seen);
+    }
+    sim_clock_drop(seen.knows);
+    return result;
+}
+
 CUresult cuEventSynchronize(CUevent hEvent)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    if (!hEvent) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = check(hEvent);
-    if (result == CUDA_SUCCESS) {
-        sim_context *waited = hEvent->context;
-        result = sim_op_wait(waited, hEvent->op);
-        if (result == CUDA_SUCCESS) {
-            sim_device_observe(waited->device);
-        }
-    }
-    return sim_leave(result);
+    return sim_leave(result == CUDA_SUCCESS ? wait_for(hEvent) : result);
 }
 
 static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 {
-    if (!milliseconds) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (check(start) != CUDA_SUCCESS || check(end) != CUDA_SUCCESS) {
+    if (!milliseconds || check(start) != CUDA_SUCCESS || check(end) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (start->context->device->poison != CUDA_SUCCESS) {
+        return start->context->device->poison;
     }
     bool untimed = ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0;
     if (untimed || !start->op || !end->op || start->context->device != end->context->device) {
@@ -170,8 +192,7 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 
 CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -182,14 +182,13 @@ struct shape {
     unsigned shared;
 };
 
-static CUresult launch(sim_context *context, CUfunction function, const struct shape *shape, CUstream stream,
-                       void **parameters, void **extra)
+static CUresult launch(CUfunction function, const struct shape *shape, CUstream stream, void **parameters, void **extra)
 {
     struct sim_queue *queue;
     if (!sim_slab_has(&sim.functions, function)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    CUresult result = sim_queue_of(context, stream, &queue);
+    CUresult result = sim_queue_of(stream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -224,13 +223,12 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                         unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
     struct shape shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
-    return sim_leave(launch(context, f, &shape, hStream, kernelParams, extra));
+    return sim_leave(launch(f, &shape, hStream, kernelParams, extra));
 }
 
 static const int function_attributes[CU_FUNC_ATTRIBUTE_MAX] = {

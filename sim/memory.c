@@ -1,10 +1,15 @@
 /* Memory that is not stream-ordered: cuMemAlloc and pinned host memory. */
 #include "sim.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t bytes)
 {
-    if (!address || bytes == 0) {
+    if (!address) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *address = 0;
+    if (bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct sim_block *block;
@@ -75,16 +80,19 @@ static CUresult free_block(uint64_t address, bool pinned)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = settle(block);
-    if (result == CUDA_SUCCESS) {
-        sim_block_free_now(block);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    return result;
+    if (block->pool) {
+        block->pool->space.used += block->bytes; /* the real driver's pools go on counting what was freed this way */
+    }
+    sim_block_free_now(block);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -98,11 +106,12 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!free || !total) {
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (total) {
+        *total = context->device->memory;
     }
-    *total = context->device->memory;
-    *free = context->device->memory - context->device->used;
+    if (free) {
+        *free = context->device->memory - context->device->used;
+    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -126,16 +135,28 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
     return sim_leave(CUDA_SUCCESS);
 }
 
+/* Pinned memory stays in the host's memory: there cannot be more of it. */
+static bool host_has(size_t bytes)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 && bytes / (size_t)page <= (size_t)pages;
+}
+
 static CUresult allocate_pinned(sim_context *context, void **address, size_t bytes, unsigned flags)
 {
     enum { PAGE = 4096 };
     unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if (!address || bytes == 0 || (flags & ~known) != 0) {
+    if (!address || (flags & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    *address = NULL;
+    if (bytes == 0) {
+        return CUDA_SUCCESS;
     }
     struct sim_block *block = calloc(1, sizeof *block);
     void *memory = NULL;
-    if (!block || bytes > SIM_MOST_MEMORY || posix_memalign(&memory, PAGE, bytes) != 0) {
+    if (!block || !host_has(bytes) || posix_memalign(&memory, PAGE, bytes) != 0) {
         free(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -170,12 +191,11 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
 
 CUresult cuMemFreeHost(void *p)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(free_block((uint64_t)(uintptr_t)p, true));
+    return sim_leave(p ? free_block((uint64_t)(uintptr_t)p, true) : CUDA_SUCCESS);
 }
 
 static const struct sim_block *pinned_at(const void *address)

@@ -38,6 +38,7 @@ static void describe(struct sim_block *block, CUmemoryPool pool, sim_context *co
     block->kind = SIM_BLOCK_POOLED;
     block->address = span->address;
     block->held = span->bytes;
+    block->extent = span->extent;
     block->memory = span->extent->memory + (span->address - span->extent->address);
     block->device = pool->space.device;
     block->context = context;
@@ -70,6 +71,7 @@ static void submit_allocation(struct sim_queue *queue, struct sim_block *block, 
 
 static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t bytes, CUdeviceptr *address)
 {
+    *address = 0;
     if (bytes > SIM_MOST_MEMORY) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -80,7 +82,7 @@ static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t byte
     }
     struct sim_span *span;
     struct sim_op *wait_for;
-    CUresult result = sim_space_take(&pool->space, queue, sim_round_up(bytes, SIM_GRANULE), &span, &wait_for);
+    CUresult result = sim_space_take(&pool->space, queue, bytes, &span, &wait_for);
     if (result != CUDA_SUCCESS) {
         free(block);
         return result;
@@ -93,14 +95,13 @@ static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t byte
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_from(sim_context *context, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                              CUstream stream)
+static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     struct sim_queue *queue;
     if (!address) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = sim_queue_of(context, stream, &queue);
+    CUresult result = sim_queue_of(stream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -119,59 +120,59 @@ static CUresult allocate_from(sim_context *context, CUdeviceptr *address, size_t
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(allocate_from(context, dptr, bytesize, NULL, hStream));
+    return sim_leave(allocate_from(dptr, bytesize, NULL, hStream));
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
     if (!pool) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    return sim_leave(allocate_from(context, dptr, bytesize, pool, hStream));
+    return sim_leave(allocate_from(dptr, bytesize, pool, hStream));
 }
 
-static CUresult free_async(sim_context *context, CUdeviceptr address, CUstream stream)
+/* Plain memory may be freed in the order of a stream, too; it is only free when the operation has run. */
+static CUresult free_async(CUdeviceptr address, CUstream stream)
 {
     struct sim_queue *queue;
-    CUresult result = sim_queue_of(context, stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    CUresult result = sim_queue_of(stream, &queue);
+    if (result != CUDA_SUCCESS || address == 0) {
         return result;
     }
     struct sim_block *block = sim_block_at(address);
-    if (!block || block->address != address || block->kind != SIM_BLOCK_POOLED) {
+    if (!block || block->address != address || block->kind == SIM_BLOCK_PINNED || block->of_module) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!sim_op_reserve(queue, 1) || !sim_space_expect(&block->pool->space, queue)) {
+    if (!sim_op_reserve(queue, 1) || (block->pool && !sim_space_expect(&block->pool->space, queue))) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FREE, 1);
     sim_op_depend(op, block->allocation);
     op->work.block = block;
     sim_block_retire(block);
-    sim_space_give(block->span, op);
-    block->span = NULL;
+    if (block->pool) {
+        sim_space_give(block->span, op);
+        block->span = NULL;
+    }
     sim_op_submit(op);
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(free_async(context, dptr, hStream));
+    return sim_leave(free_async(dptr, hStream));
 }
 
 /* ---- pools ---- */
@@ -181,6 +182,11 @@ static bool properties_good(const CUmemPoolProps *properties)
     unsigned handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->win32SecurityAttributes) {
         return false;
+    }
+    for (size_t i = 0; i < sizeof properties->reserved; i++) {
+        if (properties->reserved[i] != 0) {
+            return false;
+        }
     }
     return ((unsigned)properties->handleTypes & ~handles) == 0 &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -197,13 +203,13 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
     }
     struct sim_device *device = sim_device_of(poolProps->location.id);
     if (!device) {
-        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    CUmemoryPool made = sim_pool_create(device);
+    CUmemoryPool made = poolProps->maxSize <= SIM_MOST_MEMORY ? sim_pool_create(device) : NULL;
     if (!made) {
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    made->space.limit = sim_round_up(poolProps->maxSize, SIM_PAGE);
+    made->space.limit = sim_round_up(poolProps->maxSize, SIM_CHUNK);
     made->handle_types = poolProps->handleTypes;
     *pool = made;
     return sim_leave(CUDA_SUCCESS);
@@ -231,6 +237,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return sim_leave(CUDA_SUCCESS);
 }
 
+/* What is to be kept is rounded up to whole chunks, which makes nothing of the greatest numbers, as it does in the real
+ * driver. */
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     CUresult result = sim_enter();
@@ -241,7 +249,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     sim_space_settle(&pool->space);
-    sim_space_shrink(&pool->space, minBytesToKeep);
+    sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -347,16 +355,21 @@ static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
 {
     const struct sim_device *device = sim_device_of(map->location.id);
     if (map->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    bool own = device == pool->space.device;
-    if (map->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE || (map->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !own)) {
+    switch (map->flags) {
+    case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
         return CUDA_SUCCESS;
+    case CU_MEM_ACCESS_FLAGS_PROT_NONE:
+        return device == pool->space.device ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    case CU_MEM_ACCESS_FLAGS_PROT_READ:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
@@ -365,7 +378,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!pool_valid(pool) || (!map && count > 0)) {
+    if (!pool_valid(pool) || !map) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     for (size_t i = 0; i < count; i++) {
@@ -390,7 +403,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     if (!sim_device_of(location->id)) {
-        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     *flags = memPool->access[location->id];
     return sim_leave(CUDA_SUCCESS);
@@ -398,6 +411,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 
 /* ---- a device's pools ---- */
 
+/* A device that is not there is answered differently by the two calls. */
 static CUresult give_pool(CUmemoryPool *pool, CUdevice dev, bool current)
 {
     CUresult result = sim_enter();
@@ -406,7 +420,7 @@ static CUresult give_pool(CUmemoryPool *pool, CUdevice dev, bool current)
     }
     const struct sim_device *device = sim_device_of(dev);
     if (!device) {
-        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+        return sim_leave(current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE);
     }
     if (!pool) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
@@ -432,10 +446,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
         return result;
     }
     struct sim_device *device = sim_device_of(dev);
-    if (!device) {
-        return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
-    if (!pool_valid(pool) || pool->space.device != device) {
+    if (!device || !pool_valid(pool) || pool->space.device != device) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     device->current_pool = pool;

@@ -131,18 +131,17 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
     return cuModuleLoadData(module, image);
 }
 
-/* Launches of the module's kernels that still wait keep what they need, as they would on a GPU. */
+/* Waits for all work of the module's context. */
 CUresult cuModuleUnload(CUmodule hmod)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
     if (!sim_slab_has(&sim.modules, hmod)) {
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     }
-    result = hmod->globals ? sim_context_wait(hmod->context) : CUDA_SUCCESS;
+    result = sim_context_wait(hmod->context);
     if (result == CUDA_SUCCESS && sim_slab_has(&sim.modules, hmod)) {
         sim_module_free(hmod);
     }
@@ -180,18 +179,18 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
 
 CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!hfunc || !name) {
+    if (!hfunc || !name || name[0] == '\0') {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     if (!sim_slab_has(&sim.modules, hmod)) {
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     }
-    return sim_leave(get_function(hmod, name, hfunc));
+    result = sim_context_check(hmod->context);
+    return sim_leave(result == CUDA_SUCCESS ? get_function(hmod, name, hfunc) : result);
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)

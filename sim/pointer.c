@@ -3,11 +3,30 @@
 
 static void zero(void *data, CUpointer_attribute attribute);
 
+/* What the device maps as a whole and the block lies in or begins in. */
+struct mapping {
+    uint64_t address;
+    uint64_t bytes;
+};
+
+static struct mapping mapping_of(const struct sim_block *block)
+{
+    if (block->kind == SIM_BLOCK_PINNED) {
+        return (struct mapping){block->address, sim_round_up(block->bytes, SIM_PAGE)};
+    }
+    const struct sim_extent *extent = block->span->extent;
+    if (block->kind == SIM_BLOCK_DEVICE) {
+        return (struct mapping){extent->address, extent->bytes};
+    }
+    uint64_t offset = block->address - extent->address;
+    return (struct mapping){block->address - offset % SIM_CHUNK, SIM_CHUNK};
+}
+
 /* Writes an attribute of an address in a block. CUDA_ERROR_INVALID_VALUE if there is no such attribute. */
 static CUresult describe(const struct sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
 {
     bool pinned = block->kind == SIM_BLOCK_PINNED;
-    const struct sim_extent *extent = pinned ? NULL : block->span->extent;
+    struct mapping mapping = mapping_of(block);
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = block->kind == SIM_BLOCK_POOLED ? NULL : block->context;
@@ -56,10 +75,10 @@ static CUresult describe(const struct sim_block *block, uint64_t address, CUpoin
         *(CUmemoryPool *)data = block->pool;
         break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *(size_t *)data = extent ? extent->bytes : block->bytes;
+        *(size_t *)data = mapping.bytes;
         break;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *(CUdeviceptr *)data = extent ? extent->address : block->address;
+        *(CUdeviceptr *)data = mapping.address;
         break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

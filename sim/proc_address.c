@@ -171,17 +171,19 @@ static CUdriverProcAddressQueryResult find(const char *name, int version, bool p
     return i == first ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
 }
 
-/* A name that is not there is no error of the call: the status says so. */
+/* A name that is not there is no error of the call: the status says so. A version beyond the driver's own is one; one
+ * below zero is not, and counts as the newest. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *symbolStatus)
 {
     cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    if (!symbol || !pfn || (flags & ~known) != 0 || flags == known) {
+    if (!symbol || !pfn || (flags & ~known) != 0 || cudaVersion > SIM_DRIVER_VERSION) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     entry_point found;
     bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    CUdriverProcAddressQueryResult status = find(symbol, cudaVersion, per_thread, &found);
+    CUdriverProcAddressQueryResult status =
+        find(symbol, cudaVersion < 0 ? SIM_DRIVER_VERSION : cudaVersion, per_thread, &found);
     memcpy(pfn, &found, sizeof *pfn);
     if (symbolStatus) {
         *symbolStatus = status;

@@ -151,8 +151,13 @@ static bool add_parameter(struct sim_entry *entry, const struct variable *variab
 /* The parameters in parentheses behind an entry's name, if there are any. */
 static bool read_parameters(struct reader *reader, struct sim_entry *entry)
 {
-    if (!next(reader) || !is(reader, "(")) {
-        return reader->length > 0;
+    struct reader before = *reader;
+    if (!next(reader)) {
+        return false;
+    }
+    if (!is(reader, "(")) {
+        *reader = before;
+        return true;
     }
     if (!next(reader)) {
         return false;
@@ -224,25 +229,64 @@ static bool skip_body(struct reader *reader)
     return true;
 }
 
+static bool is_header(const struct reader *reader)
+{
+    return is(reader, ".version") || is(reader, ".target") || is(reader, ".address_size");
+}
+
+/* What follows one of the header's directives, which no mark ends: one word, or several with commas between. */
+static bool skip_header(struct reader *reader)
+{
+    struct reader ahead;
+    do {
+        if (!next(reader) || !is_word(reader->token[0])) {
+            return false;
+        }
+        ahead = *reader;
+        if (next(&ahead) && is(&ahead, ",")) {
+            *reader = ahead;
+        }
+    } while (is(reader, ","));
+    return true;
+}
+
+/* One directive with all that belongs to it, or one mark. */
+static CUresult read_statement(struct reader *reader, struct sim_entry **entries, struct sim_global **globals,
+                               bool *inside)
+{
+    if (!*inside && reader->token[0] != '.' && !is(reader, ";")) {
+        return CUDA_ERROR_INVALID_PTX;
+    }
+    *inside = !is(reader, ";");
+    if (is_header(reader)) {
+        *inside = false;
+        return skip_header(reader) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+    }
+    if (is(reader, ".entry")) {
+        return read_entry(reader, entries);
+    }
+    if (is(reader, ".global")) {
+        *inside = false;
+        return read_global(reader, globals);
+    }
+    if (is(reader, "{")) {
+        *inside = false;
+        return skip_body(reader) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult sim_ptx_parse(const char *text, struct sim_entry **entries, struct sim_global **globals)
 {
     struct reader reader = {.at = text};
     bool versioned = false;
+    bool inside = false; /* of a statement that began with a directive */
     CUresult result = CUDA_SUCCESS;
     *entries = NULL;
     *globals = NULL;
     while (result == CUDA_SUCCESS && next(&reader)) {
-        if (is(&reader, ".version")) {
-            versioned = true;
-        } else if (!versioned) {
-            result = CUDA_ERROR_INVALID_IMAGE;
-        } else if (is(&reader, ".entry")) {
-            result = read_entry(&reader, entries);
-        } else if (is(&reader, ".global")) {
-            result = read_global(&reader, globals);
-        } else if (is(&reader, "{") && !skip_body(&reader)) {
-            result = CUDA_ERROR_INVALID_PTX;
-        }
+        versioned = versioned || is(&reader, ".version");
+        result = versioned ? read_statement(&reader, entries, globals, &inside) : CUDA_ERROR_INVALID_IMAGE;
     }
     if (result == CUDA_SUCCESS && !versioned) {
         result = CUDA_ERROR_INVALID_IMAGE;

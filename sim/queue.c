@@ -126,15 +126,21 @@ void sim_queue_order(struct sim_queue *queue, struct sim_op *op)
     queue->tail = op;
 }
 
-CUresult sim_queue_of(sim_context *context, CUstream stream, struct sim_queue **queue)
+static CUresult default_queue(CUstream stream, struct sim_queue **queue)
 {
-    if (!stream || stream == CU_STREAM_LEGACY) {
-        *queue = context->legacy;
-        return CUDA_SUCCESS;
+    sim_context *context;
+    CUresult result = sim_context_current(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    if (stream == CU_STREAM_PER_THREAD) {
-        *queue = sim_thread_queue(context);
-        return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    *queue = stream == CU_STREAM_PER_THREAD ? sim_thread_queue(context) : context->legacy;
+    return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult sim_queue_of(CUstream stream, struct sim_queue **queue)
+{
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+        return default_queue(stream, queue);
     }
     /* The one kindness of this driver: the real one crashes on the handle of a destroyed stream. */
     if (!sim_slab_has(&sim.streams, stream)) {
@@ -163,13 +169,37 @@ static CUresult wait_for(sim_context *context, bool only_blocking)
     return result;
 }
 
+static struct sim_seen seen_of(const struct sim_queue *queue)
+{
+    return (struct sim_seen){queue->slot, queue->uid, queue->submitted, queue->knows};
+}
+
+static CUresult wait_for_blocking(sim_context *context)
+{
+    CUresult result = wait_for(context, true);
+    for (struct sim_queue *queue = context->queues; result == CUDA_SUCCESS && queue; queue = queue->next) {
+        if (queue->blocking) {
+            struct sim_seen seen = seen_of(queue);
+            sim_device_observe(context->device, &seen);
+        }
+    }
+    return result;
+}
+
+/* The stream may have got more work, or be gone, when the wait is over. */
 CUresult sim_queue_wait(struct sim_queue *queue)
 {
     sim_context *context = queue->context;
-    CUresult result = queue->kind == SIM_QUEUE_LEGACY ? wait_for(context, true) : sim_op_wait(context, queue->tail);
-    if (result == CUDA_SUCCESS) {
-        sim_device_observe(context->device);
+    if (queue->kind == SIM_QUEUE_LEGACY) {
+        return wait_for_blocking(context);
     }
+    struct sim_seen seen = seen_of(queue);
+    sim_clock_hold(seen.knows);
+    CUresult result = sim_op_wait(context, queue->tail);
+    if (result == CUDA_SUCCESS) {
+        sim_device_observe(context->device, &seen);
+    }
+    sim_clock_drop(seen.knows);
     return result;
 }
 
@@ -177,7 +207,7 @@ CUresult sim_context_wait(sim_context *context)
 {
     CUresult result = wait_for(context, false);
     if (result == CUDA_SUCCESS) {
-        sim_device_observe(context->device);
+        sim_device_observe(context->device, NULL);
     }
     return result;
 }

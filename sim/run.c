@@ -74,7 +74,11 @@ static void release(struct sim_op *op)
         sim_space_freed(op->span);
         op->span = NULL;
     }
-    sim_pool_block_gone(block->pool);
+    if (block->pool) {
+        sim_pool_block_gone(block->pool);
+    } else {
+        sim_space_give(block->span, NULL);
+    }
     free(block);
 }
 

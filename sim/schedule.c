@@ -83,7 +83,7 @@ void sim_heap_remove(struct sim_heap *heap, struct sim_op *op)
 
 static uint64_t draw(const struct sim_op *op, uint64_t purpose)
 {
-    return sim_mix(sim.settings.seed * 0x9e3779b97f4a7c15U + sim_mix(op->sequence * 4 + purpose));
+    return sim_mix(sim.settings.seed * 0x9e3779b97f4a7c15U + sim_mix((op->sequence - sim.seeded_at) * 4 + purpose));
 }
 
 /* Three in eight at once, three within a few calls, one within many, one never of its own. */
@@ -146,7 +146,7 @@ static bool to_be_marked(const struct sim_op *op)
 static struct sim_op *mark(struct sim_op *op, struct sim_op *marked)
 {
     op->needed = true;
-    op->next = marked;
+    op->next_marked = marked;
     return op;
 }
 
@@ -158,7 +158,7 @@ void sim_op_need(struct sim_op *op)
     struct sim_op *marked = mark(op, NULL);
     while (marked) {
         struct sim_op *at = marked;
-        marked = marked->next;
+        marked = marked->next_marked;
         for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
             if (to_be_marked(edge->from)) {
                 marked = mark(edge->from, marked);

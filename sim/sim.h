@@ -16,6 +16,7 @@
 #include <strata/sim.h>
 #pragma GCC visibility pop
 
+#include "index.h"
 #include "tree.h"
 #include <pthread.h>
 
@@ -25,11 +26,12 @@ typedef struct CUctx_st sim_context;
 #define SIM_MAX_DEVICES    64
 #define SIM_LEAST_MEMORY   (UINT64_C(64) << 20)
 #define SIM_MOST_MEMORY    (UINT64_C(1) << 50)
+#define SIM_MOST_RANGE     (UINT64_C(1) << 38) /* of addresses, that a pool begins with */
 
 enum {
     SIM_GRANULE = 512,          /* every address and size handed out is a multiple of it */
     SIM_PAGE = 2 << 20,         /* device memory is taken and given back in multiples of it */
-    SIM_POOL_GROWTH = 32 << 20, /* what a memory pool takes at least */
+    SIM_CHUNK = 32 << 20,       /* what memory pools take from the device and give back, one at a time */
     SIM_GREATEST_PRIORITY = -5, /* of streams; the least is 0 */
     SIM_POLLS = 3,              /* queries that answer "not ready" before one forces the work */
 };
@@ -145,8 +147,9 @@ struct sim_op {
     size_t blockers; /* edges that come in */
     struct sim_edge *predecessors;
     struct sim_edge *successors;
-    struct sim_op *next;  /* lists of the moment: being marked, waiting for the host thread, free */
-    uint64_t finished_at; /* device time, ns */
+    struct sim_op *next;        /* waiting for the host thread, or free */
+    struct sim_op *next_marked; /* while the closure of a needed operation is gathered */
+    uint64_t finished_at;       /* device time, ns */
     union {
         struct {
             CUhostFn function;
@@ -250,7 +253,7 @@ struct sim_queue *sim_queue_open(sim_context *context, enum sim_queue_kind kind,
 void sim_queue_close(struct sim_queue *queue);
 void sim_queue_finished(struct sim_queue *queue, struct sim_op *op);
 void sim_queue_free(struct sim_queue *queue);
-CUresult sim_queue_of(sim_context *context, CUstream stream, struct sim_queue **queue);
+CUresult sim_queue_of(CUstream stream, struct sim_queue **queue); /* a default stream: of the current context */
 size_t sim_queue_order_room(const struct sim_queue *queue);
 void sim_queue_order(struct sim_queue *queue, struct sim_op *op);
 CUresult sim_queue_wait(struct sim_queue *queue);
@@ -271,11 +274,14 @@ void sim_event_free(CUevent event);
 
 /* ---- space.c: address space and what stands behind it ---- */
 
-/* A piece of device memory in one range of addresses. The addresses are a reservation that nobody can read or write;
- * the bytes are somewhere else. */
+/* A range of device addresses and the memory behind it. The addresses are a reservation that nobody can read or write;
+ * the bytes are somewhere else. What cuMemAlloc uses is there as a whole; of a pool's range, only some chunks are. */
 struct sim_extent {
     struct sim_extent *previous;
     struct sim_extent *next;
+    struct sim_node by_address; /* in sim.extents */
+    struct sim_index known;     /* blocks that the host knows, by the granule that they begin at */
+    struct sim_index present;   /* blocks that are there for the device now */
     struct sim_space *space;
     struct sim_span *first;
     uint64_t address;
@@ -287,6 +293,7 @@ bool sim_address_take(uint64_t bytes, uint64_t *address); /* whole pages */
 void sim_address_give(uint64_t address, uint64_t bytes);
 void sim_address_close(void);
 char *sim_backing_take(uint64_t bytes);
+void sim_backing_empty(char *memory, uint64_t bytes); /* nothing is in there any more */
 void sim_backing_give(char *memory, uint64_t bytes);
 
 /* ---- span.c: how a pool hands out its memory ---- */
@@ -295,10 +302,20 @@ void sim_backing_give(char *memory, uint64_t bytes);
 struct sim_bin {
     uint64_t queue_uid;
     struct sim_tree by_size;
+    uint64_t finished; /* the last free that is done */
+    uint64_t seen;     /* the last such free that the host waited for */
 };
 
-/* Part of an extent, in use or free. A free span in a bin was freed in the order of that bin's queue at `position`, by
- * `op` until that is done; a free span in no bin may be used by anybody. */
+/* What the host knows to be done after it waited: one queue's work up to a position, and what came before that. */
+struct sim_seen {
+    uint32_t slot;
+    uint64_t queue_uid;
+    uint64_t position;
+    struct sim_clock *knows; /* may be NULL */
+};
+
+/* Part of an extent: in use, free, or a hole, without memory behind it. A free span in a bin was freed in the order of
+ * that bin's queue at `position`, by `op` until that is done; a free span in no bin may be used by anybody. */
 struct sim_span {
     struct sim_node by_size;
     struct sim_span *previous; /* neighbours in the extent */
@@ -306,7 +323,9 @@ struct sim_span {
     struct sim_extent *extent;
     uint64_t address;
     uint64_t bytes;
+    uint64_t asked; /* while in use */
     bool free;
+    bool hole; /* whole chunks; not free */
     struct sim_bin *bin;
     uint64_t position;
     struct sim_op *op;
@@ -316,7 +335,6 @@ struct sim_span {
 struct sim_space {
     struct sim_device *device;
     bool direct;        /* what cuMemAlloc uses: pages go back as soon as nothing is in them */
-    uint64_t growth;    /* least bytes to take at a time */
     uint64_t limit;     /* most bytes to hold; 0: no limit */
     uint64_t keep;      /* release threshold */
     bool follow_events; /* the three reuse policies */
@@ -324,8 +342,9 @@ struct sim_space {
     bool internal_dependencies;
     uint64_t reserved;
     uint64_t reserved_high;
-    uint64_t used;
+    uint64_t used; /* as asked for */
     uint64_t used_high;
+    bool unseen; /* a queue went whose frees the host had not waited for */
     struct sim_extent *extents;
     struct sim_tree common; /* free spans that anybody may use */
     struct sim_bin **bins;  /* by queue slot */
@@ -337,8 +356,8 @@ struct sim_space {
 void sim_space_open(struct sim_space *space, struct sim_device *device);
 void sim_space_close(struct sim_space *space); /* gives everything back */
 
-/* Bytes are a multiple of the granule. `wait_for` is held for the caller: what must be done before the span may be used
- * by that queue, or NULL. A NULL queue may only have what anybody may have. */
+/* A span of at least so many bytes. `wait_for` is held for the caller: what must be done before the span may be used by
+ * that queue, or NULL. A NULL queue may only have what anybody may have. */
 CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64_t bytes, struct sim_span **span,
                         struct sim_op **wait_for);
 
@@ -347,9 +366,9 @@ bool sim_space_expect(struct sim_space *space, const struct sim_queue *queue);
 
 /* The span is free once `op`, a free that is not submitted yet, is done; a NULL op means now. */
 void sim_space_give(struct sim_span *span, struct sim_op *op);
-void sim_space_freed(struct sim_span *span);     /* its op is done */
-void sim_space_observe(struct sim_space *space); /* the host saw work finish */
-void sim_space_settle(struct sim_space *space);  /* finished frees are anybody's, whatever the policies */
+void sim_space_freed(struct sim_span *span);                                  /* its op is done */
+void sim_space_observe(struct sim_space *space, const struct sim_seen *seen); /* NULL: the host waited for all work */
+void sim_space_settle(struct sim_space *space); /* finished frees are anybody's, whatever the policies */
 void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *queue);
 void sim_space_shrink(struct sim_space *space, uint64_t keep);
 
@@ -360,8 +379,10 @@ enum sim_block_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_POOLED, SIM_BLOCK_PINNED };
 /* One allocation. To the host it exists from the call that made it to the call that frees it; to the device from the
  * operation that allocates to the operation that frees. */
 struct sim_block {
-    struct sim_node by_address;        /* in sim.allocated */
-    struct sim_node by_device_address; /* in sim.present */
+    struct sim_block *previous; /* among the blocks that the host knows */
+    struct sim_block *next;
+    struct sim_node by_address; /* of pinned memory, in sim.pinned */
+    struct sim_extent *extent;  /* of device memory: the extent that it is in */
     bool present;
     enum sim_block_kind kind;
     uint64_t address;
@@ -480,7 +501,7 @@ struct sim_device {
 struct sim_device *sim_device_of(CUdevice device); /* NULL if there is none */
 CUresult sim_device_open(struct sim_device *device, int ordinal);
 void sim_device_close(struct sim_device *device);
-void sim_device_observe(struct sim_device *device); /* the host saw work finish */
+void sim_device_observe(struct sim_device *device, const struct sim_seen *seen); /* as sim_space_observe */
 CUresult sim_context_open(struct sim_device *device, bool primary, unsigned flags, sim_context **context);
 CUresult sim_context_close(sim_context *context);
 void sim_context_free(sim_context *context); /* at the end of the process: whatever state it is in */
@@ -544,25 +565,35 @@ struct sim {
     uint64_t last_block;
 
     uint64_t submitted;
+    uint64_t seeded_at; /* what had been submitted when the seed was set */
     uint64_t unfinished;
     uint64_t finished;
     uint64_t calls; /* what delays are counted in */
     struct sim_heap chosen;
     struct sim_heap delayed;
 
-    struct sim_tree allocated; /* blocks that the host knows */
-    struct sim_tree present;   /* blocks that are there for the device now */
+    struct sim_block *blocks; /* that the host knows */
+    struct sim_tree extents;  /* all device memory, by address */
+    struct sim_tree pinned;   /* pinned blocks, by address */
     uint64_t device_blocks;
     uint64_t pinned_blocks;
 };
 
 extern struct sim sim;
 
-/* Begin and end a driver call. After sim_enter* failed the lock is not held and the call returns what it got. */
+/* Begin and end a driver call. After sim_enter* failed the lock is not held and the call returns what it got.
+ *
+ * The driver looks at as little as a call needs, and so do these. Most calls are refused in a host function and in a
+ * forked child, and many need a current context. A call on a handle needs the handle alone: it works without a current
+ * context and in a host function (sim_enter_handle), and if it only asks, even in a forked child (sim_enter_query). */
 CUresult sim_enter(void);
 CUresult sim_enter_context(sim_context **context);
+CUresult sim_enter_handle(void);
+CUresult sim_enter_query(void);
 CUresult sim_leave(CUresult result);
+bool sim_ended(void); /* without the lock */
 
+CUresult sim_context_current(sim_context **context);       /* the thread's, if it is good for work */
 CUresult sim_context_check(sim_context *context);          /* is it good for work? */
 CUresult sim_settings_read(struct sim_settings *settings); /* settings.c: what the environment says */
 

@@ -150,6 +150,11 @@ char *sim_backing_take(uint64_t bytes)
     return base + before;
 }
 
+void sim_backing_empty(char *memory, uint64_t bytes)
+{
+    madvise(memory, (size_t)bytes, MADV_DONTNEED);
+}
+
 void sim_backing_give(char *memory, uint64_t bytes)
 {
     munmap(memory, (size_t)bytes);

@@ -1,10 +1,12 @@
 /* How a memory pool, and what is behind cuMemAlloc, hands out memory.
  *
- * Memory is taken from the device in extents, and each extent is a list of spans in the order of their addresses. A
- * free span that anybody may use is in the pool's common tree. A span whose free is only submitted is in the bin of the
- * queue that it was freed on: that queue may use it at once, since its own order protects the bytes; others may if they
- * are known to come after the free, or by waiting for it. When the free is done the span moves to the common tree. Both
- * are searched for the best fit. Free neighbours melt together where the same users may have both. */
+ * Memory is taken from the device in extents, and each extent is a list of spans in the order of their addresses. An
+ * extent of a pool is one large range in which chunks get memory as the pool grows and lose it as it shrinks; what has
+ * none is a hole. A free span that anybody may use is in the pool's common tree. A span whose free is only submitted is
+ * in the bin of the queue that it was freed on: that queue may use it at once, since its own order protects the bytes;
+ * others may if they are known to come after the free, or by waiting for it. When the free is done the span moves to
+ * the common tree. Both are searched for the best fit. Free neighbours melt together where the same users may have
+ * both. */
 #include "sim.h"
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +53,9 @@ static void set_free_point(struct sim_span *span, uint64_t position, struct sim_
     }
 }
 
-/* Melts the free span `right`, which is in its tree, into its free left neighbour `left`, which is in none. */
+/* Melts the free span `right` into its free left neighbour; both are in no tree. */
 static void absorb(struct sim_span *left, struct sim_span *right)
 {
-    take_from_tree(right);
     struct sim_op *forgotten = right->op;
     if (right->position > left->position) {
         forgotten = left->op;
@@ -76,12 +77,12 @@ static bool alike(const struct sim_span *a, const struct sim_span *b)
 static struct sim_span *settle_in(struct sim_span *span)
 {
     if (alike(span, span->next)) {
+        take_from_tree(span->next);
         absorb(span, span->next);
     }
     if (alike(span->previous, span)) {
         struct sim_span *left = span->previous;
         take_from_tree(left);
-        put_in_tree(span);
         absorb(left, span);
         span = left;
     }
@@ -121,49 +122,34 @@ static struct sim_bin *make_bin(struct sim_space *space, const struct sim_queue 
 
 /* ---- extents ---- */
 
-static bool extent_idle(const struct sim_extent *extent)
+static bool on_device(const struct sim_space *space, uint64_t bytes)
 {
-    return !extent->first->next && extent->first->free && !extent->first->bin;
+    return bytes <= space->device->memory - space->device->used;
 }
 
-static void release_extent(struct sim_extent *extent)
+static bool fits(const struct sim_space *space, uint64_t bytes)
 {
-    struct sim_space *space = extent->space;
-    if (extent->previous) {
-        extent->previous->next = extent->next;
-    } else {
-        space->extents = extent->next;
-    }
-    if (extent->next) {
-        extent->next->previous = extent->previous;
-    }
-    space->reserved -= extent->bytes;
-    space->device->used -= extent->bytes;
-    sim_backing_give(extent->memory, extent->bytes);
-    sim_address_give(extent->address, extent->bytes);
-    free(extent);
+    bool in_limit = space->limit == 0 || (space->reserved <= space->limit && bytes <= space->limit - space->reserved);
+    return on_device(space, bytes) && in_limit;
 }
 
-static void release_idle(struct sim_extent *extent)
+static void reserve(struct sim_space *space, uint64_t bytes)
 {
-    take_from_tree(extent->first);
-    free(extent->first);
-    release_extent(extent);
-}
-
-void sim_space_shrink(struct sim_space *space, uint64_t keep)
-{
-    struct sim_extent *extent = space->extents;
-    while (extent && space->reserved > keep) {
-        struct sim_extent *next = extent->next;
-        if (extent_idle(extent) && space->reserved - extent->bytes >= keep) {
-            release_idle(extent);
-        }
-        extent = next;
+    space->device->used += bytes;
+    space->reserved += bytes;
+    if (space->reserved > space->reserved_high) {
+        space->reserved_high = space->reserved;
     }
 }
 
-static struct sim_extent *map_extent(struct sim_space *space, uint64_t bytes)
+static void unreserve(struct sim_space *space, uint64_t bytes)
+{
+    space->device->used -= bytes;
+    space->reserved -= bytes;
+}
+
+/* A new extent of one span, which is in no tree. */
+static struct sim_extent *open_extent(struct sim_space *space, uint64_t bytes)
 {
     struct sim_extent *extent = calloc(1, sizeof *extent);
     struct sim_span *span = calloc(1, sizeof *span);
@@ -174,15 +160,30 @@ static struct sim_extent *map_extent(struct sim_space *space, uint64_t bytes)
     if (!extent->memory) {
         goto no_backing;
     }
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+        goto no_known;
+    }
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+        goto no_present;
+    }
     extent->space = space;
     extent->bytes = bytes;
     extent->first = span;
+    extent->next = space->extents;
+    if (extent->next) {
+        extent->next->previous = extent;
+    }
+    space->extents = extent;
     span->extent = extent;
     span->address = extent->address;
     span->bytes = bytes;
-    span->free = true;
+    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
     return extent;
 
+no_present:
+    sim_index_close(&extent->known);
+no_known:
+    sim_backing_give(extent->memory, bytes);
 no_backing:
     sim_address_give(extent->address, bytes);
 no_addresses:
@@ -191,48 +192,39 @@ no_addresses:
     return NULL;
 }
 
-static bool fits(const struct sim_space *space, uint64_t bytes)
+static void close_extent(struct sim_extent *extent)
 {
-    const struct sim_device *device = space->device;
-    bool on_device = bytes <= device->memory - device->used;
-    bool in_limit = space->limit == 0 || (space->reserved <= space->limit && bytes <= space->limit - space->reserved);
-    return on_device && in_limit;
-}
-
-/* Takes an extent that holds `bytes`, larger than needed if there is room. The new span is in no tree. */
-static struct sim_span *grow(struct sim_space *space, uint64_t bytes)
-{
-    if (bytes > SIM_MOST_MEMORY) {
-        return NULL;
+    struct sim_space *space = extent->space;
+    for (struct sim_span *span = extent->first; span; span = extent->first) {
+        extent->first = span->next;
+        if (span->op) {
+            span->op->span = NULL;
+        }
+        if (!span->hole) {
+            unreserve(space, span->bytes);
+        }
+        free(span);
     }
-    uint64_t size = sim_round_up(bytes, SIM_PAGE);
-    if (size < space->growth && fits(space, space->growth)) {
-        size = space->growth;
+    if (extent->previous) {
+        extent->previous->next = extent->next;
+    } else {
+        space->extents = extent->next;
     }
-    if (!fits(space, size)) {
-        return NULL;
-    }
-    struct sim_extent *extent = map_extent(space, size);
-    if (!extent) {
-        return NULL;
-    }
-    extent->next = space->extents;
     if (extent->next) {
-        extent->next->previous = extent;
+        extent->next->previous = extent->previous;
     }
-    space->extents = extent;
-    space->reserved += size;
-    space->device->used += size;
-    if (space->reserved > space->reserved_high) {
-        space->reserved_high = space->reserved;
-    }
-    return extent->first;
+    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_index_close(&extent->known);
+    sim_index_close(&extent->present);
+    sim_backing_give(extent->memory, extent->bytes);
+    sim_address_give(extent->address, extent->bytes);
+    free(extent);
 }
 
-/* ---- taking ---- */
+/* ---- growing and shrinking ---- */
 
-/* Cuts a free span that is in no tree to size; the rest stays free as the whole was. */
-static bool cut_to(struct sim_span *span, uint64_t bytes)
+/* Cuts a span, which is in no tree, in two; the second part is like the first and in no tree either. */
+static bool split(struct sim_span *span, uint64_t bytes)
 {
     if (span->bytes == bytes) {
         return true;
@@ -252,13 +244,214 @@ static bool cut_to(struct sim_span *span, uint64_t bytes)
     span->bytes = bytes;
     set_free_point(rest, span->position, span->op);
     span->op = NULL;
-    put_in_tree(rest);
     return true;
 }
 
-static CUresult use(struct sim_span *span, uint64_t bytes)
+/* Cuts a free span that is in no tree to size; the rest stays free as the whole was. */
+static bool cut_to(struct sim_span *span, uint64_t bytes)
 {
-    if (!cut_to(span, bytes)) {
+    bool whole = span->bytes == bytes;
+    if (!split(span, bytes)) {
+        return false;
+    }
+    if (!whole) {
+        put_in_tree(span->next);
+    }
+    return true;
+}
+
+static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
+{
+    uint64_t size = sim_round_up(bytes, SIM_PAGE);
+    struct sim_extent *extent = fits(space, size) ? open_extent(space, size) : NULL;
+    if (!extent) {
+        return NULL;
+    }
+    reserve(space, size);
+    extent->first->free = true;
+    return extent->first;
+}
+
+static bool mappable(const struct sim_span *span)
+{
+    return span && (span->hole || (span->free && !span->bin));
+}
+
+/* How many bytes must be mapped for `bytes` from the beginning of this span on; UINT64_MAX if something is in the way.
+ */
+static uint64_t missing_at(const struct sim_span *span, uint64_t bytes)
+{
+    uint64_t missing = 0;
+    while (mappable(span)) {
+        uint64_t part = bytes < span->bytes ? bytes : span->bytes;
+        missing += span->hole ? sim_round_up(part, SIM_CHUNK) : 0;
+        bytes -= part;
+        if (bytes == 0) {
+            return missing;
+        }
+        span = span->next;
+    }
+    return UINT64_MAX;
+}
+
+/* Where the fewest chunks are missing. */
+static struct sim_span *best_place(const struct sim_space *space, uint64_t bytes, uint64_t *missing)
+{
+    struct sim_span *best = NULL;
+    *missing = UINT64_MAX;
+    for (struct sim_extent *extent = space->extents; extent; extent = extent->next) {
+        for (struct sim_span *span = extent->first; span; span = span->next) {
+            uint64_t here = missing_at(span, bytes);
+            if (here < *missing) {
+                best = span;
+                *missing = here;
+            }
+        }
+    }
+    return best;
+}
+
+/* Gives memory to the first bytes of a hole, which becomes a free span that is in no tree. */
+static bool fill_hole(struct sim_span *hole, uint64_t bytes)
+{
+    uint64_t size = sim_round_up(bytes < hole->bytes ? bytes : hole->bytes, SIM_CHUNK);
+    if (!split(hole, size)) {
+        return false;
+    }
+    hole->hole = false;
+    hole->free = true;
+    reserve(hole->extent->space, size);
+    return true;
+}
+
+/* Makes one free span of what begins here, of at least so many bytes. It is in no tree; after a failure, in its own. */
+static bool join_from(struct sim_span *span, uint64_t bytes)
+{
+    if (span->hole) {
+        if (!fill_hole(span, bytes)) {
+            return false;
+        }
+    } else {
+        take_from_tree(span);
+    }
+    while (span->bytes < bytes) {
+        struct sim_span *next = span->next;
+        if (next->hole) {
+            if (!fill_hole(next, bytes - span->bytes)) {
+                put_in_tree(span);
+                return false;
+            }
+        } else {
+            take_from_tree(next);
+        }
+        absorb(span, next);
+    }
+    return true;
+}
+
+/* A hole of at least so many bytes: with room for all that the pool may hold, side by side, if that can be had. */
+static struct sim_span *open_range(struct sim_space *space, uint64_t bytes)
+{
+    uint64_t most = space->limit > 0 && space->limit < space->device->memory ? space->limit : space->device->memory;
+    uint64_t range = sim_round_up(most < SIM_MOST_RANGE ? most : SIM_MOST_RANGE, SIM_CHUNK);
+    struct sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
+    if (!extent) {
+        extent = open_extent(space, bytes);
+    }
+    if (!extent) {
+        return NULL;
+    }
+    extent->first->hole = true;
+    return extent->first;
+}
+
+static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
+{
+    uint64_t missing;
+    struct sim_span *span = best_place(space, bytes, &missing);
+    if (!span) {
+        missing = sim_round_up(bytes, SIM_CHUNK);
+        span = fits(space, missing) ? open_range(space, missing) : NULL;
+    }
+    return span && fits(space, missing) && join_from(span, bytes) ? span : NULL;
+}
+
+/* Takes memory from the device for so many bytes. The span is in no tree, and may be larger. */
+static struct sim_span *grow(struct sim_space *space, uint64_t bytes)
+{
+    if (bytes > SIM_MOST_MEMORY) {
+        return NULL;
+    }
+    return space->direct ? grow_direct(space, bytes) : grow_pool(space, bytes);
+}
+
+static bool extent_idle(const struct sim_extent *extent)
+{
+    return !extent->first->next && extent->first->free && !extent->first->bin;
+}
+
+static void melt_holes(struct sim_span *left, struct sim_span *right)
+{
+    if (left && right && left->hole && right->hole) {
+        left->bytes += right->bytes;
+        unlink_span(right);
+    }
+}
+
+/* Gives back the chunks of a free span that anybody may use, so many bytes at most, those behind first. */
+static void make_hole(struct sim_span *span, uint64_t most)
+{
+    struct sim_extent *extent = span->extent;
+    uint64_t begin = span->address - extent->address;
+    uint64_t first = sim_round_up(begin, SIM_CHUNK);
+    uint64_t last = (begin + span->bytes) / SIM_CHUNK * SIM_CHUNK;
+    if (last <= first) {
+        return;
+    }
+    if (last - first > most) {
+        first = last - most / SIM_CHUNK * SIM_CHUNK;
+    }
+    take_from_tree(span);
+    if (!cut_to(span, last - begin)) {
+        put_in_tree(span);
+        return;
+    }
+    if (first > begin) {
+        bool cut = split(span, first - begin);
+        put_in_tree(span);
+        if (!cut) {
+            return;
+        }
+        span = span->next;
+    }
+    span->free = false;
+    span->hole = true;
+    sim_backing_empty(extent->memory + first, last - first);
+    unreserve(extent->space, last - first);
+    melt_holes(span, span->next);
+    melt_holes(span->previous, span);
+}
+
+void sim_space_shrink(struct sim_space *space, uint64_t keep)
+{
+    struct sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
+    while (span && space->reserved > keep && space->reserved - keep >= SIM_CHUNK) {
+        uint64_t bytes = span->bytes;
+        uint64_t address = span->address;
+        struct sim_extent *extent = span->extent;
+        make_hole(span, space->reserved - keep);
+        if (extent->first->hole && !extent->first->next) {
+            close_extent(extent);
+        }
+        span = span_of(sim_tree_ceiling(&space->common, bytes, address + 1));
+    }
+}
+
+/* ---- taking ---- */
+
+static CUresult use(struct sim_span *span, uint64_t asked)
+{
+    if (!cut_to(span, sim_round_up(asked, SIM_GRANULE))) {
         put_in_tree(span);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -270,7 +463,8 @@ static CUresult use(struct sim_span *span, uint64_t bytes)
     span->free = false;
     span->bin = NULL;
     span->position = 0;
-    space->used += bytes;
+    span->asked = asked;
+    space->used += asked;
     if (space->used > space->used_high) {
         space->used_high = space->used;
     }
@@ -356,15 +550,12 @@ static void make_room(struct sim_space *space)
     }
 }
 
-static struct sim_span *find(struct sim_space *space, struct sim_queue *queue, uint64_t bytes, struct sim_op **wait_for)
+/* What may be used at once. */
+static struct sim_span *take_ordered(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
 {
     struct sim_span *span = find_own(space, queue, bytes);
     if (!span && queue && space->follow_events) {
         span = find_followed(space, queue, bytes);
-    }
-    if (!span && queue && space->internal_dependencies) {
-        span = find_pending(space, bytes);
-        *wait_for = span && span->op ? sim_op_hold(span->op) : NULL;
     }
     if (span) {
         take_from_tree(span);
@@ -372,17 +563,34 @@ static struct sim_span *find(struct sim_space *space, struct sim_queue *queue, u
     return span;
 }
 
-CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64_t bytes, struct sim_span **span,
+/* What may be used once its free is done. */
+static struct sim_span *take_pending(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes,
+                                     struct sim_op **wait_for)
+{
+    struct sim_span *span = queue && space->internal_dependencies ? find_pending(space, bytes) : NULL;
+    if (span) {
+        *wait_for = span->op ? sim_op_hold(span->op) : NULL;
+        take_from_tree(span);
+    }
+    return span;
+}
+
+/* Fresh memory is preferred to memory that must be waited for. */
+CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64_t asked, struct sim_span **span,
                         struct sim_op **wait_for)
 {
+    uint64_t bytes = sim_round_up(asked, SIM_GRANULE);
     *wait_for = NULL;
-    struct sim_span *found = find(space, queue, bytes, wait_for);
+    struct sim_span *found = take_ordered(space, queue, bytes);
     if (!found) {
         found = grow(space, bytes);
     }
     if (!found) {
+        found = take_pending(space, queue, bytes, wait_for);
+    }
+    if (!found) {
         let_frees_finish(space);
-        found = find(space, queue, bytes, wait_for);
+        found = take_ordered(space, queue, bytes);
     }
     if (!found) {
         make_room(space);
@@ -391,7 +599,7 @@ CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64
     if (!found) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result = use(found, bytes);
+    CUresult result = use(found, asked);
     if (result != CUDA_SUCCESS) {
         sim_op_drop(*wait_for);
         return result;
@@ -413,14 +621,15 @@ static void now_common(struct sim_span *span)
     span->position = 0;
     span = settle_in(span);
     if (span->extent->space->direct && extent_idle(span->extent)) {
-        release_idle(span->extent);
+        take_from_tree(span);
+        close_extent(span->extent);
     }
 }
 
 void sim_space_give(struct sim_span *span, struct sim_op *op)
 {
     struct sim_space *space = span->extent->space;
-    space->used -= span->bytes;
+    space->used -= span->asked;
     span->free = true;
     struct sim_bin *bin = op ? find_bin(space, op->queue->slot, op->queue->uid) : NULL;
     if (!bin) {
@@ -435,6 +644,9 @@ void sim_space_give(struct sim_span *span, struct sim_op *op)
 void sim_space_freed(struct sim_span *span)
 {
     span->op = NULL;
+    if (span->bin && span->position > span->bin->finished) {
+        span->bin->finished = span->position;
+    }
     if (span->extent->space->opportunistic) {
         take_from_tree(span);
         now_common(span);
@@ -464,10 +676,39 @@ void sim_space_settle(struct sim_space *space)
     }
 }
 
-/* What finished before the host looked is ordered before all that the host submits from now on; and this is when a pool
- * gives back what it holds beyond its threshold. */
-void sim_space_observe(struct sim_space *space)
+static uint64_t seen_position(const struct sim_seen *seen, uint32_t slot, uint64_t queue_uid)
 {
+    if (!seen) {
+        return UINT64_MAX;
+    }
+    if (seen->slot == slot && seen->queue_uid == queue_uid) {
+        return seen->position;
+    }
+    return sim_clock_position(seen->knows, slot, queue_uid);
+}
+
+/* Whether the host learns of a finished free that it had not waited for before. */
+static bool news(struct sim_space *space, const struct sim_seen *seen)
+{
+    bool any = space->unseen && !seen;
+    space->unseen = space->unseen && seen;
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        struct sim_bin *bin = space->bins[slot];
+        if (bin && bin->finished > bin->seen && bin->finished <= seen_position(seen, slot, bin->queue_uid)) {
+            bin->seen = bin->finished;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* What the host has seen finished is ordered before all that it submits from now on; and this is when a pool gives back
+ * what it holds beyond its threshold. */
+void sim_space_observe(struct sim_space *space, const struct sim_seen *seen)
+{
+    if (!news(space, seen)) {
+        return;
+    }
     if (!space->opportunistic) {
         sim_space_settle(space);
     }
@@ -481,6 +722,7 @@ void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *que
     struct sim_bin *bin = find_bin(space, queue->slot, queue->uid);
     if (bin) {
         settle_bin(bin);
+        space->unseen = space->unseen || bin->finished > bin->seen;
         space->bins[queue->slot] = NULL;
         free(bin);
     }
@@ -492,7 +734,6 @@ void sim_space_open(struct sim_space *space, struct sim_device *device)
 {
     *space = (struct sim_space){
         .device = device,
-        .growth = SIM_POOL_GROWTH,
         .follow_events = true,
         .opportunistic = true,
         .internal_dependencies = true,
@@ -502,20 +743,6 @@ void sim_space_open(struct sim_space *space, struct sim_device *device)
         space->next->previous = space;
     }
     device->spaces = space;
-}
-
-static void close_extent(struct sim_extent *extent)
-{
-    struct sim_span *span = extent->first;
-    while (span) {
-        struct sim_span *next = span->next;
-        if (span->op) {
-            span->op->span = NULL;
-        }
-        free(span);
-        span = next;
-    }
-    release_extent(extent);
 }
 
 void sim_space_close(struct sim_space *space)

@@ -25,11 +25,23 @@ static CUresult phase_error(void)
 
 CUresult sim_enter(void)
 {
-    if (sim_in_host_function()) {
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
+    return sim_in_host_function() ? CUDA_ERROR_NOT_PERMITTED : sim_enter_handle();
+}
+
+CUresult sim_enter_handle(void)
+{
     pthread_mutex_lock(&sim.lock);
     CUresult result = phase_error();
+    if (result != CUDA_SUCCESS) {
+        pthread_mutex_unlock(&sim.lock);
+    }
+    return result;
+}
+
+CUresult sim_enter_query(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = sim.phase == SIM_FORKED ? CUDA_SUCCESS : phase_error();
     if (result != CUDA_SUCCESS) {
         pthread_mutex_unlock(&sim.lock);
     }
@@ -41,8 +53,12 @@ CUresult sim_context_check(sim_context *context)
     return context->active ? context->device->poison : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-static CUresult current_context(sim_context **context)
+CUresult sim_context_current(sim_context **context)
 {
+    CUresult result = sim_in_host_function() ? CUDA_ERROR_NOT_PERMITTED : phase_error();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     const struct sim_thread *thread = sim_thread_self();
     if (!thread) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,7 +80,7 @@ CUresult sim_enter_context(sim_context **context)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = current_context(context);
+    result = sim_context_current(context);
     if (result != CUDA_SUCCESS) {
         pthread_mutex_unlock(&sim.lock);
     }
@@ -217,8 +233,19 @@ CUresult cuInit(unsigned int Flags)
     return result;
 }
 
+bool sim_ended(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    bool ended = sim.phase == SIM_ENDED;
+    pthread_mutex_unlock(&sim.lock);
+    return ended;
+}
+
 CUresult cuDriverGetVersion(int *driverVersion)
 {
+    if (sim_ended()) {
+        return CUDA_ERROR_DEINITIALIZED;
+    }
     if (!driverVersion) {
         return CUDA_ERROR_INVALID_VALUE;
     }

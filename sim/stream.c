@@ -58,8 +58,10 @@ static CUresult destroy(CUstream stream)
 /* Work that the stream still has goes on; only the handle is gone. */
 CUresult cuStreamDestroy_v2(CUstream hStream)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    if (!hStream) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -74,12 +76,21 @@ CUresult cuStreamDestroy(CUstream hStream)
 /* Begins a call about a stream. As with sim_enter, the lock is not held after a failure. */
 static CUresult enter(CUstream stream, struct sim_queue **queue)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
+    CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = sim_queue_of(context, stream, queue);
+    result = sim_queue_of(stream, queue);
+    return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
+}
+
+static CUresult enter_query(CUstream stream, struct sim_queue **queue)
+{
+    CUresult result = sim_enter_query();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = sim_queue_of(stream, queue);
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
@@ -106,7 +117,7 @@ static bool any_busy(struct sim_queue *queue, bool force)
 
 static CUresult query(struct sim_queue *queue)
 {
-    bool force = queue->polls >= SIM_POLLS;
+    bool force = queue->polls >= SIM_POLLS && sim.phase == SIM_RUNNING;
     if (any_busy(queue, force) && force) {
         sim_run_chosen();
     }
@@ -121,7 +132,7 @@ static CUresult query(struct sim_queue *queue)
 CUresult cuStreamQuery(CUstream hStream)
 {
     struct sim_queue *queue;
-    CUresult result = enter(hStream, &queue);
+    CUresult result = enter_query(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -141,7 +152,7 @@ CUresult cuStreamSynchronize(CUstream hStream)
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
     struct sim_queue *queue;
-    CUresult result = enter(hStream, &queue);
+    CUresult result = enter_query(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -155,7 +166,7 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 CUresult cuStreamGetPriority(CUstream hStream, int *priority)
 {
     struct sim_queue *queue;
-    CUresult result = enter(hStream, &queue);
+    CUresult result = enter_query(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -169,7 +180,7 @@ CUresult cuStreamGetPriority(CUstream hStream, int *priority)
 CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 {
     struct sim_queue *queue;
-    CUresult result = enter(hStream, &queue);
+    CUresult result = enter_query(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -183,7 +194,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
     struct sim_queue *queue;
-    CUresult result = enter(hStream, &queue);
+    CUresult result = enter_query(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -197,7 +208,7 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
     struct sim_queue *queue;
-    CUresult result = enter(hStream, &queue);
+    CUresult result = enter_query(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -216,6 +227,9 @@ static CUresult wait_event(struct sim_queue *queue, CUevent event, unsigned flag
     }
     if (!sim_slab_has(&sim.events, event)) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (flags == CU_EVENT_WAIT_EXTERNAL) {
+        return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
     }
     if (!event->op) {
         return CUDA_SUCCESS;
@@ -261,12 +275,15 @@ static CUresult launch_host(struct sim_queue *queue, CUhostFn function, CUstream
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
+    if (!fn) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     struct sim_queue *queue;
     CUresult result = enter(hStream, &queue);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(fn ? launch_host(queue, fn, NULL, hStream, userData) : CUDA_ERROR_INVALID_VALUE);
+    return sim_leave(launch_host(queue, fn, NULL, hStream, userData));
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)

@@ -280,7 +280,7 @@ static int poison(void)
     CUresult expected = CUDA_ERROR_ILLEGAL_ADDRESS;
     bool right = p_cuStreamSynchronize(stream) == expected && p_cuStreamQuery(stream) == expected &&
                  p_cuMemAlloc(&address, 1) == expected && p_cuMemFree(address) == expected &&
-                 p_cuStreamDestroy(stream) == expected && p_cuDevicePrimaryCtxReset(0) == expected &&
+                 p_cuStreamDestroy(stream) == expected && p_cuDevicePrimaryCtxReset(0) == CUDA_SUCCESS &&
                  p_cuDevicePrimaryCtxRetain(&context, 0) == expected && p_cuCtxCreate(&context, 0, 0) == expected;
     return right ? 0 : 1;
 }

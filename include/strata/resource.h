@@ -217,7 +217,7 @@ typedef struct strata_layer {
 } strata_layer;
 
 /* Makes a layer known to stack texts. The struct and what it points to must live as long as the process. Any thread.
- * Errors: INVALID_VALUE (incomplete, or a name that is taken), OUT_OF_HOST_MEMORY. */
+ * Errors: INVALID_VALUE (incomplete, more than 64 options, or a name that is taken), OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_layer_register(const strata_layer *layer);
 
 #ifdef __cplusplus

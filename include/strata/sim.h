@@ -36,8 +36,9 @@ extern "C" {
 
 typedef enum strata_sim_policy { STRATA_SIM_EARLY = 0, STRATA_SIM_RANDOM = 1, STRATA_SIM_LATE = 2 } strata_sim_policy;
 
-/* At any time. The seed and the policy hold for work that is submitted afterwards; a change to early also lets
- * everything run that is waiting. CUDA_ERROR_INVALID_VALUE if there is no such policy. */
+/* At any time. The seed and the policy hold for work that is submitted afterwards, and a seed that is set again starts
+ * the same run again; a change to early also lets everything run that is waiting. CUDA_ERROR_INVALID_VALUE if there is
+ * no such policy. */
 CUresult strata_sim_set_seed(uint64_t seed);
 CUresult strata_sim_set_policy(strata_sim_policy policy);
 

@@ -138,7 +138,8 @@ void ask(CUresult result, const char *question, ...) __attribute__((format(print
 void ask_yes(bool fact, const char *question, ...) __attribute__((format(printf, 2, 3)));
 void ask_number(long long number, const char *question, ...) __attribute__((format(printf, 2, 3)));
 void ask_text(const char *text, const char *question, ...) __attribute__((format(printf, 2, 3)));
-/* The number if the call that gave it succeeded, else the error's name. */
+/* The number if the call that gave it succeeded, else the error's name. The call stands in a statement before: as an
+ * argument it might be made after the number was read. */
 void ask_value(CUresult result, long long number, const char *question, ...) __attribute__((format(printf, 3, 4)));
 /* yes or no if the call that gave it succeeded, else the error's name. */
 void ask_fact(CUresult result, bool fact, const char *question, ...) __attribute__((format(printf, 3, 4)));

@@ -11,6 +11,7 @@ static const char *kind_of_address(CUdeviceptr address)
 
 static void ask_sizes(CUmemoryPool pool, CUstream stream)
 {
+    CUresult result;
     CUdeviceptr address = 0x1234;
     ask(cu.MemAllocFromPoolAsync(&address, 0, pool, stream), "async.alloc.0");
     ask_text(kind_of_address(address), "async.alloc.0.address");
@@ -36,8 +37,8 @@ static void ask_sizes(CUmemoryPool pool, CUstream stream)
         cu.MemAllocFromPoolAsync(&first, sizes[i], pool, stream);
         cu.MemAllocFromPoolAsync(&second, sizes[i], pool, stream);
         ask_number((long long)((first | second) % 512), "async.alloc_%zu.modulo_512", sizes[i]);
-        ask_value(cu.MemGetAddressRange(&base, &bytes, first), (long long)bytes, "async.alloc_%zu.range_bytes",
-                  sizes[i]);
+        result = cu.MemGetAddressRange(&base, &bytes, first);
+        ask_value(result, (long long)bytes, "async.alloc_%zu.range_bytes", sizes[i]);
         ask_yes(base == first, "async.alloc_%zu.range_base", sizes[i]);
         cu.MemFreeAsync(first, stream);
         cu.MemFreeAsync(second, stream);
@@ -74,7 +75,6 @@ static void ask_mixed_frees(CUmemoryPool pool, CUstream stream)
     ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "async.mem_free.used_after");
     ask(cu.MemFreeAsync(plain + 512, stream), "async.free_of_mem_alloc.interior");
     ask(cu.MemFreeAsync(plain, stream), "async.free_of_mem_alloc");
-    ask(cu.MemFree(plain), "async.free_of_mem_alloc.then_mem_free");
     ask(cu.StreamSynchronize(stream), "async.free_of_mem_alloc.synchronize");
     cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, stream);
     struct gate *gate = gate_hold(stream, GATE_SHORT_MS);
@@ -86,6 +86,27 @@ static void ask_mixed_frees(CUmemoryPool pool, CUstream stream)
     ask(cu.MemFreeAsync(address, stream), "async.free.while_held");
     ask_yes(gate_release(gate), "async.alloc_and_free.return_at_once");
     cu.StreamSynchronize(stream);
+}
+
+/* What becomes of stream-ordered memory that the plain call frees. */
+static void ask_plain_free(CUstream stream)
+{
+    CUmemoryPool pool = new_pool(0);
+    CUdeviceptr address = 0;
+    CUdeviceptr again = 0;
+    cuuint64_t keep = UINT64_MAX;
+    cu.MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
+    cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, stream);
+    cu.MemFree(address);
+    cu.MemAllocFromPoolAsync(&again, 64 * KIB, pool, stream);
+    ask_yes(again == address, "async.plain_free.memory_is_reused");
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "async.plain_free.reused.used");
+    cu.MemFreeAsync(again, stream);
+    cu.StreamSynchronize(stream);
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "async.plain_free.freed.used");
+    cu.MemPoolTrimTo(pool, 0);
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "async.plain_free.trimmed.reserved");
+    cu.MemPoolDestroy(pool);
 }
 
 static void ask_other_streams(CUmemoryPool pool, CUstream stream)
@@ -150,6 +171,7 @@ void ask_async(void)
     ask_sizes(pool, stream);
     ask_wrong_frees(pool, stream);
     ask_mixed_frees(pool, stream);
+    ask_plain_free(stream);
     ask_other_streams(pool, stream);
     ask_used(pool, stream);
     ask(cu.MemPoolDestroy(pool), "async.pool_destroy");

@@ -41,6 +41,7 @@ static void CUDA_CB do_nothing(void *data)
 
 static void ask_stream_calls(const char *where, const char *kind, CUstream stream, const struct things *things)
 {
+    CUresult result;
     unsigned long long id = 0;
     unsigned flags = 0;
     int priority = 0;
@@ -54,9 +55,10 @@ static void ask_stream_calls(const char *where, const char *kind, CUstream strea
     ask(cu.StreamGetCaptureInfo(stream, &status, &capture, NULL, NULL, NULL, NULL), "%s.%s.stream_get_capture_info",
         where, kind);
     ask(cu.StreamGetId(stream, &id), "%s.%s.stream_get_id", where, kind);
-    ask_fact(cu.StreamGetCtx(stream, &context), context == things->context, "%s.%s.stream_get_ctx.is_its_own", where,
-             kind);
-    ask_value(cu.StreamGetDevice(stream, &device), device, "%s.%s.stream_get_device", where, kind);
+    result = cu.StreamGetCtx(stream, &context);
+    ask_fact(result, context == things->context, "%s.%s.stream_get_ctx.is_its_own", where, kind);
+    result = cu.StreamGetDevice(stream, &device);
+    ask_value(result, device, "%s.%s.stream_get_device", where, kind);
     ask(cu.StreamGetFlags(stream, &flags), "%s.%s.stream_get_flags", where, kind);
     ask(cu.StreamGetPriority(stream, &priority), "%s.%s.stream_get_priority", where, kind);
     ask(cu.EventRecord(things->event, stream), "%s.%s.event_record", where, kind);
@@ -147,6 +149,7 @@ static void ask_users(const char *where, struct things *things)
     ask(cu.MemHostGetDevicePointer(&address, things->pinned, 0), "%s.mem_host_get_device_pointer", where);
     ask(cu.MemHostGetFlags(&number, things->pinned), "%s.mem_host_get_flags", where);
     ask(cu.ModuleGetFunction(&function, things->module, "strata_pattern_fill"), "%s.module_get_function", where);
+    cu.CtxSynchronize();
     ask(cu.MemFreeHost(things->pinned), "%s.mem_free_host", where);
     ask(cu.MemFree(things->memory), "%s.mem_free", where);
     ask(cu.MemFree(things->pooled), "%s.mem_free.pooled", where);

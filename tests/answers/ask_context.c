@@ -26,6 +26,7 @@ static void ask_primary_flags(void)
 
 void ask_primary_contexts(void)
 {
+    CUresult result;
     CUcontext first = NULL;
     CUcontext second = NULL;
     CUcontext third = NULL;
@@ -44,7 +45,8 @@ void ask_primary_contexts(void)
     ask(cu.DevicePrimaryCtxRetain(&first, 0), "primary.retain.first");
     ask(cu.DevicePrimaryCtxRetain(&second, 0), "primary.retain.second");
     ask_yes(first == second && first != NULL, "primary.retain.same_handle");
-    ask_fact(cu.CtxGetCurrent(&current), current == NULL, "primary.retain.leaves_nothing_current");
+    result = cu.CtxGetCurrent(&current);
+    ask_fact(result, current == NULL, "primary.retain.leaves_nothing_current");
     ask_state("retained_twice");
     ask(cu.DevicePrimaryCtxSetFlags(0, CU_CTX_SCHED_SPIN), "primary.set_flags.active");
     ask_state("flags_set_active");
@@ -68,13 +70,15 @@ void ask_primary_contexts(void)
     ask(cu.DevicePrimaryCtxRelease(0), "primary.release.while_current");
     ask_state("released_while_current");
     current = NULL;
-    ask_fact(cu.CtxGetCurrent(&current), current == third, "primary.release.while_current.still_current");
+    result = cu.CtxGetCurrent(&current);
+    ask_fact(result, current == third, "primary.release.while_current.still_current");
     ask(cu.MemAlloc(&address, 4096), "primary.release.while_current.mem_alloc");
     ask(cu.CtxSynchronize(), "primary.release.while_current.ctx_synchronize");
 }
 
 void ask_primary_reset(void)
 {
+    CUresult result;
     CUcontext context = start();
     CUcontext again = NULL;
     CUcontext current = NULL;
@@ -84,8 +88,10 @@ void ask_primary_reset(void)
     ask(cu.DevicePrimaryCtxReset(0), "primary_reset.retained");
     unsigned flags = 77;
     int active = 77;
-    ask_value(cu.DevicePrimaryCtxGetState(0, &flags, &active), active, "primary_reset.active_after");
-    ask_fact(cu.CtxGetCurrent(&current), current == context, "primary_reset.still_current");
+    result = cu.DevicePrimaryCtxGetState(0, &flags, &active);
+    ask_value(result, active, "primary_reset.active_after");
+    result = cu.CtxGetCurrent(&current);
+    ask_fact(result, current == context, "primary_reset.still_current");
     ask(cu.CtxSynchronize(), "primary_reset.ctx_synchronize");
     ask(cu.MemAlloc(&address, 4096), "primary_reset.mem_alloc");
     CUstream stream = NULL;
@@ -98,7 +104,8 @@ void ask_primary_reset(void)
     ask(cu.CtxSetCurrent(again), "primary_reset.retain.set_current");
     ask(cu.MemAlloc(&address, 4096), "primary_reset.retain.mem_alloc");
     ask(cu.DevicePrimaryCtxRelease(0), "primary_reset.release");
-    ask_value(cu.DevicePrimaryCtxGetState(0, &flags, &active), active, "primary_reset.active_after_release");
+    result = cu.DevicePrimaryCtxGetState(0, &flags, &active);
+    ask_value(result, active, "primary_reset.active_after_release");
     ask(cu.DevicePrimaryCtxRelease(0), "primary_reset.release.second");
     ask(cu.DevicePrimaryCtxRelease(0), "primary_reset.release.third");
 }
@@ -116,7 +123,8 @@ static void ask_context_create(void)
         ask(result, "context.create.flags_%#x", flags[i]);
         if (result != CUDA_SUCCESS)
             continue;
-        ask_value(cu.CtxGetFlags(&got), got, "context.create.flags_%#x.get_flags", flags[i]);
+        result = cu.CtxGetFlags(&got);
+        ask_value(result, got, "context.create.flags_%#x.get_flags", flags[i]);
         ask(cu.CtxDestroy(context), "context.create.flags_%#x.destroy", flags[i]);
     }
     CUctxCreateParams params = {0};
@@ -128,21 +136,28 @@ static void ask_context_create(void)
 
 static void ask_current(CUcontext first, CUcontext second)
 {
+    CUresult result;
     CUcontext context = NULL;
-    ask_fact(cu.CtxGetCurrent(&context), context == second, "context.create.makes_current");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == second, "context.create.makes_current");
     ask(cu.CtxGetCurrent(NULL), "context.get_current.null");
-    ask_fact(cu.CtxPopCurrent(&context), context == second, "context.pop.second");
-    ask_fact(cu.CtxGetCurrent(&context), context == first, "context.pop.second.uncovers_first");
-    ask_fact(cu.CtxPopCurrent(&context), context == first, "context.pop.first");
+    result = cu.CtxPopCurrent(&context);
+    ask_fact(result, context == second, "context.pop.second");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == first, "context.pop.second.uncovers_first");
+    result = cu.CtxPopCurrent(&context);
+    ask_fact(result, context == first, "context.pop.first");
     context = first;
-    ask_fact(cu.CtxGetCurrent(&context), context == NULL, "context.get_current.empty_is_null");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == NULL, "context.get_current.empty_is_null");
     context = first;
     ask(cu.CtxPopCurrent(&context), "context.pop.empty");
     ask_yes(context == first, "context.pop.empty.out_untouched");
     ask(cu.CtxPopCurrent(NULL), "context.pop.empty.null");
     ask(cu.CtxPushCurrent(NULL), "context.push.null");
     context = first;
-    ask_fact(cu.CtxGetCurrent(&context), context == NULL, "context.push.null.nothing_current");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == NULL, "context.push.null.nothing_current");
     ask(cu.CtxPopCurrent(&context), "context.push.null.pop");
     ask(cu.CtxSetCurrent(NULL), "context.set_current.null_on_empty");
     ask(cu.CtxPopCurrent(&context), "context.set_current.null_on_empty.pop");
@@ -151,17 +166,21 @@ static void ask_current(CUcontext first, CUcontext second)
     ask(cu.CtxPushCurrent(second), "context.push.second");
     ask(cu.CtxSetCurrent(first), "context.set_current.replaces_top");
     ask(cu.CtxPopCurrent(NULL), "context.pop.null_out");
-    ask_fact(cu.CtxGetCurrent(&context), context == first, "context.set_current.replaces_top.below");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == first, "context.set_current.replaces_top.below");
     ask(cu.CtxSetCurrent(NULL), "context.set_current.null");
-    ask_fact(cu.CtxGetCurrent(&context), context == first, "context.set_current.null.uncovers_below");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == first, "context.set_current.null.uncovers_below");
     ask(cu.CtxPopCurrent(&context), "context.set_current.null.pop_1");
     ask(cu.CtxPopCurrent(&context), "context.set_current.null.pop_2");
 }
 
 static void *ask_on_thread(void *data)
 {
+    CUresult result;
     CUcontext context = data;
-    ask_fact(cu.CtxGetCurrent(&context), context == NULL, "context.new_thread.nothing_current");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == NULL, "context.new_thread.nothing_current");
     CUdeviceptr address = 0;
     ask(cu.MemAlloc(&address, 4096), "context.new_thread.mem_alloc");
     return NULL;
@@ -169,32 +188,39 @@ static void *ask_on_thread(void *data)
 
 static void ask_properties(CUcontext context)
 {
+    CUresult result;
     CUdevice device = -1;
     unsigned version = 0;
     unsigned flags = 77;
     unsigned long long id = 0;
     unsigned long long other = 0;
-    ask_value(cu.CtxGetDevice(&device), device, "context.get_device");
+    result = cu.CtxGetDevice(&device);
+    ask_value(result, device, "context.get_device");
     ask(cu.CtxGetDevice(NULL), "context.get_device.null");
-    ask_value(cu.CtxGetFlags(&flags), flags, "context.get_flags");
+    result = cu.CtxGetFlags(&flags);
+    ask_value(result, flags, "context.get_flags");
     ask(cu.CtxGetFlags(NULL), "context.get_flags.null");
-    ask_value(cu.CtxGetApiVersion(context, &version), version, "context.get_api_version");
+    result = cu.CtxGetApiVersion(context, &version);
+    ask_value(result, version, "context.get_api_version");
     ask(cu.CtxGetApiVersion(context, NULL), "context.get_api_version.null");
     ask(cu.CtxGetId(context, &id), "context.get_id");
-    ask_fact(cu.CtxGetId(NULL, &other), other == id, "context.get_id.null_is_current");
+    result = cu.CtxGetId(NULL, &other);
+    ask_fact(result, other == id, "context.get_id.null_is_current");
     ask(cu.CtxGetId(context, NULL), "context.get_id.null_out");
     ask(cu.CtxSynchronize(), "context.synchronize");
 }
 
 void ask_contexts(void)
 {
+    CUresult result;
     CUcontext primary = start();
     CUcontext first = NULL;
     CUcontext second = NULL;
     CUcontext context = NULL;
     cu.CtxSetCurrent(NULL);
     ask_context_create();
-    ask_fact(cu.CtxGetCurrent(&context), context == NULL, "context.destroy.current_is_popped");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == NULL, "context.destroy.current_is_popped");
     ask(cu.CtxCreate(&first, NULL, 0, 0), "context.create.first");
     ask_properties(first);
     ask(cu.CtxCreate(&second, NULL, 0, 0), "context.create.second");
@@ -205,12 +231,14 @@ void ask_contexts(void)
     if (pthread_create(&thread, NULL, ask_on_thread, first) == 0)
         pthread_join(thread, NULL);
     ask(cu.CtxDestroy(second), "context.destroy.not_current");
-    ask_fact(cu.CtxGetCurrent(&context), context == first, "context.destroy.not_current.leaves_current");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == first, "context.destroy.not_current.leaves_current");
     CUdeviceptr address = new_memory(4096);
     CUstream stream = new_stream(0);
     ask_yes(address != 0 && stream != NULL, "context.destroy.with_memory_and_stream.made");
     ask(cu.CtxDestroy(first), "context.destroy.with_memory_and_stream");
-    ask_fact(cu.CtxGetCurrent(&context), context == NULL, "context.destroy.with_memory_and_stream.nothing_current");
+    result = cu.CtxGetCurrent(&context);
+    ask_fact(result, context == NULL, "context.destroy.with_memory_and_stream.nothing_current");
     ask(cu.CtxSetCurrent(primary), "context.destroy.primary_lives");
     ask(cu.MemFree(address), "context.destroy.memory_is_gone");
     ask(cu.CtxDestroy(NULL), "context.destroy.null");

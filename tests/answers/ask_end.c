@@ -69,7 +69,23 @@ static void ask_queries(const char *where)
         where);
 }
 
-static void ask_actions(const char *where)
+/* Work and waits on things that were made before. */
+static void ask_work(const char *where)
+{
+    CUdeviceptr address = 0;
+    ask(cu.StreamSynchronize(left.stream), "%s.stream_synchronize", where);
+    ask(cu.EventSynchronize(left.event), "%s.event_synchronize", where);
+    ask(cu.MemAllocFromPoolAsync(&address, 4 * KIB, left.pool, left.stream), "%s.mem_alloc_from_pool_async", where);
+    ask(cu.MemAllocAsync(&address, 4 * KIB, left.stream), "%s.mem_alloc_async", where);
+    ask(cu.MemsetD8Async(left.memory, 1, 16, left.stream), "%s.memset_d8_async", where);
+    ask(pattern_fill(left.fill, left.memory, 16, 1, left.stream), "%s.launch_kernel", where);
+    ask(cu.EventRecord(left.event, left.stream), "%s.event_record", where);
+    ask(cu.StreamWaitEvent(left.stream, left.event, 0), "%s.stream_wait_event", where);
+    ask(cu.MemPoolTrimTo(left.pool, 0), "%s.mem_pool_trim_to", where);
+}
+
+/* Calls that need nothing but the driver, its current context and, for one copy, an address. */
+static void ask_beginnings(const char *where)
 {
     CUdeviceptr address = 0;
     CUstream stream = NULL;
@@ -80,23 +96,14 @@ static void ask_actions(const char *where)
     CUcontext context = NULL;
     void *host = NULL;
     char byte = 0;
-    ask(cu.StreamSynchronize(left.stream), "%s.stream_synchronize", where);
-    ask(cu.EventSynchronize(left.event), "%s.event_synchronize", where);
     ask(cu.CtxSynchronize(), "%s.ctx_synchronize", where);
     ask(cu.MemAlloc(&address, 4 * KIB), "%s.mem_alloc", where);
     ask(cu.MemHostAlloc(&host, 4 * KIB, 0), "%s.mem_host_alloc", where);
-    ask(cu.MemAllocFromPoolAsync(&address, 4 * KIB, left.pool, left.stream), "%s.mem_alloc_from_pool_async", where);
-    ask(cu.MemAllocAsync(&address, 4 * KIB, left.stream), "%s.mem_alloc_async", where);
-    ask(cu.MemsetD8Async(left.memory, 1, 16, left.stream), "%s.memset_d8_async", where);
     ask(cu.MemcpyDtoH(&byte, left.memory, 1), "%s.memcpy_dtoh", where);
-    ask(pattern_fill(left.fill, left.memory, 16, 1, left.stream), "%s.launch_kernel", where);
-    ask(cu.EventRecord(left.event, left.stream), "%s.event_record", where);
-    ask(cu.StreamWaitEvent(left.stream, left.event, 0), "%s.stream_wait_event", where);
     ask(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING), "%s.stream_create", where);
     ask(cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING), "%s.event_create", where);
     ask(cu.ModuleLoadData(&module, pattern_module), "%s.module_load_data", where);
     ask(cu.MemPoolCreate(&pool, &properties), "%s.mem_pool_create", where);
-    ask(cu.MemPoolTrimTo(left.pool, 0), "%s.mem_pool_trim_to", where);
     ask(cu.DevicePrimaryCtxRetain(&context, 0), "%s.primary_ctx_retain", where);
 }
 
@@ -114,14 +121,16 @@ static void ask_releases(const char *where)
 static void handler_registered_before(void)
 {
     ask_queries("exit.handler_registered_before_open");
-    ask_actions("exit.handler_registered_before_open");
+    ask_work("exit.handler_registered_before_open");
+    ask_beginnings("exit.handler_registered_before_open");
     ask_releases("exit.handler_registered_before_open");
 }
 
 static void handler_registered_after(void)
 {
     ask_queries("exit.handler_registered_after_init");
-    ask_actions("exit.handler_registered_after_init");
+    ask_work("exit.handler_registered_after_init");
+    ask_beginnings("exit.handler_registered_after_init");
 }
 
 void ask_exit_before_open(void)
@@ -136,7 +145,8 @@ void ask_exit(void)
     ask_yes(left.context != NULL, "exit.context_made");
 }
 
-/* The child's answers end with it: a call that hangs there is cut off by an alarm. */
+/* In the child only queries and calls without a handle: the driver does not look where a handle came from, and waiting
+ * for the parent's stream there ends in its death. A call that hangs is cut off by an alarm. */
 void ask_fork(void)
 {
     leave_things();
@@ -144,8 +154,9 @@ void ask_fork(void)
     if (child == 0) {
         alarm(8);
         ask_queries("fork.child");
-        ask_actions("fork.child");
-        ask_releases("fork.child");
+        ask_beginnings("fork.child");
+        ask(cu.MemFree(left.memory), "fork.child.mem_free");
+        ask(cu.DevicePrimaryCtxRelease(0), "fork.child.primary_ctx_release");
         _exit(0);
     }
     int status = 0;
@@ -169,7 +180,8 @@ void ask_poison(void)
     ask(pattern_fill(left.fill, 0x10000, 16, 1, left.stream), "poison.launch");
     ask(cu.StreamSynchronize(left.stream), "poison.first_synchronize");
     ask_queries("poison");
-    ask_actions("poison");
+    ask_work("poison");
+    ask_beginnings("poison");
     ask(cu.CtxSetCurrent(other), "poison.other_context.set_current");
     ask(cu.StreamQuery(stream), "poison.other_context.stream_query");
     ask(cu.CtxSynchronize(), "poison.other_context.ctx_synchronize");

@@ -38,8 +38,8 @@ void ask_events(void)
     ask(cu.EventElapsedTime(&milliseconds, timed, timed), "event.elapsed.unrecorded");
     cu.EventRecord(timed, stream);
     cu.StreamSynchronize(stream);
-    ask_fact(cu.EventElapsedTime(&milliseconds, timed, timed), !(milliseconds < 0) && !(milliseconds > 0),
-             "event.elapsed.same_event_is_0");
+    CUresult result = cu.EventElapsedTime(&milliseconds, timed, timed);
+    ask_fact(result, !(milliseconds < 0) && !(milliseconds > 0), "event.elapsed.same_event_is_0");
     ask(cu.EventElapsedTime(&milliseconds, timed, untimed), "event.elapsed.end_without_timing");
     ask(cu.EventElapsedTime(&milliseconds, untimed, timed), "event.elapsed.start_without_timing");
     ask(cu.EventElapsedTime(&milliseconds, NULL, timed), "event.elapsed.null_start");

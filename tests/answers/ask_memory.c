@@ -6,6 +6,7 @@
 
 static void ask_alignment(void)
 {
+    CUresult result;
     static const size_t sizes[] = {1, 256, 257, 512, 4096, 65537, MIB + 1, 2 * MIB, 33 * MIB};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         CUdeviceptr first = new_memory(sizes[i]);
@@ -15,8 +16,8 @@ static void ask_alignment(void)
         ask_yes(first != 0 && second != 0 && first != second, "memory.alloc_%zu.distinct", sizes[i]);
         ask_number((long long)((first | second) % 256), "memory.alloc_%zu.modulo_256", sizes[i]);
         ask_number((long long)((first | second) % 512), "memory.alloc_%zu.modulo_512", sizes[i]);
-        ask_value(cu.MemGetAddressRange(&base, &bytes, first), (long long)bytes, "memory.alloc_%zu.range_bytes",
-                  sizes[i]);
+        result = cu.MemGetAddressRange(&base, &bytes, first);
+        ask_value(result, (long long)bytes, "memory.alloc_%zu.range_bytes", sizes[i]);
         ask_yes(base == first, "memory.alloc_%zu.range_base", sizes[i]);
         cu.MemFree(first);
         cu.MemFree(second);
@@ -25,12 +26,14 @@ static void ask_alignment(void)
 
 static void ask_ranges(void)
 {
+    CUresult result;
     CUdeviceptr address = new_memory(64 * KIB);
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    ask_fact(cu.MemGetAddressRange(&base, &bytes, address + 5000), base == address && bytes == 64 * KIB,
-             "memory.range.interior");
-    ask_fact(cu.MemGetAddressRange(&base, &bytes, address + 64 * KIB - 1), base == address, "memory.range.last_byte");
+    result = cu.MemGetAddressRange(&base, &bytes, address + 5000);
+    ask_fact(result, base == address && bytes == 64 * KIB, "memory.range.interior");
+    result = cu.MemGetAddressRange(&base, &bytes, address + 64 * KIB - 1);
+    ask_fact(result, base == address, "memory.range.last_byte");
     ask(cu.MemGetAddressRange(NULL, &bytes, address), "memory.range.null_base");
     ask(cu.MemGetAddressRange(&base, NULL, address), "memory.range.null_size");
     ask(cu.MemGetAddressRange(NULL, NULL, address), "memory.range.both_null");
@@ -151,8 +154,10 @@ static void ask_pinned_flags(void)
         ask(result, "pinned.alloc.flags_%#x", flags[i]);
         if (result != CUDA_SUCCESS)
             continue;
-        ask_value(cu.MemHostGetFlags(&got, host), got, "pinned.alloc.flags_%#x.got", flags[i]);
-        ask_fact(cu.MemHostGetDevicePointer(&address, host, 0), address == (CUdeviceptr)(uintptr_t)host,
+        result = cu.MemHostGetFlags(&got, host);
+        ask_value(result, got, "pinned.alloc.flags_%#x.got", flags[i]);
+        result = cu.MemHostGetDevicePointer(&address, host, 0);
+        ask_fact(result, address == (CUdeviceptr)(uintptr_t)host,
                  "pinned.alloc.flags_%#x.device_address_is_host_address", flags[i]);
         ask(cu.MemFreeHost(host), "pinned.alloc.flags_%#x.free", flags[i]);
     }
@@ -160,6 +165,7 @@ static void ask_pinned_flags(void)
 
 void ask_pinned(void)
 {
+    CUresult result;
     char *host = NULL;
     void *none = NULL;
     CUdeviceptr address = 0;
@@ -175,14 +181,14 @@ void ask_pinned(void)
     void *made = NULL;
     cu.MemHostAlloc(&made, 1000, 0);
     ask_number((long long)((uintptr_t)made % 512), "pinned.alloc_1000.modulo_512");
-    ask_value(cu.MemGetAddressRange(&base, &bytes, (CUdeviceptr)(uintptr_t)made), (long long)bytes,
-              "pinned.alloc_1000.range_bytes");
+    result = cu.MemGetAddressRange(&base, &bytes, (CUdeviceptr)(uintptr_t)made);
+    ask_value(result, (long long)bytes, "pinned.alloc_1000.range_bytes");
     cu.MemFreeHost(made);
     made = NULL;
     cu.MemHostAlloc(&made, 64 * KIB, 0);
     host = made;
-    ask_fact(cu.MemHostGetDevicePointer(&address, host + 100, 0), address == (CUdeviceptr)(uintptr_t)(host + 100),
-             "pinned.device_pointer.interior");
+    result = cu.MemHostGetDevicePointer(&address, host + 100, 0);
+    ask_fact(result, address == (CUdeviceptr)(uintptr_t)(host + 100), "pinned.device_pointer.interior");
     ask(cu.MemHostGetDevicePointer(&address, host, 1), "pinned.device_pointer.flags_1");
     ask(cu.MemHostGetDevicePointer(NULL, host, 0), "pinned.device_pointer.null_out");
     ask(cu.MemHostGetDevicePointer(&address, NULL, 0), "pinned.device_pointer.null");

@@ -101,12 +101,14 @@ static void ask_destroy(CUstream stream)
 
 static void ask_device_pools(CUstream stream)
 {
+    CUresult result;
     CUmemoryPool standard = NULL;
     CUmemoryPool current = NULL;
     CUmemoryPool own = new_pool(0);
     CUdeviceptr address = 0;
     ask(cu.DeviceGetDefaultMemPool(&standard, 0), "pool.default");
-    ask_fact(cu.DeviceGetMemPool(&current, 0), current == standard, "pool.current.is_default");
+    result = cu.DeviceGetMemPool(&current, 0);
+    ask_fact(result, current == standard, "pool.current.is_default");
     ask(cu.DeviceGetDefaultMemPool(NULL, 0), "pool.default.null");
     ask(cu.DeviceGetDefaultMemPool(&current, 99), "pool.default.device_99");
     ask(cu.DeviceGetMemPool(NULL, 0), "pool.current.null");
@@ -114,17 +116,20 @@ static void ask_device_pools(CUstream stream)
     ask(cu.DeviceSetMemPool(0, NULL), "pool.set_current.null");
     ask(cu.DeviceSetMemPool(99, own), "pool.set_current.device_99");
     ask(cu.DeviceSetMemPool(0, own), "pool.set_current");
-    ask_fact(cu.DeviceGetMemPool(&current, 0), current == own, "pool.set_current.got");
+    result = cu.DeviceGetMemPool(&current, 0);
+    ask_fact(result, current == own, "pool.set_current.got");
     cu.MemAllocAsync(&address, 64 * KIB, stream);
     ask_number((long long)pool_number(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "pool.set_current.alloc_async_uses_it");
     cu.MemFreeAsync(address, stream);
     cu.StreamSynchronize(stream);
     ask(cu.MemPoolDestroy(own), "pool.set_current.destroy");
-    ask_fact(cu.DeviceGetMemPool(&current, 0), current == standard, "pool.set_current.destroy.default_is_back");
+    result = cu.DeviceGetMemPool(&current, 0);
+    ask_fact(result, current == standard, "pool.set_current.destroy.default_is_back");
     int descriptor = -1;
     own = new_pool(0);
-    ask(cu.MemPoolExportToShareableHandle(&descriptor, own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        "pool.export.without_handle_type");
+    if (cu.MemPoolExportToShareableHandle != NULL)
+        ask(cu.MemPoolExportToShareableHandle(&descriptor, own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            "pool.export.without_handle_type");
     cu.MemPoolDestroy(own);
 }
 
@@ -223,8 +228,6 @@ static void ask_sets(CUmemoryPool pool, const struct attribute *attribute)
                   attribute->name, values[i]);
     }
     cuuint64_t number = 0;
-    ask(cu.MemPoolSetAttribute(pool, attribute->attribute, NULL), "pool_attribute.%s.set_null", attribute->name);
-    ask(cu.MemPoolGetAttribute(pool, attribute->attribute, NULL), "pool_attribute.%s.get_null", attribute->name);
     ask(cu.MemPoolGetAttribute(NULL, attribute->attribute, &number), "pool_attribute.%s.get_null_pool",
         attribute->name);
     ask(cu.MemPoolSetAttribute(NULL, attribute->attribute, &number), "pool_attribute.%s.set_null_pool",
@@ -282,6 +285,30 @@ void ask_pool_attributes(void)
     cu.MemPoolDestroy(pool);
 }
 
+/* With less memory left on the device than a pool takes at a time. */
+static void ask_scarce(CUstream stream)
+{
+    enum { MOST = 128 };
+    CUdeviceptr taken[MOST];
+    int count = 0;
+    CUdeviceptr small = new_memory(8 * MIB);
+    for (size_t bytes = 1024 * GIB; bytes >= 2 * MIB;) {
+        CUresult result = count < MOST ? cu.MemAlloc(&taken[count], bytes) : CUDA_ERROR_OUT_OF_MEMORY;
+        if (result == CUDA_SUCCESS)
+            count++;
+        else
+            bytes /= 2;
+    }
+    cu.MemFree(small);
+    CUmemoryPool pool = new_pool(0);
+    CUdeviceptr address = 0;
+    ask(cu.MemAllocFromPoolAsync(&address, MIB, pool, stream), "pool_size.scarce.1_mib");
+    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_size.scarce.reserved");
+    ask(cu.MemAlloc(&small, 3 * MIB), "pool_size.scarce.plain_3_mib");
+    while (count > 0)
+        cu.MemFree(taken[--count]);
+}
+
 void ask_pool_sizes(void)
 {
     static const size_t sizes[] = {1,           256,      257,          511,      512,           513,      4096,
@@ -311,6 +338,7 @@ void ask_pool_sizes(void)
         ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_size.step_%zu.reserved",
                    i);
     }
+    ask_scarce(stream);
 }
 
 static CUmemoryPool pool_with_freed(CUstream stream, cuuint64_t threshold, CUdeviceptr *kept)
@@ -325,19 +353,22 @@ static CUmemoryPool pool_with_freed(CUstream stream, cuuint64_t threshold, CUdev
     return pool;
 }
 
-static void ask_reserved(CUmemoryPool pool, const char *moment)
+static void ask_reserved_of(CUmemoryPool pool, const char *moment)
 {
     ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_release.%s.reserved", moment);
+}
+
+static void ask_reserved(CUmemoryPool pool, const char *moment)
+{
+    ask_reserved_of(pool, moment);
     cu.MemPoolDestroy(pool);
 }
 
-void ask_pool_release(void)
+static void ask_release(CUstream stream)
 {
-    start();
-    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
     CUevent event = new_event();
-    warm_up(stream);
+    CUdeviceptr memory = new_memory(4 * KIB);
     CUmemoryPool pool = pool_with_freed(stream, 0, NULL);
     cu.StreamSynchronize(stream);
     ask_reserved(pool, "stream_synchronize");
@@ -354,7 +385,29 @@ void ask_pool_release(void)
     pool = pool_with_freed(stream, 0, NULL);
     settle_stream(stream);
     cu.StreamSynchronize(other);
-    ask_reserved(pool, "synchronize_of_other_stream");
+    ask_reserved_of(pool, "synchronize_of_other_stream");
+    cu.MemsetD8Async(memory, 1, 16, other);
+    cu.StreamSynchronize(other);
+    ask_reserved_of(pool, "synchronize_of_other_busy_stream");
+    cu.EventRecord(event, other);
+    cu.EventSynchronize(event);
+    ask_reserved_of(pool, "event_synchronize_of_other_stream");
+    cu.StreamSynchronize(stream);
+    ask_reserved(pool, "synchronize_of_settled_stream");
+    pool = pool_with_freed(stream, 0, NULL);
+    settle_stream(stream);
+    cu.CtxSynchronize();
+    ask_reserved(pool, "ctx_synchronize_when_settled");
+    cu.EventRecord(event, stream);
+    pool = pool_with_freed(stream, 0, NULL);
+    settle_stream(stream);
+    cu.EventSynchronize(event);
+    ask_reserved_of(pool, "event_synchronize_of_earlier_work");
+    cu.EventRecord(event, stream);
+    cu.StreamWaitEvent(other, event, 0);
+    cu.StreamSynchronize(other);
+    ask_reserved(pool, "synchronize_of_waiting_stream");
+    cu.MemFree(memory);
     pool = pool_with_freed(stream, UINT64_MAX, NULL);
     cu.StreamSynchronize(stream);
     ask_reserved(pool, "threshold_unlimited");
@@ -364,20 +417,36 @@ void ask_pool_release(void)
     CUdeviceptr kept = 0;
     pool = pool_with_freed(stream, 0, &kept);
     cu.StreamSynchronize(stream);
-    ask_reserved(pool, "one_kept");
+    ask_reserved_of(pool, "one_kept");
     cu.MemFreeAsync(kept, stream);
     cu.StreamSynchronize(stream);
+    ask_reserved(pool, "one_kept.freed");
+}
 
-    pool = pool_with_freed(stream, UINT64_MAX, &kept);
+/* The pool is destroyed only when nothing of it is live: trimmed and destroyed before, it has ended in a division by
+ * zero inside the driver. */
+static void ask_trim_one_kept(CUstream stream)
+{
+    CUdeviceptr kept = 0;
+    CUmemoryPool pool = pool_with_freed(stream, UINT64_MAX, &kept);
     cu.StreamSynchronize(stream);
     ask(cu.MemPoolTrimTo(NULL, 0), "pool_release.trim.null");
     ask(cu.MemPoolTrimTo(pool, SIZE_MAX), "pool_release.trim.huge");
-    ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "pool_release.trim.huge.reserved");
+    ask_reserved_of(pool, "trim.huge");
     ask(cu.MemPoolTrimTo(pool, 0), "pool_release.trim.one_kept");
-    ask_reserved(pool, "trim.one_kept");
+    ask_reserved_of(pool, "trim.one_kept");
     cu.MemFreeAsync(kept, stream);
     cu.StreamSynchronize(stream);
-    pool = pool_with_freed(stream, UINT64_MAX, NULL);
+    ask_reserved_of(pool, "trim.one_kept.freed");
+    ask(cu.MemPoolTrimTo(pool, 64 * MIB), "pool_release.trim.to_64_mib");
+    ask_reserved_of(pool, "trim.to_64_mib");
+    ask(cu.MemPoolTrimTo(pool, 1), "pool_release.trim.to_1");
+    ask_reserved(pool, "trim.to_1");
+}
+
+static void ask_trim(CUstream stream)
+{
+    CUmemoryPool pool = pool_with_freed(stream, UINT64_MAX, NULL);
     cu.StreamSynchronize(stream);
     ask(cu.MemPoolTrimTo(pool, 0), "pool_release.trim.all_free");
     ask_reserved(pool, "trim.all_free");
@@ -388,9 +457,24 @@ void ask_pool_release(void)
     ask_number((long long)pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "pool_release.trim.free_pending.used");
     cu.StreamSynchronize(stream);
     cu.MemPoolDestroy(pool);
-    gate = gate_hold(stream, GATE_SHORT_MS);
-    pool = pool_with_freed(stream, UINT64_MAX, NULL);
+}
+
+static void ask_destroy_pending(CUstream stream)
+{
+    struct gate *gate = gate_hold(stream, GATE_SHORT_MS);
+    CUmemoryPool pool = pool_with_freed(stream, UINT64_MAX, NULL);
     ask(cu.MemPoolDestroy(pool), "pool_release.destroy.free_pending");
     ask_yes(!gate_release(gate), "pool_release.destroy.free_pending.waits");
     ask(cu.StreamSynchronize(stream), "pool_release.destroy.free_pending.synchronize");
+}
+
+void ask_pool_release(void)
+{
+    start();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    warm_up(stream);
+    ask_release(stream);
+    ask_trim_one_kept(stream);
+    ask_trim(stream);
+    ask_destroy_pending(stream);
 }

@@ -5,6 +5,7 @@
 
 void ask_modules(void)
 {
+    CUresult result;
     CUmodule module = NULL;
     CUmodule second = NULL;
     CUfunction function = NULL;
@@ -20,8 +21,8 @@ void ask_modules(void)
     ask(cu.ModuleLoadData(&second, pattern_module), "module.load.again");
     ask_yes(module != second, "module.load.again.distinct");
     ask(cu.ModuleGetFunction(&function, module, "strata_pattern_fill"), "module.get_function");
-    ask_fact(cu.ModuleGetFunction(&again, module, "strata_pattern_fill"), function == again,
-             "module.get_function.same_each_time");
+    result = cu.ModuleGetFunction(&again, module, "strata_pattern_fill");
+    ask_fact(result, function == again, "module.get_function.same_each_time");
     ask(cu.ModuleGetFunction(&again, module, "no_such_kernel"), "module.get_function.unknown");
     ask(cu.ModuleGetFunction(&again, module, ""), "module.get_function.empty");
     ask(cu.ModuleGetFunction(&again, module, NULL), "module.get_function.null_name");

@@ -130,6 +130,7 @@ static void ask_transitive(void)
 
 static void ask_elapsed(void)
 {
+    CUresult result;
     CUstream stream = idle_stream();
     CUevent from = NULL;
     CUevent to = NULL;
@@ -142,8 +143,10 @@ static void ask_elapsed(void)
     ask(cu.EventElapsedTime(&milliseconds, from, to), "event_order.elapsed.not_ready");
     gate_release(gate);
     cu.StreamSynchronize(stream);
-    ask_fact(cu.EventElapsedTime(&milliseconds, from, to), milliseconds > 0, "event_order.elapsed.positive");
-    ask_fact(cu.EventElapsedTime(&milliseconds, to, from), milliseconds < 0, "event_order.elapsed.reversed.negative");
+    result = cu.EventElapsedTime(&milliseconds, from, to);
+    ask_fact(result, milliseconds > 0, "event_order.elapsed.positive");
+    result = cu.EventElapsedTime(&milliseconds, to, from);
+    ask_fact(result, milliseconds < 0, "event_order.elapsed.reversed.negative");
 }
 
 void ask_event_order(void)

@@ -39,8 +39,8 @@ static void ask_create(void)
         ask(cu.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priorities[i]), "stream.create.priority_%d",
             priorities[i]);
         if (stream != NULL)
-            ask_value(cu.StreamGetPriority(stream, &priority), priority, "stream.create.priority_%d.got",
-                      priorities[i]);
+            result = cu.StreamGetPriority(stream, &priority);
+        ask_value(result, priority, "stream.create.priority_%d.got", priorities[i]);
     }
     ask(cu.StreamCreateWithPriority(&stream, 2, 0), "stream.create_with_priority.flags_2");
     ask(cu.StreamCreateWithPriority(NULL, 0, 0), "stream.create_with_priority.null");
@@ -48,18 +48,23 @@ static void ask_create(void)
 
 static void ask_kind(const struct kind *kind, CUcontext context)
 {
+    CUresult result;
     unsigned flags = 77;
     int priority = 77;
     CUcontext own = NULL;
     CUdevice device = 77;
     unsigned long long id = 0;
-    ask_value(cu.StreamGetFlags(kind->stream, &flags), flags, "stream.%s.flags", kind->name);
+    result = cu.StreamGetFlags(kind->stream, &flags);
+    ask_value(result, flags, "stream.%s.flags", kind->name);
     ask(cu.StreamGetFlags(kind->stream, NULL), "stream.%s.flags.null", kind->name);
-    ask_value(cu.StreamGetPriority(kind->stream, &priority), priority, "stream.%s.priority", kind->name);
+    result = cu.StreamGetPriority(kind->stream, &priority);
+    ask_value(result, priority, "stream.%s.priority", kind->name);
     ask(cu.StreamGetPriority(kind->stream, NULL), "stream.%s.priority.null", kind->name);
-    ask_fact(cu.StreamGetCtx(kind->stream, &own), own == context, "stream.%s.context_is_current", kind->name);
+    result = cu.StreamGetCtx(kind->stream, &own);
+    ask_fact(result, own == context, "stream.%s.context_is_current", kind->name);
     ask(cu.StreamGetCtx(kind->stream, NULL), "stream.%s.context.null", kind->name);
-    ask_value(cu.StreamGetDevice(kind->stream, &device), device, "stream.%s.device", kind->name);
+    result = cu.StreamGetDevice(kind->stream, &device);
+    ask_value(result, device, "stream.%s.device", kind->name);
     ask(cu.StreamGetDevice(kind->stream, NULL), "stream.%s.device.null", kind->name);
     ask(cu.StreamGetId(kind->stream, &id), "stream.%s.id", kind->name);
     ask(cu.StreamGetId(kind->stream, NULL), "stream.%s.id.null", kind->name);
@@ -167,6 +172,7 @@ void ask_stream_ids(void)
 
 void ask_stream_handles(void)
 {
+    CUresult result;
     start();
     warm_up(NULL);
     enum { TIMES = 16 };
@@ -184,7 +190,8 @@ void ask_stream_handles(void)
     cu.StreamDestroy(stream);
     stream = new_stream(CU_STREAM_DEFAULT);
     ask_yes(stream == gone, "stream_handles.comes_back_with_other_flags");
-    ask_value(cu.StreamGetFlags(stream, &flags), flags, "stream_handles.comes_back_with_other_flags.flags");
+    result = cu.StreamGetFlags(stream, &flags);
+    ask_value(result, flags, "stream_handles.comes_back_with_other_flags.flags");
 
     CUevent event = new_event();
     CUstream busy = new_stream(CU_STREAM_NON_BLOCKING);
@@ -240,5 +247,4 @@ void ask_captures(void)
         CUresult result = cu.ThreadExchangeStreamCaptureMode(&mode);
         ask_value(result, (int)mode, "capture.exchange_mode.step_%zu.to_%d", i, modes[i]);
     }
-    ask(cu.ThreadExchangeStreamCaptureMode(NULL), "capture.exchange_mode.null");
 }

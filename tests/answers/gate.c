@@ -11,6 +11,7 @@ struct gate {
     sem_t open;
     sem_t left;
     int milliseconds;          /* written once, before publication */
+    atomic_bool closed;        /* by the host function when it begins */
     atomic_bool opened_itself; /* by the host function before it posts left */
 };
 
@@ -34,9 +35,20 @@ static bool wait_for(sem_t *semaphore, int milliseconds)
 static void CUDA_CB block(void *data)
 {
     struct gate *gate = data;
+    atomic_store(&gate->closed, true);
     if (!wait_for(&gate->open, gate->milliseconds))
         atomic_store(&gate->opened_itself, true);
     sem_post(&gate->left);
+}
+
+/* Until the host function has begun, unless the stream is held back already. Work that nobody asks about may take its
+ * time, so the stream is asked about. */
+static void wait_until_closed(struct gate *gate, CUstream stream)
+{
+    for (int i = 0; i < PATIENCE_MS && !atomic_load(&gate->closed); i++) {
+        cu.StreamQuery(stream);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
 }
 
 struct gate *gate_hold(CUstream stream, int milliseconds)
@@ -47,9 +59,12 @@ struct gate *gate_hold(CUstream stream, int milliseconds)
     sem_init(&gate->open, 0, 0);
     sem_init(&gate->left, 0, 0);
     gate->milliseconds = milliseconds;
+    atomic_init(&gate->closed, false);
     atomic_init(&gate->opened_itself, false);
     if (cu.LaunchHostFunc(stream, block, gate) != CUDA_SUCCESS)
         sem_post(&gate->left);
+    else
+        wait_until_closed(gate, stream);
     return gate;
 }
 

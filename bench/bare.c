@@ -1,0 +1,103 @@
+#include "bare.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bare_driver bare;
+
+typedef struct bare_entry {
+    const char *name;
+    int version;
+    size_t offset;
+} bare_entry;
+
+static const bare_entry entries[] = {
+#define BARE_ENTRY(name, version) {"cu" #name, version, offsetof(bare_driver, name)},
+    BARE_ENTRY_POINTS(BARE_ENTRY)
+#undef BARE_ENTRY
+};
+
+static _Noreturn void give_up(const char *path, const char *why)
+{
+    fprintf(stderr, "strata_bench: %s: %s\n", path, why);
+    exit(EXIT_FAILURE);
+}
+
+void bare_open(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (!library)
+        give_up(path, "not the library that Strata has opened");
+    void *symbol = dlsym(library, "cuGetProcAddress_v2");
+    if (!symbol)
+        give_up(path, "no cuGetProcAddress_v2");
+    PFN_cuGetProcAddress_v12000 get;
+    memcpy(&get, &symbol, sizeof symbol);
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        CUdriverProcAddressQueryResult found;
+        symbol = NULL;
+        CUresult result = get(entries[i].name, &symbol, entries[i].version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+        if (result != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS || !symbol)
+            give_up(path, entries[i].name);
+        memcpy((char *)&bare + entries[i].offset, &symbol, sizeof symbol);
+    }
+}
+
+void bare_failed(CUresult result, const char *call)
+{
+    const char *name = NULL;
+    if (bare.GetErrorName)
+        bare.GetErrorName(result, &name);
+    fprintf(stderr, "strata_bench: %s: %s\n", call, name ? name : "an unknown error");
+    exit(EXIT_FAILURE);
+}
+
+void bare_make(bare_things *things, int ordinal)
+{
+    *things = (bare_things){0};
+    const CUmemPoolProps properties = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+    };
+    bare_check(bare.MemPoolCreate(&things->pool, &properties), "cuMemPoolCreate");
+    cuuint64_t keep_all = UINT64_MAX;
+    bare_check(bare.MemPoolSetAttribute(things->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all),
+               "cuMemPoolSetAttribute");
+    for (size_t i = 0; i < BARE_STREAMS; i++)
+        bare_check(bare.StreamCreate(&things->streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    for (size_t i = 0; i < BARE_EVENTS; i++)
+        bare_check(bare.EventCreate(&things->events[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+}
+
+void bare_end(bare_things *things)
+{
+    bare_settle(things);
+    for (size_t i = 0; i < BARE_EVENTS; i++)
+        bare_check(bare.EventDestroy(things->events[i]), "cuEventDestroy");
+    for (size_t i = 0; i < BARE_STREAMS; i++)
+        bare_check(bare.StreamDestroy(things->streams[i]), "cuStreamDestroy");
+    bare_check(bare.MemPoolDestroy(things->pool), "cuMemPoolDestroy");
+}
+
+void bare_settle(void *state)
+{
+    bare_things *things = state;
+    for (size_t i = 0; i < BARE_STREAMS; i++)
+        bare_check(bare.StreamSynchronize(things->streams[i]), "cuStreamSynchronize");
+}
+
+void bare_hand_over(void *state, size_t operations)
+{
+    bare_things *things = state;
+    for (size_t i = 0; i < operations; i++) {
+        unsigned turn = things->turn++;
+        CUevent event = things->events[turn % BARE_EVENTS];
+        bare_check(bare.EventRecord(event, things->streams[turn % 2]), "cuEventRecord");
+        bare_check(bare.StreamWaitEvent(things->streams[(turn + 1) % 2], event, CU_EVENT_WAIT_DEFAULT),
+                   "cuStreamWaitEvent");
+    }
+}

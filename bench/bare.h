@@ -1,0 +1,77 @@
+/* The bare driver, the competitor of every measurement: entry points of the very library that Strata has opened, asked
+ * for by name and version and called without anything in between. */
+#ifndef STRATA_BENCH_BARE_H
+#define STRATA_BENCH_BARE_H
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <stddef.h>
+
+/* X(name without "cu", version): a driver that lacks one of these cannot be measured. */
+#define BARE_ENTRY_POINTS(X)        \
+    X(GetErrorName, 6000)           \
+    X(DeviceGet, 2000)              \
+    X(DevicePrimaryCtxRetain, 7000) \
+    X(CtxSetCurrent, 4000)          \
+    X(StreamCreate, 2000)           \
+    X(StreamDestroy, 4000)          \
+    X(StreamSynchronize, 2000)      \
+    X(StreamWaitEvent, 3020)        \
+    X(StreamIsCapturing, 10000)     \
+    X(StreamGetId, 12000)           \
+    X(EventCreate, 2000)            \
+    X(EventDestroy, 4000)           \
+    X(EventRecord, 2000)            \
+    X(EventElapsedTime, 2000)       \
+    X(MemAlloc, 3020)               \
+    X(MemFree, 3020)                \
+    X(MemAllocFromPoolAsync, 11020) \
+    X(MemFreeAsync, 11020)          \
+    X(MemPoolCreate, 11020)         \
+    X(MemPoolDestroy, 11020)        \
+    X(MemPoolSetAttribute, 11020)   \
+    X(MemsetD8Async, 3020)
+
+typedef struct bare_driver {
+#define BARE_FIELD(name, version) PFN_cu##name##_v##version name;
+    BARE_ENTRY_POINTS(BARE_FIELD)
+#undef BARE_FIELD
+} bare_driver;
+
+/* Written once by bare_open, before any thread is started. */
+extern bare_driver bare;
+
+/* Fills `bare` from the library at `path`, which is loaded already; ends the program if something is missing. */
+void bare_open(const char *path);
+
+/* Ends the program, saying which call failed how. */
+_Noreturn void bare_failed(CUresult result, const char *call);
+
+/* A failed call ends the program: a figure of calls that did not work is worth nothing. */
+static inline void bare_check(CUresult result, const char *call)
+{
+    if (__builtin_expect(result != CUDA_SUCCESS, 0))
+        bare_failed(result, call);
+}
+
+enum { BARE_STREAMS = 9, BARE_EVENTS = 16 };
+
+/* What the bare side of a measurement works with: a pool that keeps its memory, streams, and events without timing. */
+typedef struct bare_things {
+    CUmemoryPool pool;
+    CUstream streams[BARE_STREAMS];
+    CUevent events[BARE_EVENTS];
+    unsigned turn; /* which stream or event comes next */
+} bare_things;
+
+void bare_make(bare_things *things, int ordinal);
+void bare_end(bare_things *things);
+
+/* Waits until all streams are idle. */
+void bare_settle(void *things);
+
+/* For each operation, makes one of two streams wait for the other, in turn: what a program writes that knows its
+ * streams and what it gives from one to the other. */
+void bare_hand_over(void *things, size_t operations);
+
+#endif

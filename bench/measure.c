@@ -1,0 +1,50 @@
+#include "measure.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+uint64_t bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static double run_round(const bench_side *side, bench_plan plan)
+{
+    uint64_t spent = 0;
+    for (size_t i = 0; i < plan.batches; i++) {
+        uint64_t start = bench_now();
+        side->run(side->state, plan.batch);
+        spent += bench_now() - start;
+        if (side->settle)
+            side->settle(side->state);
+    }
+    return (double)spent / (double)(plan.batch * plan.batches);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+double bench_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, compare_doubles);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+void bench_measure(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds)
+{
+    static double samples[BENCH_SIDES_LIMIT][BENCH_ROUNDS_LIMIT];
+    for (size_t side = 0; side < count; side++)
+        run_round(&sides[side], plan);
+    for (size_t round = 0; round < rounds; round++)
+        for (size_t turn = 0; turn < count; turn++) {
+            size_t side = (round + turn) % count; /* nobody is always first */
+            samples[side][round] = run_round(&sides[side], plan);
+        }
+    for (size_t side = 0; side < count; side++)
+        nanoseconds[side] = bench_median(samples[side], rounds);
+}

@@ -1,0 +1,33 @@
+/* How everything is measured: the competitors take turns, round by round, so that whatever the machine does meanwhile
+ * happens to all of them, and the median of the rounds is kept. */
+#ifndef STRATA_BENCH_MEASURE_H
+#define STRATA_BENCH_MEASURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One competitor. A round is `batches` times: run a batch of operations with the clock running, then settle with the
+ * clock stopped, so that the host never waits for a full queue while it is timed. */
+typedef struct bench_side {
+    void (*run)(void *state, size_t operations);
+    void (*settle)(void *state); /* NULL: nothing to wait for */
+    void *state;
+} bench_side;
+
+typedef struct bench_plan {
+    size_t batch;
+    size_t batches;
+} bench_plan;
+
+enum { BENCH_SIDES_LIMIT = 4, BENCH_ROUNDS_LIMIT = 1001 };
+
+/* CLOCK_MONOTONIC, in nanoseconds. */
+uint64_t bench_now(void);
+
+/* Writes the median nanoseconds per operation of each side. One further round, the first, only warms up. */
+void bench_measure(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds);
+
+/* The median of `count` values, which are sorted in place. */
+double bench_median(double *values, size_t count);
+
+#endif

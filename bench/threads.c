@@ -1,0 +1,149 @@
+/* Allocations and frees of several threads at a time, each on a stream of its own. An operation is one pair on every
+ * thread; the figure is that time shared out among the pairs, so that perfect scaling divides it by the threads. */
+#include "bench.h"
+
+#include <pthread.h>
+
+enum { THREADS = 16, PAIR_BYTES = 4096 };
+
+typedef struct crowd crowd;
+
+typedef struct member {
+    crowd *of;
+    pthread_t thread;
+    CUstream bare_stream, known_stream;
+} member;
+
+struct crowd {
+    const bench *run;
+    CUmemoryPool pool;
+    pthread_barrier_t start, end; /* the members and the thread that measures */
+    bool strata, stop;            /* written before `start` by the thread that measures, read after it */
+    size_t pairs;                 /* the same */
+    unsigned count;
+    member members[THREADS];
+};
+
+static void run_bare_pairs(const member *self)
+{
+    for (size_t i = 0; i < self->of->pairs; i++) {
+        CUdeviceptr address;
+        bare_check(bare.MemAllocFromPoolAsync(&address, PAIR_BYTES, self->of->pool, self->bare_stream),
+                   "cuMemAllocFromPoolAsync");
+        bare_check(bare.MemFreeAsync(address, self->bare_stream), "cuMemFreeAsync");
+    }
+}
+
+static void run_strata_pairs(const member *self)
+{
+    strata_runtime *runtime = self->of->run->late;
+    for (size_t i = 0; i < self->of->pairs; i++) {
+        strata_block block;
+        scene_check(strata_runtime_allocate(runtime, PAIR_BYTES, self->known_stream, &block),
+                    "strata_runtime_allocate");
+        scene_check(strata_runtime_deallocate(runtime, &block), "strata_runtime_deallocate");
+    }
+}
+
+static void *work(void *state)
+{
+    const member *self = state;
+    crowd *of = self->of;
+    bare_check(bare.CtxSetCurrent(of->run->context), "cuCtxSetCurrent");
+    for (;;) {
+        pthread_barrier_wait(&of->start);
+        if (of->stop)
+            return NULL;
+        if (of->strata)
+            run_strata_pairs(self);
+        else
+            run_bare_pairs(self);
+        pthread_barrier_wait(&of->end);
+    }
+}
+
+static void run_all(crowd *self, bool strata, size_t pairs)
+{
+    self->strata = strata;
+    self->pairs = pairs;
+    pthread_barrier_wait(&self->start);
+    pthread_barrier_wait(&self->end);
+}
+
+static void run_bare(void *state, size_t pairs)
+{
+    run_all(state, false, pairs);
+}
+
+static void run_strata(void *state, size_t pairs)
+{
+    run_all(state, true, pairs);
+}
+
+static void settle(void *state)
+{
+    const crowd *self = state;
+    for (unsigned i = 0; i < self->count; i++) {
+        bare_check(bare.StreamSynchronize(self->members[i].bare_stream), "cuStreamSynchronize");
+        bare_check(bare.StreamSynchronize(self->members[i].known_stream), "cuStreamSynchronize");
+    }
+}
+
+static void start(crowd *self, const bench *run, CUmemoryPool pool, unsigned count)
+{
+    *self = (crowd){.run = run, .pool = pool, .count = count};
+    int failed = pthread_barrier_init(&self->start, NULL, count + 1);
+    failed |= pthread_barrier_init(&self->end, NULL, count + 1);
+    for (unsigned i = 0; i < count; i++) {
+        member *each = &self->members[i];
+        each->of = self;
+        bare_check(bare.StreamCreate(&each->bare_stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        scene_check(strata_runtime_stream_acquire(run->late, &each->known_stream), "strata_runtime_stream_acquire");
+        failed |= pthread_create(&each->thread, NULL, work, each);
+    }
+    if (failed)
+        bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
+}
+
+static void end(crowd *self)
+{
+    self->stop = true;
+    pthread_barrier_wait(&self->start);
+    for (unsigned i = 0; i < self->count; i++) {
+        pthread_join(self->members[i].thread, NULL);
+        bare_check(bare.StreamDestroy(self->members[i].bare_stream), "cuStreamDestroy");
+        scene_check(strata_runtime_stream_release(self->run->late, self->members[i].known_stream),
+                    "strata_runtime_stream_release");
+    }
+    pthread_barrier_destroy(&self->start);
+    pthread_barrier_destroy(&self->end);
+}
+
+static void measure(const bench *self, CUmemoryPool pool, unsigned count)
+{
+    report_times row = {.kind = REPORT_NO_TARGET};
+    snprintf(row.name, sizeof row.name, "threads, async pairs of 4 KiB, %u thread%s, wall time per pair", count,
+             count == 1 ? "" : "s");
+    if (!bench_wants(self, row.name))
+        return;
+    static crowd all;
+    start(&all, self, pool, count);
+    const bench_side sides[] = {{run_bare, settle, &all}, {run_strata, settle, &all}};
+    double figures[2];
+    bench_measure(self->rounds, (bench_plan){.batch = count == 1 ? 2000 : 500, .batches = 1}, sides, 2, figures);
+    end(&all);
+    row.bare = figures[0] / count;
+    row.strata = figures[1] / count;
+    report_add_times(self->report, &row);
+}
+
+void bench_threads(const bench *self)
+{
+    static const unsigned counts[] = {1, 2, 4, 8, THREADS};
+    bare_things things;
+    bare_make(&things, 0);
+    report_heading(self->report, "Threads, each on a stream of its own, one pool for all", false);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        measure(self, things.pool, counts[i]);
+    bare_end(&things);
+}

@@ -1,0 +1,94 @@
+/* The uses of one block: prepare and finish where nothing is to be asked, where the stream must be identified, and
+ * where one stream takes over from another; and the door to all of it, strata_runtime_get. */
+#include "bench.h"
+
+#include <pthread.h>
+
+/* The questions and the event of one use on an unknown stream, asked barely. Strata keeps eight events a stream and
+ * records the oldest; so does this. */
+static void identify_and_record(void *state, size_t operations)
+{
+    bare_things *things = state;
+    CUstream stream = things->streams[0];
+    for (size_t i = 0; i < operations; i++) {
+        for (size_t turn = 0; turn < BENCH_IDENTIFICATIONS_PER_USE; turn++) {
+            CUstreamCaptureStatus capture;
+            unsigned long long id;
+            bare_check(bare.StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
+            bare_check(bare.StreamGetId(stream, &id), "cuStreamGetId");
+        }
+        for (size_t turn = 0; turn < BENCH_RECORDS_PER_USE; turn++)
+            bare_check(bare.EventRecord(things->events[things->turn++ % 8], stream), "cuEventRecord");
+    }
+}
+
+static void get_runtime(void *state, size_t operations)
+{
+    (void)state;
+    for (size_t i = 0; i < operations; i++) {
+        strata_runtime *runtime;
+        scene_check(strata_runtime_get(0, &runtime), "strata_runtime_get");
+    }
+}
+
+/* A block from another thread's hand: that thread is gone, and the block is pinned in the shared way. */
+typedef struct foreign_hand {
+    scene *stage;
+    CUcontext context;
+} foreign_hand;
+
+static void *allocate_elsewhere(void *state)
+{
+    const foreign_hand *self = state;
+    scene *stage = self->stage;
+    bare_check(bare.CtxSetCurrent(self->context), "cuCtxSetCurrent");
+    scene_check(strata_runtime_allocate(stage->runtime, SCENE_BLOCK_BYTES, stage->streams[0], &stage->blocks[0]),
+                "strata_runtime_allocate");
+    return NULL;
+}
+
+static void replace_by_foreign_block(const bench *self, scene *stage)
+{
+    pthread_t thread;
+    foreign_hand hand = {stage, self->context};
+    scene_check(strata_runtime_deallocate(stage->runtime, &stage->blocks[0]), "strata_runtime_deallocate");
+    if (pthread_create(&thread, NULL, allocate_elsewhere, &hand) != 0 || pthread_join(thread, NULL) != 0)
+        bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
+}
+
+void bench_uses(const bench *self)
+{
+    const bench_side nothing = {NULL, NULL, NULL};
+    const bench_plan quick = {.batch = 20000, .batches = 1};
+    const bench_plan queued = {.batch = 200, .batches = 5};
+    const bench_target none = {REPORT_NO_TARGET, 0};
+    const bench_target own = {REPORT_TAKES_AT_MOST, 20};
+    const bench_target unknown = {REPORT_ADDS_AT_MOST, 40};
+    bare_things things;
+    scene stage;
+    bare_make(&things, 0);
+    scene_make(&stage, self->late);
+    bench_side asked = {identify_and_record, bare_settle, &things};
+
+    report_heading(self->report, "Using a block: prepare and finish", false);
+    bench_row(self, "use, own known stream, write", quick, nothing,
+              (bench_side){scene_write_on_own_stream, NULL, &stage}, own);
+    bench_row(self, "use, own known stream, read", quick, nothing, (bench_side){scene_read_on_own_stream, NULL, &stage},
+              own);
+    bench_row(self, "use, own unknown stream, write (bare: identify twice, record)", queued, asked,
+              (bench_side){scene_write_on_unknown_stream, scene_settle, &stage}, unknown);
+    bench_row(self, "use, own unknown stream, read (bare: identify twice, record)", queued, asked,
+              (bench_side){scene_read_on_unknown_stream, scene_settle, &stage}, unknown);
+    bench_row(self, "hand-over between two known streams (bare: record, wait)", queued,
+              (bench_side){bare_hand_over, bare_settle, &things}, (bench_side){scene_hand_over, scene_settle, &stage},
+              none);
+    replace_by_foreign_block(self, &stage);
+    bench_row(self, "use, another thread's block, write", quick, nothing,
+              (bench_side){scene_write_on_own_stream, NULL, &stage}, none);
+    bench_row(self, "use, another thread's block, read", quick, nothing,
+              (bench_side){scene_read_on_own_stream, NULL, &stage}, none);
+    bench_row(self, "strata_runtime_get", (bench_plan){.batch = 100000, .batches = 1}, nothing,
+              (bench_side){get_runtime, NULL, NULL}, (bench_target){REPORT_TAKES_AT_MOST, 3});
+    scene_end(&stage);
+    bare_end(&things);
+}

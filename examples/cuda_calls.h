@@ -1,0 +1,63 @@
+/* The few CUDA calls that the examples make besides Strata's.
+ *
+ * A program that is linked with -lcuda calls cuMemsetD8Async and the rest directly and needs none of this. The examples
+ * also run on machines without a GPU, on Strata's simulated driver, so they ask the library that Strata has opened. */
+#ifndef STRATA_EXAMPLES_CUDA_CALLS_H
+#define STRATA_EXAMPLES_CUDA_CALLS_H
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <strata/strata.h>
+#include <string.h>
+
+typedef struct cuda_calls {
+    PFN_cuDevicePrimaryCtxRetain_v7000 DevicePrimaryCtxRetain;
+    PFN_cuCtxSetCurrent_v4000 CtxSetCurrent;
+    PFN_cuStreamSynchronize_v2000 StreamSynchronize;
+    PFN_cuMemAlloc_v3020 MemAlloc;
+    PFN_cuMemFree_v3020 MemFree;
+    PFN_cuMemsetD8Async_v3020 MemsetD8Async;
+    PFN_cuMemcpyHtoDAsync_v3020 MemcpyHtoDAsync;
+    PFN_cuMemcpyDtoHAsync_v3020 MemcpyDtoHAsync;
+} cuda_calls;
+
+static bool cuda_find(PFN_cuGetProcAddress_v12000 get, const char *name, int version, void *call)
+{
+    void *symbol = NULL;
+    CUdriverProcAddressQueryResult found;
+    CUresult result = get(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+    if (result != CUDA_SUCCESS || !symbol) {
+        fprintf(stderr, "the driver has no %s\n", name);
+        return false;
+    }
+    memcpy(call, &symbol, sizeof symbol);
+    return true;
+}
+
+/* Fills `cu` and makes device 0 the calling thread's, as cudaSetDevice(0) does. */
+static bool cuda_open(cuda_calls *cu)
+{
+    strata_driver_info driver;
+    if (strata_driver_get_info(&driver) != STRATA_SUCCESS) {
+        fprintf(stderr, "%s\n", strata_last_error()->message);
+        return false;
+    }
+    void *library = dlopen(driver.library, RTLD_NOW), *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+    PFN_cuGetProcAddress_v12000 get;
+    CUcontext context;
+    if (!symbol)
+        return false;
+    memcpy(&get, &symbol, sizeof symbol);
+    return cuda_find(get, "cuDevicePrimaryCtxRetain", 7000, &cu->DevicePrimaryCtxRetain) &&
+           cuda_find(get, "cuCtxSetCurrent", 4000, &cu->CtxSetCurrent) &&
+           cuda_find(get, "cuStreamSynchronize", 2000, &cu->StreamSynchronize) &&
+           cuda_find(get, "cuMemAlloc", 3020, &cu->MemAlloc) && cuda_find(get, "cuMemFree", 3020, &cu->MemFree) &&
+           cuda_find(get, "cuMemsetD8Async", 3020, &cu->MemsetD8Async) &&
+           cuda_find(get, "cuMemcpyHtoDAsync", 3020, &cu->MemcpyHtoDAsync) &&
+           cuda_find(get, "cuMemcpyDtoHAsync", 3020, &cu->MemcpyDtoHAsync) &&
+           cu->DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cu->CtxSetCurrent(context) == CUDA_SUCCESS;
+}
+
+#endif

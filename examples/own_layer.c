@@ -1,0 +1,128 @@
+/* A layer of one's own, outside the library: `ceiling` refuses blocks above a size and counts live bytes by tag.
+ *
+ * It is a decorator. It embeds strata_resource as its first member and writes allocate, deallocate and destroy; every
+ * operation that it leaves out goes to the layer below. Once registered it stands in stack texts like any other. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strata/strata.h>
+
+enum { TAGS = 256 };
+
+typedef struct ceiling_options {
+    uint64_t largest; /* bytes of one block; 0: no limit */
+} ceiling_options;
+
+typedef struct ceiling {
+    strata_resource resource; /* first: the stack knows the layer by it */
+    uint64_t largest;
+    _Atomic size_t live[TAGS]; /* bytes by tag, the last one for all tags beyond; any thread, relaxed: statistics */
+} ceiling;
+
+static _Atomic size_t *live_bytes(ceiling *self, strata_tag tag)
+{
+    return &self->live[tag < TAGS ? tag : TAGS - 1];
+}
+
+static strata_status ceiling_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    ceiling *self = (ceiling *)resource;
+    *out = (strata_block){0};
+    if (self->largest && request->bytes > self->largest)
+        return strata_fail(STRATA_ERROR_OUT_OF_BUDGET, "ceiling: %zu bytes (tag \"%s\"), and a block may have %llu",
+                           request->bytes, strata_tag_name(request->tag), (unsigned long long)self->largest);
+    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    if (status == STRATA_SUCCESS)
+        atomic_fetch_add_explicit(live_bytes(self, out->tag), out->bytes, memory_order_relaxed);
+    return status;
+}
+
+static strata_status ceiling_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
+    if (status == STRATA_SUCCESS)
+        atomic_fetch_sub_explicit(live_bytes((ceiling *)resource, block->tag), block->bytes, memory_order_relaxed);
+    return status;
+}
+
+static void ceiling_destroy(strata_resource *resource)
+{
+    free(resource);
+}
+
+static const strata_resource_ops ceiling_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "ceiling",
+    .allocate = ceiling_allocate,
+    .deallocate = ceiling_deallocate,
+    .destroy = ceiling_destroy,
+};
+
+static strata_status ceiling_create(int device, const void *options, strata_resource **out)
+{
+    (void)device;
+    ceiling *self = calloc(1, sizeof *self);
+    if (!self)
+        return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "ceiling: no host memory");
+    self->resource.ops = &ceiling_ops;
+    self->largest = ((const ceiling_options *)options)->largest;
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+static const strata_option ceiling_texts[] = {
+    {"largest", STRATA_OPTION_SIZE, offsetof(ceiling_options, largest), NULL, "bytes that one block may have"},
+};
+
+static const strata_layer ceiling_layer = {
+    .size = sizeof(strata_layer),
+    .name = "ceiling",
+    .help = "refuses blocks above a size, counts by tag",
+    .options = ceiling_texts,
+    .option_count = 1,
+    .options_size = sizeof(ceiling_options),
+    .create = ceiling_create,
+};
+
+/* ---- a program that uses it ---- */
+
+static bool expect(bool right, const char *what)
+{
+    printf("%s: %s\n", what, right ? "yes" : "no");
+    return right;
+}
+
+static bool use(strata_runtime *runtime, CUstream stream)
+{
+    ceiling *layer = (ceiling *)strata_stack_top(strata_runtime_stack(runtime));
+    strata_request request = {.bytes = 1 << 20, .stream = stream};
+    strata_block block, refused;
+    if (strata_tag_intern("weights", &request.tag) != STRATA_SUCCESS ||
+        strata_runtime_allocate_request(runtime, &request, &block) != STRATA_SUCCESS)
+        return false;
+    bool right = expect(*live_bytes(layer, request.tag) == block.bytes, "one block of weights is counted");
+    request.bytes = 8 << 20;
+    strata_status status = strata_runtime_allocate_request(runtime, &request, &refused);
+    right &= expect(status == STRATA_ERROR_OUT_OF_BUDGET, strata_last_error()->message);
+    right &=
+        expect(strata_runtime_deallocate(runtime, &block) == STRATA_SUCCESS && *live_bytes(layer, request.tag) == 0,
+               "nothing is left");
+    return right;
+}
+
+int main(void)
+{
+    strata_runtime *runtime;
+    CUstream stream;
+    if (strata_layer_register(&ceiling_layer) != STRATA_SUCCESS ||
+        strata_runtime_create(&(strata_runtime_config){.stack_text = "ceiling(largest=4MiB), async"}, &runtime) !=
+            STRATA_SUCCESS ||
+        strata_runtime_stream_acquire(runtime, &stream) != STRATA_SUCCESS) {
+        fprintf(stderr, "%s\n", strata_last_error()->message);
+        return EXIT_FAILURE;
+    }
+    bool right = use(runtime, stream);
+    right &= strata_runtime_stream_release(runtime, stream) == STRATA_SUCCESS;
+    right &= strata_runtime_destroy(runtime) == STRATA_SUCCESS;
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}

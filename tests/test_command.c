@@ -1,0 +1,395 @@
+/* The `strata` command as a person or a script meets it: exit status, what goes to stdout and stderr, and the keys of
+ * its JSON. The program stands beside this one. */
+#include "replay_support.h"
+
+#include "tools/json_number.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+enum { OUTPUT_LIMIT = 1 << 16 };
+
+typedef struct outcome {
+    int status;
+    char out[OUTPUT_LIMIT];
+    char err[OUTPUT_LIMIT];
+} outcome;
+
+static char program[PATH_MAX];
+
+static int find_program(void **state)
+{
+    (void)state;
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 16);
+    if (length < 0)
+        return -1;
+    program[length] = '\0';
+    strcpy(strrchr(program, '/'), "/strata");
+    return access(program, X_OK);
+}
+
+static void read_whole(const char *path, char *into)
+{
+    FILE *from = fopen(path, "r");
+    assert_non_null(from);
+    size_t length = fread(into, 1, OUTPUT_LIMIT - 1, from);
+    into[length] = '\0';
+    fclose(from);
+}
+
+static pid_t start(char *const *arguments, int out, int err)
+{
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO), 0);
+    assert_int_equal(posix_spawn(&child, program, &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return child;
+}
+
+static int exit_status_of(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+/* Runs `strata` with the words of `line`, which are separated by single spaces; the outcome is the caller's to free. */
+static outcome *run(const char *line)
+{
+    char words[1024];
+    char *arguments[32] = {"strata"};
+    size_t count = 1;
+    assert_true(strlen(line) < sizeof words);
+    strcpy(words, line);
+    for (char *word = strtok(words, " "); word && count < 31; word = strtok(NULL, " "))
+        arguments[count++] = word;
+    scratch_file out = scratch_write(""), err = scratch_write("");
+    int out_descriptor = open(out.path, O_WRONLY | O_CLOEXEC), err_descriptor = open(err.path, O_WRONLY | O_CLOEXEC);
+    assert_true(out_descriptor >= 0 && err_descriptor >= 0);
+    outcome *result = calloc(1, sizeof *result);
+    assert_non_null(result);
+    result->status = exit_status_of(start(arguments, out_descriptor, err_descriptor));
+    close(out_descriptor);
+    close(err_descriptor);
+    read_whole(out.path, result->out);
+    read_whole(err.path, result->err);
+    scratch_remove(&out);
+    scratch_remove(&err);
+    return result;
+}
+
+static outcome *run_on(const char *format, const scratch_file *file)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s %s", format, file->path);
+    return run(line);
+}
+
+static void assert_outcome(const outcome *of, int status, const char *in_out, const char *in_err)
+{
+    bool good = of->status == status && strstr(of->out, in_out) && strstr(of->err, in_err);
+    if (!good)
+        print_error("status %d\nstdout: %s\nstderr: %s\n", of->status, of->out, of->err);
+    assert_int_equal(of->status, status);
+    assert_non_null(strstr(of->out, in_out));
+    assert_non_null(strstr(of->err, in_err));
+}
+
+#define SMALL_TRACE                                                                             \
+    TRACE_HEADER "alloc,0,1000,0,0\nalloc,1,300000,1,10\nuse,1,300000,0,20\nfree,0,1000,0,30\n" \
+                 "wait,0,0,1,40\nfree,1,300000,1,50\nalloc,2,77,1,60\n"
+
+/* ---- help and usage ---- */
+
+static void help_and_version_go_to_stdout(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        const char *words;
+    } asked[] = {
+        {"--help", "replay"},      {"--version", "strata 0."},        {"replay --help", "--touch"},
+        {"info --help", "--json"}, {"replay --version", "strata 0."},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        outcome *of = run(asked[i].line);
+        assert_outcome(of, 0, asked[i].words, "");
+        assert_string_equal(of->err, "");
+        free(of);
+    }
+}
+
+static void bad_usage_is_status_2_with_a_reason(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(SMALL_TRACE);
+    static const struct {
+        const char *line;
+        const char *words;
+    } wrong[] = {
+        {"", "which command?"},
+        {"fly", "no command \"fly\""},
+        {"--fly", "unrecognized option"},
+        {"info now", "unexpected \"now\""},
+        {"replay", "which trace?"},
+        {"replay --fly", "unrecognized option"},
+        {"replay --share 101", "from 0 to 100"},
+        {"replay --share half", "from 0 to 100"},
+        {"replay --threads 0", "from 1 to 1024"},
+        {"replay --repeat -1", "--repeat is \"-1\""},
+        {"replay --device x", "--device is \"x\""},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        bool has_trace = strncmp(wrong[i].line, "replay --", 9) == 0;
+        outcome *of = has_trace ? run_on(wrong[i].line, &file) : run(wrong[i].line);
+        assert_outcome(of, 2, "", wrong[i].words);
+        assert_string_equal(of->out, "");
+        free(of);
+    }
+    scratch_remove(&file);
+}
+
+static void what_cannot_be_started_is_status_2_with_a_reason(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(SMALL_TRACE);
+    static const struct {
+        const char *line;
+        const char *words;
+    } wrong[] = {
+        {"replay --driver /nowhere/libcuda.so", "/nowhere/libcuda.so"},
+        {"replay --driver gpu", "expected cuda, sim, auto"},
+        {"replay --device 999", "999"},
+        {"replay --stack nonsense", "nonsense"},
+        {"replay --stack async(", "character 7"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        outcome *of = run_on(wrong[i].line, &file);
+        assert_outcome(of, 2, "", wrong[i].words);
+        assert_string_equal(of->out, "");
+        free(of);
+    }
+    scratch_remove(&file);
+}
+
+/* ---- traces ---- */
+
+static void a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed(void **state)
+{
+    (void)state;
+    scratch_file good = scratch_write(SMALL_TRACE);
+    scratch_file bad = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,1,1000,0,0\n");
+    scratch_file worse = scratch_write("");
+    char line[512], words[128];
+    snprintf(line, sizeof line, "replay --json %s %s %s", good.path, bad.path, worse.path);
+    outcome *of = run(line);
+    snprintf(words, sizeof words, "%s:3: free of id 1", bad.path);
+    assert_outcome(of, 2, "", words);
+    snprintf(words, sizeof words, "%s:1: the file is empty", worse.path);
+    assert_outcome(of, 2, "", words);
+    assert_string_equal(of->out, "");
+    free(of);
+    scratch_remove(&good);
+    scratch_remove(&bad);
+    scratch_remove(&worse);
+}
+
+static void a_good_replay_is_status_0_and_says_so_on_stdout_alone(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(SMALL_TRACE);
+    outcome *of = run_on("replay --touch --share 50 --threads 2 --repeat 2", &file);
+    assert_outcome(of, 0, "operations       14: 6 allocations, 4 frees, 2 uses, 2 waits", "");
+    assert_outcome(of, 0, "corrupted        0 blocks", "");
+    assert_outcome(of, 0, "left over        0 blocks", "");
+    assert_outcome(of, 0, "never freed      2 blocks", "");
+    assert_outcome(of, 0, file.path, "");
+    assert_string_equal(of->err, "");
+    free(of);
+    scratch_remove(&file);
+}
+
+static void calls_that_fail_are_status_1(void **state)
+{
+    (void)state;
+    scratch_file file =
+        scratch_write(TRACE_HEADER "alloc,0,1125899906842624,0,0\nfree,0,1125899906842624,0,0\nalloc,1,5,0,0\n");
+    outcome *of = run_on("replay", &file);
+    assert_outcome(of, 1, "failures         1", "");
+    assert_outcome(of, 1, ":2: allocate of id 0", "");
+    free(of);
+    scratch_remove(&file);
+}
+
+/* ---- JSON ---- */
+
+static json_t *parsed(const outcome *of)
+{
+    json_error_t error;
+    json_t *object = json_loads(of->out, 0, &error);
+    if (!object)
+        print_error("%s\n%s\n%s\n", error.text, of->out, of->err);
+    assert_non_null(object);
+    return object;
+}
+
+static void assert_number(json_t *object, const char *key, json_int_t value)
+{
+    json_t *number = json_object_get(object, key);
+    if (!json_is_integer(number) || json_integer_value(number) != value)
+        print_error("%s\n", key);
+    assert_true(json_is_integer(number));
+    assert_int_equal(json_integer_value(number), value);
+}
+
+static void a_json_report_has_exact_numbers_under_the_promised_keys(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(SMALL_TRACE);
+    outcome *of = run_on("replay --json --touch --stack async", &file);
+    assert_int_equal(of->status, 0);
+    json_t *report = parsed(of);
+    assert_number(report, "operations", 7);
+    assert_number(report, "failures", 0);
+    assert_number(report, "peak_live_bytes", 301000);
+    assert_number(report, "leaked_blocks", 0);
+    assert_number(report, "corrupted_blocks", 0);
+    assert_number(report, "left_by_trace", 1);
+    assert_true(json_integer_value(json_object_get(report, "peak_reserved_bytes")) >= 301000);
+    json_int_t median = json_integer_value(json_object_get(report, "ns_per_operation_p50"));
+    json_int_t highest = json_integer_value(json_object_get(report, "ns_per_operation_p99"));
+    assert_true(median > 0 && highest >= median);
+    json_t *calls = json_object_get(report, "driver_calls");
+    assert_true(json_is_object(calls));
+    assert_number(calls, "cuMemAllocFromPoolAsync", 3);
+    assert_true(json_is_string(json_object_get(report, "driver")));
+    assert_string_equal(json_string_value(json_object_get(report, "stack")), "async");
+    json_decref(report);
+    free(of);
+    scratch_remove(&file);
+}
+
+static void a_json_report_of_failures_names_them(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1125899906842624,0,0\n");
+    outcome *of = run_on("replay --json", &file);
+    assert_int_equal(of->status, 1);
+    json_t *report = parsed(of);
+    assert_number(report, "failures", 1);
+    const char *first = json_string_value(json_array_get(json_object_get(report, "first_failures"), 0));
+    assert_non_null(first);
+    assert_non_null(strstr(first, "STRATA_ERROR_OUT_OF_MEMORY"));
+    json_decref(report);
+    free(of);
+    scratch_remove(&file);
+}
+
+static void info_names_driver_devices_and_stack(void **state)
+{
+    (void)state;
+    setenv("STRATA_STACK", "direct", 1);
+    outcome *text = run("info");
+    outcome *object = run("info --json");
+    unsetenv("STRATA_STACK");
+    assert_outcome(text, 0, "device 0", "");
+    assert_outcome(text, 0, "memory_pools", "");
+    assert_outcome(text, 0, "direct (STRATA_STACK is set)", "");
+    assert_int_equal(object->status, 0);
+    json_t *info = parsed(object);
+    assert_string_equal(json_string_value(json_object_get(info, "stack")), "direct");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(info, "environment"), "STRATA_STACK")),
+                        "direct");
+    static const char *const strings[] = {"strata",  "driver", "driver_library", "driver_choice",
+                                          "jansson", "zlib",   "host_allocator"};
+    for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
+        assert_true(json_is_string(json_object_get(info, strings[i])));
+    json_t *device = json_array_get(json_object_get(info, "devices"), 0);
+    assert_true(json_integer_value(json_object_get(device, "total_bytes")) > 0);
+    assert_true(json_is_boolean(json_object_get(json_object_get(device, "capabilities"), "memory_pools")));
+    json_decref(info);
+    free(text);
+    free(object);
+}
+
+static void the_option_overrides_the_environment_which_overrides_auto(void **state)
+{
+    (void)state;
+    const char *given = getenv("STRATA_DRIVER");
+    char before[PATH_MAX];
+    snprintf(before, sizeof before, "%s", given ? given : "");
+    setenv("STRATA_DRIVER", "/nowhere/driver.so", 1);
+    outcome *refused = run("info");
+    outcome *overridden = run("info --json --driver sim");
+    unsetenv("STRATA_DRIVER");
+    outcome *plain = run("info --json");
+    if (given)
+        setenv("STRATA_DRIVER", before, 1);
+    assert_outcome(refused, 2, "", "/nowhere/driver.so");
+    assert_outcome(plain, 0, "\"driver_choice\": \"auto\"", "");
+    assert_int_equal(overridden->status, 0);
+    json_t *info = parsed(overridden);
+    assert_true(json_is_true(json_object_get(info, "simulated")));
+    assert_string_equal(json_string_value(json_object_get(info, "driver")), "sim");
+    assert_string_equal(json_string_value(json_object_get(info, "driver_choice")), "sim");
+    json_decref(info);
+    free(refused);
+    free(overridden);
+    free(plain);
+}
+
+/* ---- the bar ---- */
+
+static void a_person_who_is_watching_sees_a_bar(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,400000\n");
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(master >= 0);
+    assert_int_equal(grantpt(master), 0);
+    assert_int_equal(unlockpt(master), 0);
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_true(slave >= 0 && nowhere >= 0);
+    setenv("TERM", "xterm", 1);
+    pid_t child = start((char *[]){"strata", "replay", "--pace", file.path, NULL}, nowhere, slave);
+    assert_int_equal(exit_status_of(child), 0);
+    char seen[4096] = "";
+    struct pollfd ready = {.fd = master, .events = POLLIN};
+    if (poll(&ready, 1, 1000) == 1) {
+        ssize_t length = read(master, seen, sizeof seen - 1);
+        seen[length > 0 ? length : 0] = '\0';
+    }
+    close(slave);
+    close(master);
+    close(nowhere);
+    scratch_remove(&file);
+    assert_non_null(strstr(seen, "50%"));
+    assert_non_null(strstr(seen, "[####################....................]"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_and_version_go_to_stdout),
+        cmocka_unit_test(bad_usage_is_status_2_with_a_reason),
+        cmocka_unit_test(what_cannot_be_started_is_status_2_with_a_reason),
+        cmocka_unit_test(a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed),
+        cmocka_unit_test(a_good_replay_is_status_0_and_says_so_on_stdout_alone),
+        cmocka_unit_test(calls_that_fail_are_status_1),
+        cmocka_unit_test(a_json_report_has_exact_numbers_under_the_promised_keys),
+        cmocka_unit_test(a_json_report_of_failures_names_them),
+        cmocka_unit_test(info_names_driver_devices_and_stack),
+        cmocka_unit_test(the_option_overrides_the_environment_which_overrides_auto),
+        cmocka_unit_test(a_person_who_is_watching_sees_a_bar),
+    };
+    return cmocka_run_group_tests(tests, find_program, NULL);
+}

@@ -1,0 +1,397 @@
+/* Which driver is used, and what is missing without some of its entry points. Each start is a process of its own. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/child.h"
+
+/* ---- in children ---- */
+
+static strata_driver_info driver_info(void)
+{
+    strata_driver_info info;
+    child_ok(strata_driver_get_info(&info));
+    return info;
+}
+
+/* Allocates, fills and frees on the stack of the environment. */
+static void use_runtime(void)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_allocate(runtime, 4096, NULL, &block));
+    child_ok(strata_runtime_prepare_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE));
+    child_ok(strata_runtime_finish_block_use(runtime, &block, NULL, STRATA_ACCESS_NONE));
+    child_ok(strata_runtime_deallocate(runtime, &block));
+    child_ok(strata_runtime_reap_pending(runtime));
+    child_check(strata_runtime_bytes_outstanding(runtime) == 0);
+}
+
+static void path_is_opened(void)
+{
+    strata_driver_info info = driver_info();
+    child_check(strcmp(info.choice, getenv("STRATA_DRIVER")) == 0);
+    child_check(strcmp(info.library, getenv("STRATA_DRIVER")) == 0);
+    child_check(info.simulated);
+    child_check(info.device_count == 1 && info.version >= 12000);
+    use_runtime();
+}
+
+static void bad_path_is_refused(void)
+{
+    strata_driver_info info;
+    strata_runtime *runtime = (strata_runtime *)&info;
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check_words("/nowhere/libcuda.so");
+    child_check(!info.library && info.device_count == 0);
+    child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check(!runtime);
+    child_status(strata_runtime_create(NULL, &runtime), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_status(strata_device_get_info(0, &(strata_device_info){0}), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_status(strata_async_create(0, NULL, &(strata_resource *){NULL}), STRATA_ERROR_DRIVER_NOT_FOUND);
+}
+
+static void unknown_word_is_refused(void)
+{
+    strata_driver_info info;
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check_words("\"cudaa\"");
+    child_check_words("expected cuda, sim, auto");
+}
+
+static void library_that_is_no_driver_is_refused(void)
+{
+    strata_driver_info info;
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check_words("cuGetProcAddress_v2");
+}
+
+static void auto_finds_one(void)
+{
+    strata_driver_info info = driver_info();
+    child_check(strcmp(info.choice, "auto") == 0);
+    child_check(info.device_count > 0);
+    child_check(info.simulated == (strstr(info.library, "libcuda.so") == NULL));
+    use_runtime();
+}
+
+static void nobody_gets_simulated_memory_unasked(void)
+{
+    strata_driver_info info;
+    strata_status status = strata_driver_get_info(&info);
+    child_check(status != STRATA_SUCCESS || !info.simulated);
+    if (status != STRATA_SUCCESS)
+        child_check_words("libcuda.so.1");
+}
+
+static void environment_wins_over_choice(void)
+{
+    child_ok(strata_driver_choose("/nowhere/else.so"));
+    child_check(driver_info().simulated);
+}
+
+static void choice_is_made_before_the_first_use(void)
+{
+    child_status(strata_driver_choose(NULL), STRATA_ERROR_INVALID_VALUE);
+    child_status(strata_driver_choose(""), STRATA_ERROR_INVALID_VALUE);
+    child_ok(strata_driver_choose("auto"));
+    child_ok(strata_driver_choose("sim"));
+    child_check(driver_info().simulated);
+    child_ok(strata_driver_choose("sim"));
+    child_status(strata_driver_choose("cuda"), STRATA_ERROR_BUSY);
+    child_status(strata_driver_count_calls(), STRATA_ERROR_BUSY);
+}
+
+static void visit_any(const char *name, uint64_t count, void *data)
+{
+    (void)count;
+    *(bool *)data |= strcmp(name, "cuInit") == 0;
+}
+
+static void calls_are_counted_only_when_asked(void)
+{
+    bool any = false;
+    use_runtime();
+    strata_driver_visit_calls(visit_any, &any);
+    child_check(!any);
+    strata_driver_visit_calls(NULL, NULL);
+}
+
+static void second_try_works(void)
+{
+    strata_runtime *runtime;
+    setenv("STRATA_DRIVER", "/nowhere/libcuda.so", 1);
+    child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_DRIVER_NOT_FOUND);
+    setenv("STRATA_SIM_MEMORY", "a lot", 1);
+    setenv("STRATA_DRIVER", "sim", 1);
+    child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_DRIVER);
+    child_check_words("cuInit answered CUDA_ERROR_INVALID_VALUE");
+    unsetenv("STRATA_SIM_MEMORY");
+    use_runtime();
+}
+
+static void default_stack_works(void)
+{
+    use_runtime();
+}
+
+static void required_entry_is_missing(void)
+{
+    strata_runtime *runtime;
+    strata_status status = strata_runtime_get(0, &runtime);
+    child_check(status == STRATA_ERROR_DRIVER || status == STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check_words(getenv("STRATA_SHIM_HIDES"));
+    child_check_words("newer driver");
+}
+
+static void pools_are_missing(void)
+{
+    strata_device_info info;
+    strata_runtime *runtime;
+    child_ok(strata_device_get_info(0, &info));
+    child_check(!info.memory_pools);
+    child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_UNSUPPORTED);
+    child_check_words("use direct");
+    setenv("STRATA_STACK", "direct", 1);
+    use_runtime();
+}
+
+/* Two streams that nobody knows and that the driver cannot tell apart: one writes late, the other reads. */
+static void streams_without_ids_are_still_ordered(void)
+{
+    strata_device_info info;
+    strata_runtime *runtime;
+    strata_block block;
+    CUcontext context;
+    CUstream writer, reader;
+    void *seen;
+    child_ok(strata_device_get_info(0, &info));
+    child_check(!info.stream_ids);
+    child_ok(strata_runtime_get(0, &runtime));
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamCreate(&writer, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamCreate(&reader, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_check(strata_cu.MemHostAlloc(&seen, 4096, 0) == CUDA_SUCCESS);
+    for (int round = 0; round < 200; round++) {
+        int value = round % 251 + 1;
+        child_ok(strata_runtime_allocate(runtime, 4096, writer, &block));
+        child_ok(strata_runtime_prepare_block_use(runtime, &block, writer, STRATA_ACCESS_WRITE));
+        child_check(strata_cu.MemsetD8Async(block.address, (unsigned char)value, 4096, writer) == CUDA_SUCCESS);
+        child_ok(strata_runtime_finish_block_use(runtime, &block, writer, STRATA_ACCESS_WRITE));
+        child_ok(strata_runtime_prepare_block_use(runtime, &block, reader, STRATA_ACCESS_READ));
+        child_check(strata_cu.MemcpyDtoHAsync(seen, block.address, 4096, reader) == CUDA_SUCCESS);
+        child_ok(strata_runtime_finish_block_use(runtime, &block, reader, STRATA_ACCESS_READ));
+        child_ok(strata_runtime_deallocate_on(runtime, &block, writer));
+        child_check(strata_cu.StreamSynchronize(reader) == CUDA_SUCCESS);
+        child_check(*(unsigned char *)seen == value && ((unsigned char *)seen)[4095] == value);
+    }
+    child_ok(strata_runtime_reap_pending(runtime));
+    child_check(strata_runtime_bytes_outstanding(runtime) == 0);
+    child_check(strata_cu.StreamDestroy(writer) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamDestroy(reader) == CUDA_SUCCESS);
+}
+
+/* ---- in the parent ---- */
+
+/* Skips where this machine has no simulated driver to start. */
+static const char *sim_library(void)
+{
+    const char *path = getenv("STRATA_SIM_LIBRARY");
+    if (!path || access(path, R_OK) != 0)
+        skip();
+    return path;
+}
+
+static const char *shim_library(void)
+{
+    const char *path = getenv("STRATA_SHIM_LIBRARY");
+    sim_library();
+    if (!path || access(path, R_OK) != 0)
+        skip();
+    return path;
+}
+
+static void run_with_driver(const char *scenario, const char *driver)
+{
+    char choice[4200];
+    snprintf(choice, sizeof choice, "STRATA_DRIVER=%s", driver);
+    const char *const changes[] = {choice, "STRATA_STACK", NULL};
+    test_child_run(scenario, changes);
+}
+
+static void run_with_shim(const char *scenario, const char *hidden, const char *stack)
+{
+    char choice[4200], hides[128], text[64];
+    snprintf(choice, sizeof choice, "STRATA_DRIVER=%s", shim_library());
+    snprintf(hides, sizeof hides, "STRATA_SHIM_HIDES=%s", hidden);
+    snprintf(text, sizeof text, "STRATA_STACK=%s", stack);
+    const char *const changes[] = {choice, hides, text, "STRATA_SIM_POLICY=late", NULL};
+    test_child_run(scenario, changes);
+}
+
+static void a_driver_is_chosen_by_its_path(void **state)
+{
+    (void)state;
+    run_with_driver("path_is_opened", sim_library());
+}
+
+static void a_path_that_leads_nowhere_is_an_error_that_names_it(void **state)
+{
+    (void)state;
+    run_with_driver("bad_path_is_refused", "/nowhere/libcuda.so");
+}
+
+static void a_word_that_is_none_is_an_error_that_names_those_there_are(void **state)
+{
+    (void)state;
+    run_with_driver("unknown_word_is_refused", "cudaa");
+}
+
+static void a_library_that_is_no_driver_is_refused(void **state)
+{
+    (void)state;
+    const char *shim = getenv("STRATA_OTHER_LIBRARY");
+    if (!shim)
+        skip();
+    run_with_driver("library_that_is_no_driver_is_refused", shim);
+}
+
+static void auto_takes_the_gpu_or_else_the_simulated_driver(void **state)
+{
+    (void)state;
+    sim_library();
+    run_with_driver("auto_finds_one", "auto");
+}
+
+static void simulated_memory_is_never_given_unasked(void **state)
+{
+    (void)state;
+    const char *const changes[] = {"STRATA_DRIVER", "STRATA_STACK", NULL};
+    test_child_run("nobody_gets_simulated_memory_unasked", changes);
+    const char *const emptied[] = {"STRATA_DRIVER=", "STRATA_STACK", NULL};
+    test_child_run("nobody_gets_simulated_memory_unasked", emptied);
+}
+
+static void the_environment_wins_over_the_programs_choice(void **state)
+{
+    (void)state;
+    run_with_driver("environment_wins_over_choice", sim_library());
+}
+
+static void a_program_chooses_before_its_first_use_and_not_after(void **state)
+{
+    (void)state;
+    sim_library();
+    const char *const changes[] = {"STRATA_DRIVER", "STRATA_STACK", NULL};
+    test_child_run("choice_is_made_before_the_first_use", changes);
+}
+
+static void without_being_asked_to_no_call_is_counted(void **state)
+{
+    (void)state;
+    sim_library();
+    run_with_driver("calls_are_counted_only_when_asked", "sim");
+}
+
+static void after_a_failed_start_a_good_one_works(void **state)
+{
+    (void)state;
+    sim_library();
+    run_with_driver("second_try_works", "sim");
+}
+
+static void a_driver_without_any_one_optional_entry_point_works_with_direct(void **state)
+{
+    (void)state;
+    static const char *const optional[] = {
+#define REQUIRED                                                  0
+#define OPTIONAL                                                  1
+#define NAME_OPTIONAL(need, name, version, parameters, arguments) need ? "cu" #name : NULL,
+        STRATA_ENTRY_POINTS(NAME_OPTIONAL)
+#undef NAME_OPTIONAL
+    };
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
+        if (!optional[i])
+            continue;
+        count++;
+        run_with_shim("default_stack_works", optional[i], "direct");
+    }
+    assert_true(count >= 8);
+}
+
+static void a_driver_without_any_one_required_entry_point_is_refused_by_its_name(void **state)
+{
+    (void)state;
+    static const char *const required[] = {
+#define NAME_REQUIRED(need, name, version, parameters, arguments) need ? NULL : "cu" #name,
+        STRATA_ENTRY_POINTS(NAME_REQUIRED)
+#undef NAME_REQUIRED
+#undef REQUIRED
+#undef OPTIONAL
+    };
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+        if (!required[i])
+            continue;
+        count++;
+        run_with_shim("required_entry_is_missing", required[i], "direct");
+    }
+    assert_true(count >= 20);
+}
+
+static void a_driver_without_pools_has_no_async_and_says_what_to_use(void **state)
+{
+    (void)state;
+    run_with_shim("pools_are_missing", "cuMemPoolCreate", "async");
+    run_with_shim("pools_are_missing", "cuMemAllocFromPoolAsync,cuMemFreeAsync", "async");
+    run_with_shim("pools_are_missing", "cuMemPoolTrimTo", "async(max_size=1GiB)");
+}
+
+static void streams_are_ordered_on_a_driver_that_cannot_identify_them(void **state)
+{
+    (void)state;
+    run_with_shim("streams_without_ids_are_still_ordered", "cuStreamGetId", "async");
+    run_with_shim("streams_without_ids_are_still_ordered", "cuStreamGetId", "direct");
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(path_is_opened),
+        TEST_SCENARIO(bad_path_is_refused),
+        TEST_SCENARIO(unknown_word_is_refused),
+        TEST_SCENARIO(library_that_is_no_driver_is_refused),
+        TEST_SCENARIO(auto_finds_one),
+        TEST_SCENARIO(nobody_gets_simulated_memory_unasked),
+        TEST_SCENARIO(environment_wins_over_choice),
+        TEST_SCENARIO(choice_is_made_before_the_first_use),
+        TEST_SCENARIO(calls_are_counted_only_when_asked),
+        TEST_SCENARIO(second_try_works),
+        TEST_SCENARIO(default_stack_works),
+        TEST_SCENARIO(required_entry_is_missing),
+        TEST_SCENARIO(pools_are_missing),
+        TEST_SCENARIO(streams_without_ids_are_still_ordered),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_driver_is_chosen_by_its_path),
+        cmocka_unit_test(a_path_that_leads_nowhere_is_an_error_that_names_it),
+        cmocka_unit_test(a_word_that_is_none_is_an_error_that_names_those_there_are),
+        cmocka_unit_test(a_library_that_is_no_driver_is_refused),
+        cmocka_unit_test(auto_takes_the_gpu_or_else_the_simulated_driver),
+        cmocka_unit_test(simulated_memory_is_never_given_unasked),
+        cmocka_unit_test(the_environment_wins_over_the_programs_choice),
+        cmocka_unit_test(a_program_chooses_before_its_first_use_and_not_after),
+        cmocka_unit_test(without_being_asked_to_no_call_is_counted),
+        cmocka_unit_test(after_a_failed_start_a_good_one_works),
+        cmocka_unit_test(a_driver_without_any_one_optional_entry_point_works_with_direct),
+        cmocka_unit_test(a_driver_without_any_one_required_entry_point_is_refused_by_its_name),
+        cmocka_unit_test(a_driver_without_pools_has_no_async_and_says_what_to_use),
+        cmocka_unit_test(streams_are_ordered_on_a_driver_that_cannot_identify_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

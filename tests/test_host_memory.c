@@ -1,0 +1,455 @@
+/* Host memory that runs out: the first, second, third, … allocation of a piece of work fails, alone or with all that
+ * come after it, until the work needs no more. Each time the error says what it is, nothing is lost, and the library
+ * goes on as if nothing had been. The linker puts the functions here in front of the library's own (--wrap). */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/child.h"
+#include "support/fixture.h"
+
+enum { MOST = 3000, READERS = 24, BLOCKS = 20, BYTES = 4096 };
+
+/* ---- failing on purpose ---- */
+
+static _Thread_local size_t countdown; /* how many allocations succeed before one fails, plus one; 0: all do */
+static _Thread_local bool drought;     /* and all after that one fail too */
+static _Thread_local size_t refused;
+
+static bool refuse(void)
+{
+    if (!countdown || --countdown)
+        return false;
+    countdown = drought;
+    refused++;
+    return true;
+}
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+void *__real_strata_host_zalloc_aligned(size_t alignment, size_t bytes);
+void *__wrap_strata_host_zalloc_aligned(size_t alignment, size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return refuse() ? NULL : __real_strata_host_zalloc(bytes);
+}
+
+void *__wrap_strata_host_zalloc_aligned(size_t alignment, size_t bytes)
+{
+    return refuse() ? NULL : __real_strata_host_zalloc_aligned(alignment, bytes);
+}
+
+static void begin_refusing(size_t which, bool from_then_on)
+{
+    refused = 0;
+    drought = from_then_on;
+    countdown = which;
+}
+
+/* Returns whether anything was refused. */
+static bool end_refusing(void)
+{
+    countdown = 0;
+    return refused > 0;
+}
+
+/* What a step may answer: success, or that there is no host memory if some was refused. Returns whether it succeeded.
+ */
+static bool step(strata_status status)
+{
+    if (status == STRATA_SUCCESS)
+        return true;
+    size_t kept = countdown;
+    countdown = 0;
+    check_status(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    assert_int_not_equal(refused, 0);
+    check_last_error(STRATA_ERROR_OUT_OF_HOST_MEMORY, "the host has no memory");
+    countdown = kept;
+    return false;
+}
+
+/* Frees without refusals, whatever was going on. */
+static void surely_free(test_fixture *fixture, const strata_block *block, CUstream stream)
+{
+    size_t kept = countdown;
+    countdown = 0;
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, block, stream));
+    countdown = kept;
+}
+
+static void check_goes_on(test_fixture *fixture)
+{
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    strata_usage usage = test_usage(fixture);
+    assert_int_equal(usage.live_blocks, 0);
+    assert_true(usage.bytes_outstanding == 0);
+    fixture->seen_used = 0;
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &block, 0x77, NULL);
+    const unsigned char *seen = test_read(fixture, &block, NULL);
+    test_synchronize(NULL);
+    check_bytes(seen, 0x77, BYTES);
+    test_free_on(fixture, &block, NULL);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+}
+
+static void with_every_refusal(test_fixture *fixture, void (*work)(test_fixture *fixture))
+{
+    for (int from_then_on = 0; from_then_on < 2; from_then_on++) {
+        for (size_t which = 1;; which++) {
+            assert_true(which < MOST);
+            begin_refusing(which, from_then_on);
+            work(fixture);
+            bool any = end_refusing();
+            check_goes_on(fixture);
+            if (!any)
+                break;
+        }
+    }
+}
+
+/* ---- pieces of work ---- */
+
+static void make_streams(CUstream *streams, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        check_cu(strata_cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+}
+
+static void destroy_streams(const CUstream *streams, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        check_cu(strata_cu.StreamSynchronize(streams[i]));
+        check_cu(strata_cu.StreamDestroy(streams[i]));
+    }
+}
+
+static void build_and_end_a_runtime(test_fixture *fixture)
+{
+    strata_runtime *runtime = fixture->runtime;
+    strata_runtime_config config = {.stack_text = fixture->stack};
+    if (step(strata_runtime_create(&config, &runtime))) {
+        while (!step(strata_runtime_destroy(runtime)))
+            end_refusing();
+    } else {
+        assert_null(runtime);
+    }
+}
+
+static void allocate_and_free(test_fixture *fixture)
+{
+    strata_block blocks[BLOCKS];
+    CUstream streams[2];
+    size_t count = 0;
+    make_streams(streams, 2);
+    while (count < BLOCKS) {
+        CUstream stream = streams[count % 2];
+        if (!step(strata_runtime_allocate(fixture->runtime, BYTES << (count % 12), stream, &blocks[count]))) {
+            assert_true(blocks[count].address == 0 && blocks[count].id.generation == 0);
+            break;
+        }
+        count++;
+    }
+    assert_int_equal(test_usage(fixture).live_blocks, count);
+    for (size_t i = 0; i < count; i++) {
+        if (step(strata_runtime_deallocate_on(fixture->runtime, &blocks[i], streams[i % 2])))
+            continue;
+        assert_int_equal(strata_runtime_block_state(fixture->runtime, blocks[i].id), STRATA_BLOCK_LIVE);
+        surely_free(fixture, &blocks[i], streams[i % 2]);
+    }
+    size_t trimmed;
+    step(strata_runtime_reap_pending(fixture->runtime));
+    step(strata_runtime_trim(fixture->runtime, 0, &trimmed));
+    destroy_streams(streams, 2);
+}
+
+static void use_on(test_fixture *fixture, const strata_block *block, CUstream stream, strata_access access)
+{
+    if (step(strata_runtime_prepare_block_use(fixture->runtime, block, stream, access)))
+        step(strata_runtime_finish_block_use(fixture->runtime, block, stream, access));
+}
+
+static void read_on_many_streams(test_fixture *fixture)
+{
+    CUstream streams[READERS];
+    strata_block block;
+    make_streams(streams, READERS);
+    if (step(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &block))) {
+        for (size_t i = 0; i < READERS; i++)
+            use_on(fixture, &block, streams[i], STRATA_ACCESS_READ);
+        for (size_t i = 0; i < READERS; i++)
+            step(strata_runtime_record_block_use(fixture->runtime, &block, streams[i], STRATA_ACCESS_READ));
+        use_on(fixture, &block, streams[0], STRATA_ACCESS_WRITE);
+        use_on(fixture, &block, streams[1], STRATA_ACCESS_READ_WRITE);
+        if (!step(strata_runtime_deallocate(fixture->runtime, &block)))
+            surely_free(fixture, &block, NULL);
+    }
+    destroy_streams(streams, READERS);
+}
+
+static void hold_many_uses_open(test_fixture *fixture)
+{
+    CUstream streams[READERS];
+    strata_block block;
+    bool prepared[READERS];
+    make_streams(streams, READERS);
+    if (step(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &block))) {
+        for (size_t i = 0; i < READERS; i++)
+            prepared[i] = step(strata_runtime_prepare_block_use(fixture->runtime, &block, streams[i],
+                                                                i % 3 ? STRATA_ACCESS_READ : STRATA_ACCESS_WRITE));
+        for (size_t i = 0; i < READERS; i++)
+            if (prepared[i])
+                step(strata_runtime_finish_block_use(fixture->runtime, &block, streams[i],
+                                                     i % 3 ? STRATA_ACCESS_READ : STRATA_ACCESS_WRITE));
+        surely_free(fixture, &block, NULL);
+    }
+    destroy_streams(streams, READERS);
+}
+
+static void launch_with_many_blocks(test_fixture *fixture)
+{
+    strata_block blocks[BLOCKS];
+    strata_launch launch;
+    CUstream stream;
+    size_t count = 0;
+    make_streams(&stream, 1);
+    while (count < BLOCKS && step(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &blocks[count])))
+        count++;
+    if (step(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT))) {
+        bool all = true;
+        for (size_t i = 0; i < count; i++)
+            all &= step(strata_launch_use(&launch, &blocks[i], STRATA_ACCESS_WRITE));
+        bool ready = step(strata_launch_preflight(&launch));
+        assert_true(all || !ready);
+        if (ready)
+            step(strata_launch_commit(&launch));
+        step(strata_launch_end(&launch));
+    }
+    for (size_t i = 0; i < count; i++)
+        surely_free(fixture, &blocks[i], NULL);
+    destroy_streams(&stream, 1);
+}
+
+static void know_and_forget_streams(test_fixture *fixture)
+{
+    CUstream streams[40], pooled[20];
+    bool known[40];
+    size_t count = 0;
+    make_streams(streams, 40);
+    for (size_t i = 0; i < 40; i++)
+        known[i] = step(strata_runtime_register_stream(fixture->runtime, streams[i]));
+    while (count < 20 && step(strata_runtime_stream_acquire(fixture->runtime, &pooled[count])))
+        count++;
+    if (count < 20)
+        assert_null(pooled[count]);
+    for (size_t i = 0; i < 40; i++) {
+        if (!known[i] || step(strata_runtime_unregister_stream(fixture->runtime, streams[i])))
+            continue;
+        size_t kept = countdown;
+        countdown = 0;
+        check_ok(strata_runtime_unregister_stream(fixture->runtime, streams[i]));
+        countdown = kept;
+    }
+    for (size_t i = 0; i < count; i++)
+        check_ok(strata_runtime_stream_release(fixture->runtime, pooled[i]));
+    destroy_streams(streams, 40);
+}
+
+/* ---- tests ---- */
+
+static void building_and_ending_a_runtime(test_fixture *fixture)
+{
+    with_every_refusal(fixture, build_and_end_a_runtime);
+}
+
+static void allocating_and_freeing(test_fixture *fixture)
+{
+    with_every_refusal(fixture, allocate_and_free);
+}
+
+static void reading_on_many_streams(test_fixture *fixture)
+{
+    with_every_refusal(fixture, read_on_many_streams);
+}
+
+static void holding_many_uses_open(test_fixture *fixture)
+{
+    with_every_refusal(fixture, hold_many_uses_open);
+}
+
+static void launching_with_many_blocks(test_fixture *fixture)
+{
+    with_every_refusal(fixture, launch_with_many_blocks);
+}
+
+static void knowing_and_forgetting_streams(test_fixture *fixture)
+{
+    with_every_refusal(fixture, know_and_forget_streams);
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext context;
+    check_cu(strata_cu.CtxGetCurrent(&context));
+    return context;
+}
+
+/* A runtime that has pooled, registered and waiting streams, and frees under way. */
+static strata_runtime *used_runtime(const char *stack, CUstream own)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    CUstream pooled[3];
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &runtime));
+    check_ok(strata_runtime_register_stream(runtime, own));
+    for (size_t i = 0; i < 3; i++)
+        check_ok(strata_runtime_stream_acquire(runtime, &pooled[i]));
+    check_ok(strata_runtime_allocate(runtime, BYTES, pooled[0], &block));
+    for (size_t i = 1; i < 3; i++) {
+        check_ok(strata_runtime_prepare_block_use(runtime, &block, pooled[i], STRATA_ACCESS_READ));
+        check_cu(strata_cu.MemsetD8Async(block.address, 1, BYTES, pooled[i]));
+        check_ok(strata_runtime_finish_block_use(runtime, &block, pooled[i], STRATA_ACCESS_READ));
+    }
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    for (size_t i = 0; i < 3; i++)
+        check_ok(strata_runtime_stream_release(runtime, pooled[i]));
+    return runtime;
+}
+
+static void a_runtime_that_cannot_end_ends_at_the_next_try(test_fixture *fixture)
+{
+    CUstream own = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    for (int from_then_on = 0; from_then_on < 2; from_then_on++) {
+        bool any = true;
+        for (size_t which = 1; any; which++) {
+            assert_true(which < MOST);
+            strata_runtime *runtime = used_runtime(fixture->stack, own);
+            CUcontext before = current_context();
+            check_cu(strata_cu.CtxSetCurrent(NULL));
+            begin_refusing(which, from_then_on);
+            bool ended = step(strata_runtime_destroy(runtime));
+            any = end_refusing();
+            assert_null(current_context());
+            if (!ended)
+                check_ok(strata_runtime_destroy(runtime));
+            check_cu(strata_cu.CtxSetCurrent(before));
+        }
+    }
+}
+
+typedef struct thread_try {
+    test_fixture *fixture;
+    size_t which;
+    bool any, honest;
+} thread_try;
+
+static void *first_call_of_a_thread(void *data)
+{
+    thread_try *try = data;
+    strata_block block = {.address = 1};
+    test_make_current();
+    begin_refusing(try->which, false);
+    strata_status status = strata_runtime_allocate(try->fixture->runtime, BYTES, CU_STREAM_PER_THREAD, &block);
+    try->any = end_refusing();
+    try->honest =
+        status == STRATA_SUCCESS || (try->any && status == STRATA_ERROR_OUT_OF_HOST_MEMORY && block.address == 0 &&
+                                     strata_last_error()->status == STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    if (status == STRATA_SUCCESS)
+        try->honest &= strata_runtime_deallocate_on(try->fixture->runtime, &block, CU_STREAM_PER_THREAD) == 0;
+    try->honest &= strata_runtime_allocate(try->fixture->runtime, BYTES, CU_STREAM_PER_THREAD, &block) == 0;
+    try->honest &= strata_runtime_deallocate_on(try->fixture->runtime, &block, CU_STREAM_PER_THREAD) == 0;
+    return NULL;
+}
+
+static void a_thread_whose_own_state_cannot_be_had_is_told_so(test_fixture *fixture)
+{
+    thread_try try = {.fixture = fixture, .any = true};
+    while (try.any) {
+        pthread_t thread;
+        try.which++;
+        assert_true(try.which < MOST);
+        assert_int_equal(pthread_create(&thread, NULL, first_call_of_a_thread, &try), 0);
+        pthread_join(thread, NULL);
+        assert_true(try.honest);
+    }
+    check_goes_on(fixture);
+}
+
+static void a_tag_that_could_not_be_interned_is_interned_later(test_fixture *fixture)
+{
+    (void)fixture;
+    static size_t number;
+    bool any = true;
+    for (size_t i = 0; i < 600; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "tag %zu", number++);
+        any = true;
+        for (size_t which = 1; any; which++) {
+            strata_tag tag = 1;
+            begin_refusing(which, false);
+            bool interned = step(strata_tag_intern(name, &tag));
+            any = end_refusing() && !interned;
+            if (!interned)
+                assert_int_equal(tag, 0);
+            else
+                assert_string_equal(strata_tag_name(tag), name);
+        }
+    }
+}
+
+/* ---- a process's first use ---- */
+
+static void first_use(void)
+{
+    const char *text = getenv("STRATA_TEST_REFUSED");
+    strata_runtime *runtime;
+    strata_block block;
+    begin_refusing((size_t)atoi(text ? text : "1"), false);
+    strata_status status = strata_runtime_get(0, &runtime);
+    bool any = end_refusing();
+    if (status == STRATA_SUCCESS && !any)
+        exit(2);
+    child_check(status == STRATA_SUCCESS || (status == STRATA_ERROR_OUT_OF_HOST_MEMORY && !runtime));
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    child_ok(strata_runtime_deallocate(runtime, &block));
+}
+
+static void a_first_use_without_host_memory_leaves_nothing_in_the_way_of_the_second(void **state)
+{
+    (void)state;
+    for (int which = 1;; which++) {
+        char refusal[48];
+        assert_true(which < 500);
+        snprintf(refusal, sizeof refusal, "STRATA_TEST_REFUSED=%d", which);
+        const char *const changes[] = {refusal, NULL};
+        if (test_child_status("first_use", changes) == 2)
+            break;
+    }
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {TEST_SCENARIO(first_use)};
+    setenv("STRATA_DRIVER", "auto", 0);
+    test_child_begin(count, arguments, scenarios, 1);
+    test_open_driver();
+    static const test_case cases[] = {
+        TEST_CASE(building_and_ending_a_runtime),
+        TEST_CASE(allocating_and_freeing),
+        TEST_CASE(reading_on_many_streams),
+        TEST_CASE(holding_many_uses_open),
+        TEST_CASE(launching_with_many_blocks),
+        TEST_CASE(knowing_and_forgetting_streams),
+        TEST_CASE(a_runtime_that_cannot_end_ends_at_the_next_try),
+        TEST_CASE(a_thread_whose_own_state_cannot_be_had_is_told_so),
+        TEST_CASE(a_tag_that_could_not_be_interned_is_interned_later),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_first_use_without_host_memory_leaves_nothing_in_the_way_of_the_second),
+    };
+    int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+    return failed + cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,576 @@
+/* Stacks built by hand from layers that are written here, with the public headers alone: what is forwarded, and
+ * what is kept for each block. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+
+/* ---- an owner that notes what it is asked; its memory is addresses alone ---- */
+
+enum { FIRST_ADDRESS = 0x10000, ROOM = 64 };
+
+typedef struct noting_owner {
+    strata_resource resource;
+    CUdeviceptr next;
+    char calls[256]; /* names of the operations, separated by blanks */
+    strata_request request;
+    strata_block block;
+    CUstream stream;
+    strata_access access;
+    strata_reap_mode mode;
+    size_t keep;
+    CUdeviceptr address;
+    strata_status answer; /* of everything */
+} noting_owner;
+
+static char destroyed[1024];
+
+static void note(noting_owner *self, const char *call)
+{
+    strcat(self->calls, call);
+    strcat(self->calls, " ");
+}
+
+static strata_status noting_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "allocate");
+    self->request = *request;
+    *out = (strata_block){0};
+    if (self->answer != STRATA_SUCCESS)
+        return strata_fail(self->answer, "as the test wishes");
+    strata_block facts = {
+        .address = self->next,
+        .bytes = request->bytes,
+        .requested = request->bytes,
+        .alignment = 256,
+        .tag = request->tag,
+        .stream = request->stream,
+    };
+    self->next += 1 << 20;
+    return strata_block_create(resource, &facts, out);
+}
+
+static strata_status noting_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "deallocate");
+    self->block = *block;
+    self->stream = stream;
+    return self->answer == STRATA_SUCCESS ? strata_block_free(resource, block) : self->answer;
+}
+
+static strata_status note_use(strata_resource *resource, const char *call, const strata_block *block, CUstream stream,
+                              strata_access access)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, call);
+    self->block = *block;
+    self->stream = stream;
+    self->access = access;
+    return self->answer;
+}
+
+static strata_status noting_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    return note_use(resource, "prepare", block, stream, access);
+}
+
+static strata_status noting_finish(strata_resource *resource, const strata_block *block, CUstream stream,
+                                   strata_access access)
+{
+    return note_use(resource, "finish", block, stream, access);
+}
+
+static strata_status noting_record(strata_resource *resource, const strata_block *block, CUstream stream,
+                                   strata_access access)
+{
+    return note_use(resource, "record", block, stream, access);
+}
+
+static strata_status noting_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "reap");
+    self->mode = mode;
+    *bytes = 11;
+    return self->answer;
+}
+
+static strata_status noting_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "trim");
+    self->keep = keep_bytes;
+    *bytes = 22;
+    return self->answer;
+}
+
+static strata_status noting_usage(strata_resource *resource, strata_usage *usage)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "usage");
+    *usage = (strata_usage){.reserved_peak = 33};
+    return self->answer;
+}
+
+static strata_status noting_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "charge");
+    self->request = *request;
+    *bytes = 44;
+    return self->answer;
+}
+
+static strata_status noting_budget(strata_resource *resource, strata_budget_snapshot *snapshot)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "budget");
+    *snapshot = (strata_budget_snapshot){.limit = 55};
+    return self->answer;
+}
+
+static uint32_t noting_capabilities(strata_resource *resource)
+{
+    note((noting_owner *)resource, "capabilities");
+    return 0x66;
+}
+
+static strata_status noting_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "find");
+    self->address = address;
+    *out = (strata_block){.requested = 77};
+    return self->answer;
+}
+
+static void note_destroy(strata_resource *resource)
+{
+    strcat(destroyed, resource->ops->name);
+    strcat(destroyed, " ");
+}
+
+static const strata_resource_ops noting_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "noting",
+    .allocate = noting_allocate,
+    .deallocate = noting_deallocate,
+    .prepare_use = noting_prepare,
+    .finish_use = noting_finish,
+    .record_use = noting_record,
+    .reap = noting_reap,
+    .trim = noting_trim,
+    .usage = noting_usage,
+    .charge = noting_charge,
+    .budget = noting_budget,
+    .capabilities = noting_capabilities,
+    .find = noting_find,
+    .destroy = note_destroy,
+};
+
+static uint32_t no_capabilities(strata_resource *resource)
+{
+    (void)resource;
+    return 0;
+}
+
+/* An owner with what is mandatory alone. */
+static const strata_resource_ops least_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "least",
+    .allocate = noting_allocate,
+    .deallocate = noting_deallocate,
+    .usage = noting_usage,
+    .capabilities = no_capabilities,
+    .destroy = note_destroy,
+};
+
+static const strata_resource_ops empty_ops = {
+    .size = sizeof(strata_resource_ops), .name = "empty", .destroy = note_destroy};
+
+static noting_owner owner;
+static strata_resource decorators[ROOM + 2];
+
+static int setup(void **state)
+{
+    (void)state;
+    owner = (noting_owner){.resource.ops = &noting_ops, .next = FIRST_ADDRESS};
+    memset(decorators, 0, sizeof decorators);
+    for (size_t i = 0; i < ROOM + 2; i++)
+        decorators[i].ops = &empty_ops;
+    destroyed[0] = '\0';
+    return 0;
+}
+
+static strata_stack *build(size_t decorator_count)
+{
+    strata_resource *resources[ROOM + 2];
+    strata_stack *stack;
+    for (size_t i = 0; i < decorator_count; i++)
+        resources[i] = &decorators[i];
+    resources[decorator_count] = &owner.resource;
+    check_ok(strata_stack_build(resources, decorator_count + 1, 0, &stack));
+    return stack;
+}
+
+/* ---- forwarding ---- */
+
+static void check_all_operations(strata_resource *top, strata_status answer)
+{
+    static const strata_block block = {.address = 512, .bytes = 9, .id = {.table = 1, .slot = 2, .generation = 3}};
+    CUstream stream = (CUstream)(uintptr_t)0x4000;
+    size_t bytes = 0;
+    strata_usage usage;
+    strata_budget_snapshot budget;
+    strata_block found;
+    strata_request request = {.bytes = 123, .alignment = 64, .tag = 5};
+    owner.answer = answer;
+    owner.calls[0] = '\0';
+
+    check_status(top->ops->deallocate(top, &block, stream),
+                 answer == STRATA_SUCCESS ? STRATA_ERROR_FOREIGN_POINTER : answer);
+    assert_memory_equal(&owner.block, &block, sizeof block);
+    assert_ptr_equal(owner.stream, stream);
+    check_status(top->ops->prepare_use(top, &block, stream, STRATA_ACCESS_READ), answer);
+    assert_int_equal(owner.access, STRATA_ACCESS_READ);
+    check_status(top->ops->finish_use(top, &block, stream, STRATA_ACCESS_WRITE), answer);
+    assert_int_equal(owner.access, STRATA_ACCESS_WRITE);
+    check_status(top->ops->record_use(top, &block, stream, STRATA_ACCESS_READ_WRITE), answer);
+    assert_int_equal(owner.access, STRATA_ACCESS_READ_WRITE);
+    check_status(top->ops->reap(top, STRATA_REAP_WAIT, &bytes), answer);
+    assert_true(bytes == 11 && owner.mode == STRATA_REAP_WAIT);
+    check_status(top->ops->trim(top, 4242, &bytes), answer);
+    assert_true(bytes == 22 && owner.keep == 4242);
+    check_status(top->ops->usage(top, &usage), answer);
+    assert_true(usage.reserved_peak == 33);
+    check_status(top->ops->charge(top, &request, &bytes), answer);
+    assert_true(bytes == 44);
+    assert_memory_equal(&owner.request, &request, sizeof request);
+    check_status(top->ops->budget(top, &budget), answer);
+    assert_true(budget.limit == 55);
+    assert_int_equal(top->ops->capabilities(top), 0x66);
+    check_status(top->ops->find(top, 0xabc, &found), answer);
+    assert_true(found.requested == 77 && owner.address == 0xabc);
+    assert_string_equal(owner.calls,
+                        "deallocate prepare finish record reap trim usage charge budget capabilities find ");
+}
+
+static void every_operation_left_out_reaches_the_owner_unchanged(void **state)
+{
+    (void)state;
+    strata_stack *stack = build(3);
+    check_all_operations(strata_stack_top(stack), STRATA_SUCCESS);
+    check_all_operations(strata_stack_top(stack), STRATA_ERROR_IO);
+    owner.answer = STRATA_SUCCESS;
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void an_allocation_left_out_reaches_the_owner_and_its_block_comes_back(void **state)
+{
+    (void)state;
+    strata_stack *stack = build(2);
+    strata_resource *top = strata_stack_top(stack);
+    strata_request request = {.bytes = 1000, .alignment = 128};
+    strata_block block;
+    check_ok(strata_resource_allocate(top, &request, &block));
+    assert_memory_equal(&owner.request, &request, sizeof request);
+    assert_true(block.address == FIRST_ADDRESS && block.bytes == 1000 && block.device == 0);
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    assert_memory_equal(&owner.block, &block, sizeof block);
+    owner.answer = STRATA_ERROR_OUT_OF_BUDGET;
+    check_status(strata_resource_allocate(top, &request, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_true(block.address == 0 && block.id.generation == 0);
+    owner.answer = STRATA_SUCCESS;
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void zero_bytes_and_bad_alignments_never_reach_a_layer(void **state)
+{
+    (void)state;
+    strata_stack *stack = build(1);
+    strata_resource *top = strata_stack_top(stack);
+    strata_block block;
+    check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 0}, &block));
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    check_ok(strata_resource_prepare_use(top, &block, NULL, STRATA_ACCESS_READ));
+    check_ok(strata_resource_finish_use(top, &block, NULL, STRATA_ACCESS_READ));
+    check_status(strata_resource_allocate(top, &(strata_request){.bytes = 8, .alignment = 3}, &block),
+                 STRATA_ERROR_INVALID_VALUE);
+    assert_string_equal(owner.calls, "");
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void an_owner_answers_for_what_it_left_out(void **state)
+{
+    (void)state;
+    owner.resource.ops = &least_ops;
+    strata_stack *stack = build(1);
+    strata_resource *top = strata_stack_top(stack);
+    strata_request request = {.bytes = 1000};
+    strata_block block, found;
+    size_t bytes = 1;
+    strata_budget_snapshot budget = {.limit = 1};
+    check_ok(strata_resource_allocate(top, &request, &block));
+    check_status(strata_resource_prepare_use(top, &block, NULL, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    check_last_error(STRATA_ERROR_STREAM_MISUSE, "least");
+    check_status(strata_resource_finish_use(top, &block, NULL, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    check_status(top->ops->record_use(top, &block, NULL, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    check_status(top->ops->find(top, block.address, &found), STRATA_ERROR_UNSUPPORTED);
+    check_ok(top->ops->reap(top, STRATA_REAP_WAIT, &bytes));
+    assert_true(bytes == 0);
+    bytes = 1;
+    check_ok(top->ops->trim(top, 0, &bytes));
+    assert_true(bytes == 0);
+    check_ok(top->ops->charge(top, &request, &bytes));
+    assert_true(bytes == 1000);
+    strata_fail(STRATA_ERROR_IO, "before the question");
+    check_status(top->ops->budget(top, &budget), STRATA_ERROR_UNSUPPORTED);
+    assert_true(budget.limit == 0);
+    assert_int_equal(strata_last_error()->status, STRATA_ERROR_IO);
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void a_runtime_over_an_owner_that_cannot_track_says_so(void **state)
+{
+    (void)state;
+    owner.resource.ops = &least_ops;
+    strata_runtime *runtime;
+    strata_block block;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = build(0)}, &runtime));
+    assert_false(strata_runtime_supports_block_use_tracking(runtime));
+    check_ok(strata_runtime_allocate(runtime, 64, NULL, &block));
+    check_status(strata_runtime_prepare_block_use(runtime, &block, NULL, STRATA_ACCESS_READ),
+                 STRATA_ERROR_STREAM_MISUSE);
+    check_status(strata_runtime_record_block_use(runtime, &block, NULL, STRATA_ACCESS_READ),
+                 STRATA_ERROR_STREAM_MISUSE);
+    strata_launch launch;
+    check_ok(strata_launch_begin(&launch, runtime, NULL, STRATA_LAUNCH_STRICT));
+    check_status(strata_launch_use(&launch, &block, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    check_ok(strata_launch_end(&launch));
+    check_ok(strata_launch_begin(&launch, runtime, NULL, STRATA_LAUNCH_PERMISSIVE));
+    check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_READ));
+    assert_int_equal(launch.skipped, 1);
+    check_ok(strata_launch_preflight(&launch));
+    check_ok(strata_launch_commit(&launch));
+    check_ok(strata_launch_end(&launch));
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    check_ok(strata_runtime_destroy(runtime));
+    assert_string_equal(destroyed, "least ");
+}
+
+/* ---- building and ending ---- */
+
+static void a_stack_is_ended_from_the_top_and_each_layer_once(void **state)
+{
+    (void)state;
+    static strata_resource_ops named[3];
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const names[] = {"outer", "middle", "inner"};
+        named[i] = empty_ops;
+        named[i].name = names[i];
+        decorators[i].ops = &named[i];
+    }
+    strata_stack *stack = build(3);
+    assert_string_equal(strata_stack_text(stack), "outer, middle, inner, noting");
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(decorators[i].position, i);
+        assert_ptr_equal(decorators[i].stack, stack);
+        assert_ptr_equal(decorators[i].upstream, i < 2 ? &decorators[i + 1] : &owner.resource);
+    }
+    assert_null(owner.resource.upstream);
+    check_ok(strata_stack_destroy(stack));
+    assert_string_equal(destroyed, "outer middle inner noting ");
+    check_ok(strata_stack_destroy(NULL));
+}
+
+static void check_refused_build(strata_resource *const *resources, size_t count, const char *words)
+{
+    strata_resource before[4];
+    strata_stack *stack = (strata_stack *)&owner;
+    for (size_t i = 0; i < count && i < 4; i++)
+        before[i] = resources[i] ? *resources[i] : (strata_resource){0};
+    check_status(strata_stack_build(resources, count, 0, &stack), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, words);
+    assert_null(stack);
+    assert_string_equal(destroyed, "");
+    for (size_t i = 0; i < count && i < 4; i++)
+        if (resources[i])
+            assert_memory_equal(resources[i], &before[i], sizeof before[i]);
+}
+
+static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
+{
+    (void)state;
+    strata_resource *top = &decorators[0], *bottom = &owner.resource;
+    static strata_resource_ops bad;
+    static strata_resource wrong;
+    wrong.ops = &bad;
+    bad = empty_ops;
+    bad.name = NULL;
+    check_refused_build((strata_resource *[]){top, &wrong, bottom}, 3, "layer 2");
+    bad = empty_ops;
+    bad.destroy = NULL;
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "no ops, name or destroy");
+    bad = empty_ops;
+    bad.size = sizeof bad - sizeof(void *);
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "wrong size");
+    bad = empty_ops;
+    bad.block_bytes = 257;
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "too many bytes");
+    bad = least_ops;
+    bad.usage = NULL;
+    check_refused_build((strata_resource *[]){top, &wrong}, 2, "owns no memory");
+    check_refused_build((strata_resource *[]){top, NULL, bottom}, 3, "layer 2");
+    check_refused_build((strata_resource *[]){top}, 1, "stands last and owns no memory");
+    check_refused_build((strata_resource *[]){top, top, bottom}, 3, "twice");
+    check_refused_build((strata_resource *[]){top}, 0, "1 to 64 layers");
+    check_status(strata_stack_build(NULL, 1, 0, &(strata_stack *){NULL}), STRATA_ERROR_INVALID_VALUE);
+    strata_resource *many[ROOM + 1];
+    for (size_t i = 0; i < ROOM + 1; i++)
+        many[i] = i < ROOM ? &decorators[i] : bottom;
+    check_refused_build(many, ROOM + 1, "1 to 64 layers");
+    check_status(strata_stack_build(&bottom, 1, 63, &(strata_stack *){NULL}), STRATA_ERROR_INVALID_VALUE);
+
+    strata_stack *stack = build(ROOM - 1);
+    check_refused_build((strata_resource *[]){&decorators[ROOM], bottom}, 2, "part of a stack already");
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void a_layer_of_a_later_version_with_a_longer_table_works(void **state)
+{
+    (void)state;
+    static struct {
+        strata_resource_ops ops;
+        void *later[3];
+    } longer;
+    longer.ops = empty_ops;
+    longer.ops.size = sizeof longer;
+    memset(longer.later, 0x5a, sizeof longer.later);
+    decorators[0].ops = &longer.ops;
+    strata_stack *stack = build(1);
+    check_all_operations(strata_stack_top(stack), STRATA_SUCCESS);
+    check_ok(strata_stack_destroy(stack));
+    assert_string_equal(destroyed, "empty noting ");
+}
+
+static void a_stack_with_live_blocks_is_not_ended(test_fixture *fixture)
+{
+    strata_stack *stack;
+    strata_block block;
+    check_ok(strata_stack_create(fixture->stack, 0, &stack));
+    strata_resource *top = strata_stack_top(stack);
+    check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 4096}, &block));
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "1 live block of 4096 bytes");
+    check_ok(strata_resource_prepare_use(top, &block, NULL, STRATA_ACCESS_READ));
+    check_ok(strata_resource_finish_use(top, &block, NULL, STRATA_ACCESS_READ));
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* ---- bytes of each block ---- */
+
+typedef struct keeping_layer {
+    strata_resource resource;
+    unsigned char mark;
+    size_t bytes;
+    size_t made, unclean, damaged, lost; /* blocks; bytes that were not zero; not ours when read again; NULL */
+} keeping_layer;
+
+static strata_status keeping_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    keeping_layer *self = (keeping_layer *)resource;
+    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    if (status != STRATA_SUCCESS)
+        return status;
+    unsigned char *own = strata_block_layer_bytes(resource, out->id);
+    self->made++;
+    self->lost += !own || (uintptr_t)own % 8;
+    for (size_t i = 0; own && i < self->bytes; i++) {
+        self->unclean += own[i] != 0;
+        own[i] = (unsigned char)(self->mark + out->id.slot);
+    }
+    return STRATA_SUCCESS;
+}
+
+static void keeping_completed(strata_resource *resource, const strata_completion *completion)
+{
+    keeping_layer *self = (keeping_layer *)resource;
+    const unsigned char *own = strata_block_layer_bytes(resource, completion->id);
+    self->lost += !own;
+    for (size_t i = 0; own && i < self->bytes; i++)
+        self->damaged += own[i] != (unsigned char)(self->mark + completion->id.slot);
+}
+
+static void keep_memory(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static void each_layer_keeps_its_own_bytes_of_each_block(test_fixture *fixture)
+{
+    enum { LAYERS = 5, BLOCKS = 300, ROUNDS = 4 };
+    static const uint32_t sizes[LAYERS] = {1, 8, 0, 13, 256};
+    static strata_resource_ops ops[LAYERS];
+    keeping_layer layers[LAYERS];
+    strata_resource *resources[LAYERS + 1];
+    strata_stack *stack;
+    strata_block blocks[BLOCKS];
+    for (size_t i = 0; i < LAYERS; i++) {
+        ops[i] = (strata_resource_ops){.size = sizeof ops[i],
+                                       .block_bytes = sizes[i],
+                                       .name = "keeping",
+                                       .allocate = keeping_allocate,
+                                       .completed = keeping_completed,
+                                       .destroy = keep_memory};
+        layers[i] = (keeping_layer){.resource.ops = &ops[i], .mark = (unsigned char)(17 * i + 1), .bytes = sizes[i]};
+        resources[i] = &layers[i].resource;
+    }
+    check_ok(strncmp(fixture->stack, "async", 5) == 0 ? strata_async_create(0, NULL, &resources[LAYERS])
+                                                      : strata_direct_create(0, NULL, &resources[LAYERS]));
+    check_ok(strata_stack_build(resources, LAYERS + 1, 0, &stack));
+    strata_resource *top = strata_stack_top(stack);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < BLOCKS; i++)
+            check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 512}, &blocks[i]));
+        for (size_t i = 0; i < BLOCKS; i++)
+            check_ok(strata_resource_deallocate(top, &blocks[i], NULL));
+        size_t bytes;
+        check_ok(top->ops->reap(top, STRATA_REAP_WAIT, &bytes));
+    }
+    assert_null(strata_block_layer_bytes(top, (strata_block_id){.table = 1u << 31, .slot = 1, .generation = 1}));
+    assert_null(strata_block_layer_bytes(top, (strata_block_id){0}));
+    check_ok(strata_stack_destroy(stack));
+    for (size_t i = 0; i < LAYERS; i++) {
+        assert_int_equal(layers[i].made, BLOCKS * ROUNDS);
+        assert_int_equal(layers[i].unclean, 0);
+        assert_int_equal(layers[i].damaged, 0);
+        assert_int_equal(layers[i].lost, 0);
+    }
+}
+
+int main(void)
+{
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_operation_left_out_reaches_the_owner_unchanged, setup),
+        cmocka_unit_test_setup(an_allocation_left_out_reaches_the_owner_and_its_block_comes_back, setup),
+        cmocka_unit_test_setup(zero_bytes_and_bad_alignments_never_reach_a_layer, setup),
+        cmocka_unit_test_setup(an_owner_answers_for_what_it_left_out, setup),
+        cmocka_unit_test_setup(a_runtime_over_an_owner_that_cannot_track_says_so, setup),
+        cmocka_unit_test_setup(a_stack_is_ended_from_the_top_and_each_layer_once, setup),
+        cmocka_unit_test_setup(a_stack_that_cannot_be_leaves_its_layers_to_the_caller, setup),
+        cmocka_unit_test_setup(a_layer_of_a_later_version_with_a_longer_table_works, setup),
+    };
+    static const test_case cases[] = {
+        TEST_CASE(a_stack_with_live_blocks_is_not_ended),
+        TEST_CASE(each_layer_keeps_its_own_bytes_of_each_block),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,89 @@
+/* Lines out of a text file. zlib reads plain files as they are, so both kinds take the same way. */
+#include "tools/line_reader.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <zlib.h>
+
+bool line_reader_open(line_reader *reader, const char *path)
+{
+    *reader = (line_reader){0};
+    errno = 0;
+    reader->file = gzopen(path, "rb");
+    if (!reader->file)
+        snprintf(reader->problem, sizeof reader->problem, "%s", errno ? strerror(errno) : "no host memory");
+    return reader->file != NULL;
+}
+
+static bool fill(line_reader *reader)
+{
+    errno = 0;
+    int bytes = gzread(reader->file, reader->buffer, sizeof reader->buffer);
+    int code = Z_OK;
+    const char *text = gzerror(reader->file, &code);
+    if (bytes < 0 || (code != Z_OK && code != Z_STREAM_END)) {
+        if (code == Z_BUF_ERROR)
+            text = "the compressed file is cut off";
+        else if (code == Z_ERRNO)
+            text = strerror(errno);
+        snprintf(reader->problem, sizeof reader->problem, "cannot read on: %s", text);
+        return false;
+    }
+    reader->at = 0;
+    reader->filled = (size_t)bytes;
+    reader->at_end = bytes == 0;
+    return true;
+}
+
+/* Adds what the buffer holds of the current line. */
+static bool take_part(line_reader *reader, size_t *length, bool *complete)
+{
+    const char *from = reader->buffer + reader->at;
+    size_t rest = reader->filled - reader->at;
+    const char *end = memchr(from, '\n', rest);
+    size_t part = end ? (size_t)(end - from) : rest;
+    if (*length + part >= LINE_LIMIT) {
+        snprintf(reader->problem, sizeof reader->problem, "the line is longer than %d characters", LINE_LIMIT - 1);
+        return false;
+    }
+    memcpy(reader->line + *length, from, part);
+    *length += part;
+    reader->at += part + (end ? 1 : 0);
+    *complete = end != NULL;
+    return true;
+}
+
+line_status line_reader_next(line_reader *reader)
+{
+    size_t length = 0;
+    bool complete = false;
+    bool anything = false;
+    reader->number++;
+    while (!complete) {
+        if (reader->at == reader->filled && !reader->at_end && !fill(reader))
+            return LINE_ERROR;
+        if (reader->at_end)
+            break;
+        anything = true;
+        if (!take_part(reader, &length, &complete))
+            return LINE_ERROR;
+    }
+    if (!anything)
+        return LINE_END;
+    if (length > 0 && reader->line[length - 1] == '\r')
+        length--;
+    reader->line[length] = '\0';
+    if (strlen(reader->line) != length) {
+        snprintf(reader->problem, sizeof reader->problem, "the line holds a zero byte");
+        return LINE_ERROR;
+    }
+    return LINE_READ;
+}
+
+void line_reader_close(line_reader *reader)
+{
+    if (reader->file)
+        gzclose(reader->file);
+    reader->file = NULL;
+}

@@ -1,0 +1,36 @@
+/* Lines out of a text file, plain or gzip. */
+#ifndef STRATA_TOOLS_LINE_READER_H
+#define STRATA_TOOLS_LINE_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LINE_LIMIT = 1024, LINE_BUFFER = 1 << 16 };
+
+typedef struct line_reader {
+    struct gzFile_s *file;
+    uint32_t number; /* of the line that was read last; the first is 1 */
+    size_t at, filled;
+    bool at_end;
+    char problem[256]; /* why the last call failed */
+    char line[LINE_LIMIT];
+    char buffer[LINE_BUFFER];
+} line_reader;
+
+typedef enum line_status {
+    LINE_READ,
+    LINE_END,   /* there is no further line */
+    LINE_ERROR, /* line_reader.problem says why */
+} line_status;
+
+/* Opens `path`. False: problem says why. */
+bool line_reader_open(line_reader *reader, const char *path);
+
+/* Reads the next line into reader->line, without its line end ("\n" or "\r\n"). Refuses a line that is too long or
+ * holds a zero byte, and a compressed file that is damaged or cut off. */
+line_status line_reader_next(line_reader *reader);
+
+void line_reader_close(line_reader *reader);
+
+#endif

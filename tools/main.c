@@ -1,0 +1,83 @@
+/* The `strata` command: finds the subcommand and hands over. */
+#include "tools/command.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct subcommand {
+    const char *name;
+    const char *program; /* what messages call it */
+    int (*run)(int argc, char **argv);
+} subcommand;
+
+static const subcommand subcommands[] = {
+    {"info", "strata info", command_info},
+    {"replay", "strata replay", command_replay},
+};
+
+static const subcommand *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof subcommands / sizeof subcommands[0]; i++)
+        if (strcmp(subcommands[i].name, name) == 0)
+            return &subcommands[i];
+    return NULL;
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "strata %s\n", strata_version_string());
+}
+
+/* Stops at the first word that is no option: the rest is the subcommand's. */
+static error_t parse(int key, char *word, struct argp_state *state)
+{
+    const subcommand **chosen = state->input;
+    if (key == ARGP_KEY_NO_ARGS)
+        argp_error(state, "which command?");
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    *chosen = find(word);
+    if (!*chosen)
+        argp_error(state, "there is no command \"%s\"", word);
+    state->next = state->argc;
+    return 0;
+}
+
+/* Where the subcommand stands among the arguments: no option of the command itself takes a value. */
+static int position_of_subcommand(char **argv)
+{
+    int position = 1;
+    while (argv[position] && argv[position][0] == '-')
+        position++;
+    return position;
+}
+
+int main(int argc, char **argv)
+{
+    static const char documentation[] =
+        "Stream-ordered CUDA memory from a stack of layers."
+        "\vCommands:\n"
+        "  info      the driver, its devices, and the stack that the environment asks for\n"
+        "  replay    replay recorded allocations through a stack\n\n"
+        "`strata COMMAND --help` says more about one. STRATA_DRIVER (auto, cuda, sim or a library's path) chooses the "
+        "driver, STRATA_STACK the stack.";
+    static const struct argp argp = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = documentation};
+    const subcommand *chosen = NULL;
+    char name[] = "strata";
+
+    argp_program_version_hook = print_version;
+    argp_err_exit_status = COMMAND_USAGE;
+    int position = position_of_subcommand(argv);
+    if (argc > 0)
+        argv[0] = name;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+    argv[position] = strdup(chosen->program);
+    if (!argv[position])
+        return COMMAND_USAGE;
+    int status = chosen->run(argc - position, argv + position);
+    free(argv[position]);
+    return status;
+}

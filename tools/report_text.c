@@ -1,0 +1,138 @@
+/* The report for people: a column of names, a column of figures, and at the end what went wrong. */
+#include "tools/report.h"
+
+#include "tools/command.h"
+#include "tools/size_words.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+static void line(FILE *to, const char *name, const char *format, ...) STRATA_PRINTF(3, 4);
+
+static void line(FILE *to, const char *name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(to, "%-16s ", name);
+    vfprintf(to, format, arguments);
+    fputc('\n', to);
+    va_end(arguments);
+}
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void setting(FILE *to, const report *of)
+{
+    const strata_driver_info *driver = of->driver;
+    for (size_t i = 0; i < of->trace_count; i++)
+        line(to, i ? "" : of->trace_count == 1 ? "trace" : "traces", "%s", of->traces[i].path);
+    line(to, "driver", "%s, CUDA %d.%d (%s)", driver->simulated ? "simulated" : command_driver_word(driver),
+         driver->version / 1000, driver->version % 1000 / 10, driver->library);
+    line(to, "device", "%d: %s, %s", of->device->ordinal, of->device->name,
+         words_of_bytes(of->device->total_bytes).text);
+    line(to, "stack", "%s", of->stack);
+    uint32_t passes = of->options->repeat ? of->options->repeat : 1;
+    line(to, "replayed with", "%" PRIu32 " stream%s, %" PRIu32 " thread%s, %" PRIu32 " pass%s%s%s", of->result->streams,
+         plural(of->result->streams), of->result->threads, plural(of->result->threads), passes, passes == 1 ? "" : "es",
+         of->options->pace ? ", at the recorded times" : "",
+         of->options->touch ? ", every byte written and checked" : "");
+    fputc('\n', to);
+}
+
+static void operations(FILE *to, const replay_result *result)
+{
+    line(to, "operations", "%s: %s allocations, %s frees, %s uses, %s waits", words_of_count(result->operations).text,
+         words_of_count(result->allocations).text, words_of_count(result->frees).text,
+         words_of_count(result->uses).text, words_of_count(result->waits).text);
+    if (result->shared_blocks)
+        line(to, "shared", "%s blocks used and freed on another stream than their own",
+             words_of_count(result->shared_blocks).text);
+    if (result->recorded_failures)
+        line(to, "left out", "%s allocations that had failed when the trace was recorded",
+             words_of_count(result->recorded_failures).text);
+    line(to, "failures", "%s", words_of_count(result->failures).text);
+    if (result->skipped)
+        line(to, "skipped", "%s operations on blocks that could not be allocated",
+             words_of_count(result->skipped).text);
+}
+
+static void duration(FILE *to, const char *name, const histogram *of)
+{
+    if (of->count)
+        line(to, name, "median %s, 99th percentile %s", words_of_duration(histogram_percentile(of, 50)).text,
+             words_of_duration(histogram_percentile(of, 99)).text);
+}
+
+static void times(FILE *to, const replay_result *result)
+{
+    duration(to, "per operation", &result->operation_ns);
+    duration(to, "  allocate", &result->allocate_ns);
+    duration(to, "  deallocate", &result->deallocate_ns);
+    duration(to, "  use", &result->use_ns);
+    line(to, "wall time", "%s", words_of_duration(result->wall_ns).text);
+    if (result->touched_bytes && result->wall_ns)
+        line(to, "touched", "%s, %.3g GB/s", words_of_bytes(result->touched_bytes).text,
+             (double)result->touched_bytes / (double)result->wall_ns);
+}
+
+static void memory(FILE *to, const replay_result *result)
+{
+    line(to, "peak live", "%s (%" PRIu64 " bytes)", words_of_bytes(result->peak_live_bytes).text,
+         result->peak_live_bytes);
+    line(to, "peak reserved", "%s (%" PRIu64 " bytes)", words_of_bytes(result->peak_reserved_bytes).text,
+         result->peak_reserved_bytes);
+    if (result->peak_live_bytes)
+        line(to, "reserved / live", "%.3f", (double)result->peak_reserved_bytes / (double)result->peak_live_bytes);
+}
+
+static void blocks(FILE *to, const report *of)
+{
+    const replay_result *result = of->result;
+    if (result->left_by_trace)
+        line(to, "never freed", "%s blocks by the trace; freed at its end", words_of_count(result->left_by_trace).text);
+    if (result->leaked_bytes)
+        line(to, "left over", "%s blocks, %s that the stack still counts", words_of_count(result->leaked_blocks).text,
+             words_of_bytes(result->leaked_bytes).text);
+    else
+        line(to, "left over", "%s blocks", words_of_count(result->leaked_blocks).text);
+    if (of->options->touch)
+        line(to, "corrupted", "%s blocks", words_of_count(result->corrupted_blocks).text);
+    else
+        line(to, "corrupted", "not looked at (--touch)");
+}
+
+static void driver_calls(FILE *to, const call_counts *counts)
+{
+    for (uint32_t i = 0; i < counts->used; i++)
+        line(to, i ? "" : "driver calls", "%12s  %s", words_of_count(counts->calls[i].count).text,
+             counts->calls[i].name);
+}
+
+static void findings(FILE *to, const replay_result *result)
+{
+    for (uint32_t i = 0; i < result->failed_count; i++)
+        fprintf(to, "%s%s\n", i ? "" : "\nThe first failures:\n", result->failed[i].text);
+    for (uint32_t i = 0; i < result->corrupted_count; i++) {
+        const replay_corruption *at = &result->corrupted[i];
+        fprintf(to,
+                "%s%s:%" PRIu32 ": id %" PRIu64 ", %" PRIu64 " bytes: %" PRIu64 " wrong, the first at offset %" PRIu64
+                " (pass %" PRIu32 ")\n",
+                i ? "" : "\nThe first corrupted blocks:\n", at->trace, at->line, at->id, at->bytes, at->wrong,
+                at->first, at->pass + 1);
+    }
+}
+
+bool report_text(const report *of, FILE *to)
+{
+    setting(to, of);
+    operations(to, of->result);
+    times(to, of->result);
+    memory(to, of->result);
+    blocks(to, of);
+    driver_calls(to, &of->result->driver_calls);
+    findings(to, of->result);
+    return fflush(to) == 0 && !ferror(to);
+}

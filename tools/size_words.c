@@ -1,0 +1,57 @@
+/* Numbers as people read them. */
+#include "tools/size_words.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Three digits that count, or more before the point. */
+static words scaled(double value, const char *unit)
+{
+    words out;
+    int decimals = value < 10 ? 2 : value < 100 ? 1 : 0;
+    snprintf(out.text, sizeof out.text, "%.*f %s", decimals, value, unit);
+    return out;
+}
+
+words words_of_bytes(uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    words out;
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < sizeof units / sizeof units[0]; unit++)
+        value /= 1024;
+    if (unit > 0)
+        return scaled(value, units[unit]);
+    snprintf(out.text, sizeof out.text, "%" PRIu64 " B", bytes);
+    return out;
+}
+
+words words_of_duration(uint64_t nanoseconds)
+{
+    words out;
+    if (nanoseconds >= 1000000000)
+        return scaled((double)nanoseconds / 1e9, "s");
+    if (nanoseconds >= 1000000)
+        return scaled((double)nanoseconds / 1e6, "ms");
+    if (nanoseconds >= 10000)
+        return scaled((double)nanoseconds / 1e3, "us");
+    snprintf(out.text, sizeof out.text, "%" PRIu64 " ns", nanoseconds);
+    return out;
+}
+
+words words_of_count(uint64_t count)
+{
+    words out;
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, count);
+    char *to = out.text;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = '\0';
+    return out;
+}
