@@ -11,50 +11,59 @@
 /* What runs before anything is counted, so that streams are known and events made; and what is counted. */
 enum { WARM_UP = 64, OPERATIONS = 100 };
 
+typedef enum stage_kind { LATE, EARLY, DIRECT, STAGES } stage_kind;
+
+static const strata_runtime_config stages[STAGES] = {
+    [LATE] = {.stack_text = "async", .events = STRATA_EVENTS_LATE},
+    [EARLY] = {.stack_text = "async", .events = STRATA_EVENTS_EARLY},
+    [DIRECT] = {.stack_text = "direct", .events = STRATA_EVENTS_LATE},
+};
+
 typedef struct counted {
     const char *name;
     void (*run)(void *stage, size_t operations);
-    bool early;
+    stage_kind on;
     report_expectation kind;
     report_call expected[3];
 } counted;
 
 static const counted cases[] = {
-    {"use, own known stream, write", scene_write_on_own_stream, false, REPORT_EXPECT_NO_CALL, {{"", 0}}},
-    {"use, own known stream, read", scene_read_on_own_stream, false, REPORT_EXPECT_NO_CALL, {{"", 0}}},
+    {"use, own known stream, write", scene_write_on_own_stream, LATE, REPORT_EXPECT_NO_CALL, {{"", 0}}},
+    {"use, own known stream, read", scene_read_on_own_stream, LATE, REPORT_EXPECT_NO_CALL, {{"", 0}}},
     {"use, own unknown stream, write",
      scene_write_on_unknown_stream,
-     false,
+     LATE,
      REPORT_EXPECT_THESE,
      {{"cuStreamIsCapturing", BENCH_IDENTIFICATIONS_PER_USE},
       {"cuStreamGetId", BENCH_IDENTIFICATIONS_PER_USE},
       {"cuEventRecord", BENCH_RECORDS_PER_USE}}},
     {"use, own unknown stream, read",
      scene_read_on_unknown_stream,
-     false,
+     LATE,
      REPORT_EXPECT_THESE,
      {{"cuStreamIsCapturing", BENCH_IDENTIFICATIONS_PER_USE},
       {"cuStreamGetId", BENCH_IDENTIFICATIONS_PER_USE},
       {"cuEventRecord", BENCH_RECORDS_PER_USE}}},
     {"hand-over between two known streams",
      scene_hand_over,
-     false,
+     LATE,
      REPORT_EXPECT_THESE,
      {{"cuEventRecord", 1}, {"cuStreamWaitEvent", 1}}},
-    {"launch, own known stream, 64 blocks", scene_launch_64, false, REPORT_EXPECT_NO_CALL, {{"", 0}}},
+    {"launch, own known stream, 64 blocks", scene_launch_64, LATE, REPORT_EXPECT_NO_CALL, {{"", 0}}},
     {"launch, 64 blocks of one producer",
      scene_launch_64_hand_over,
-     false,
+     LATE,
      REPORT_EXPECT_THESE,
      {{"cuEventRecord", 1}, {"cuStreamWaitEvent", 1}}},
-    {"two streams, handing over at each launch, late", scene_pipeline, false, REPORT_EXPECT_NOTHING, {{"", 0}}},
-    {"two streams, handing over at each launch, early", scene_pipeline, true, REPORT_EXPECT_NOTHING, {{"", 0}}},
-    {"one stream, late", scene_launch_1, false, REPORT_EXPECT_NO_CALL, {{"", 0}}},
-    {"one stream, early", scene_launch_1, true, REPORT_EXPECT_THESE, {{"cuEventRecord", 1}}},
-    {"one writer, eight readers, late", scene_fan_out, false, REPORT_EXPECT_NOTHING, {{"", 0}}},
-    {"one writer, eight readers, early", scene_fan_out, true, REPORT_EXPECT_NOTHING, {{"", 0}}},
-    {"async pair, known stream", scene_pair_on_known_stream, false, REPORT_EXPECT_NOTHING, {{"", 0}}},
-    {"async pair, unknown stream", scene_pair_on_unknown_stream, false, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"two streams, handing over at each launch, late", scene_pipeline, LATE, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"two streams, handing over at each launch, early", scene_pipeline, EARLY, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"one stream, late", scene_launch_1, LATE, REPORT_EXPECT_NO_CALL, {{"", 0}}},
+    {"one stream, early", scene_launch_1, EARLY, REPORT_EXPECT_THESE, {{"cuEventRecord", 1}}},
+    {"one writer, eight readers, late", scene_fan_out, LATE, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"one writer, eight readers, early", scene_fan_out, EARLY, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"async pair, known stream", scene_pair_on_known_stream, LATE, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"async pair, unknown stream", scene_pair_on_unknown_stream, LATE, REPORT_EXPECT_NOTHING, {{"", 0}}},
+    {"direct pair, known stream", scene_pair_on_known_stream, DIRECT, REPORT_EXPECT_NOTHING, {{"", 0}}},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])
@@ -109,29 +118,27 @@ static void count_case(const counted *what, scene *stage, report_calls *row)
 static void count_all(counts *out)
 {
     strata_driver_info info;
-    strata_runtime *late, *early;
-    strata_runtime_config config = {.stack_text = "async"};
-    scene late_stage, early_stage;
+    strata_runtime *runtimes[STAGES];
+    static scene scenes[STAGES];
+    CUcontext context;
+    CUdevice device;
     scene_check(strata_driver_count_calls(), "strata_driver_count_calls");
     scene_check(strata_driver_get_info(&info), "strata_driver_get_info");
     bare_open(info.library);
-    scene_check(strata_runtime_create(&config, &late), "strata_runtime_create");
-    config.events = STRATA_EVENTS_EARLY;
-    scene_check(strata_runtime_create(&config, &early), "strata_runtime_create");
-    CUcontext context;
-    CUdevice device;
     bare_check(bare.DeviceGet(&device, 0), "cuDeviceGet");
     bare_check(bare.DevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
     bare_check(bare.CtxSetCurrent(context), "cuCtxSetCurrent");
-    scene_make(&late_stage, late);
-    scene_make(&early_stage, early);
+    for (size_t i = 0; i < STAGES; i++) {
+        scene_check(strata_runtime_create(&stages[i], &runtimes[i]), "strata_runtime_create");
+        scene_make(&scenes[i], runtimes[i]);
+    }
     for (size_t i = 0; i < CASES; i++)
-        count_case(&cases[i], cases[i].early ? &early_stage : &late_stage, &out->rows[i]);
+        count_case(&cases[i], &scenes[cases[i].on], &out->rows[i]);
     out->count = CASES;
-    scene_end(&late_stage);
-    scene_end(&early_stage);
-    scene_check(strata_runtime_destroy(early), "strata_runtime_destroy");
-    scene_check(strata_runtime_destroy(late), "strata_runtime_destroy");
+    for (size_t i = 0; i < STAGES; i++) {
+        scene_end(&scenes[i]);
+        scene_check(strata_runtime_destroy(runtimes[i]), "strata_runtime_destroy");
+    }
 }
 
 static bool write_all(int to, const void *bytes, size_t size)

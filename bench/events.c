@@ -140,12 +140,11 @@ static double device_time(const lateness *self)
     return 1e6 * (double)milliseconds;
 }
 
+static const char waiting_name[] = "events, device: a reader starts, its writer having gone on";
+
 static void waiting_time(const bench *self, bare_things *things, scene *late, scene *early)
 {
-    static const char name[] = "events, device: a reader starts, its writer having gone on";
     static double samples[3][BENCH_ROUNDS_LIMIT];
-    if (!bench_wants(self, name))
-        return;
     lateness run;
     bare_check(bare.EventCreate(&run.start, CU_EVENT_DEFAULT), "cuEventCreate");
     bare_check(bare.EventCreate(&run.end, CU_EVENT_DEFAULT), "cuEventCreate");
@@ -162,7 +161,8 @@ static void waiting_time(const bench *self, bare_things *things, scene *late, sc
         samples[2][round] = device_time(&run);
     }
     double by_hand = bench_median(samples[2], self->rounds);
-    add_rows(self, name, by_hand, bench_median(samples[0], self->rounds), bench_median(samples[1], self->rounds));
+    add_rows(self, waiting_name, by_hand, bench_median(samples[0], self->rounds),
+             bench_median(samples[1], self->rounds));
     bare_check(bare.MemFree(run.later), "cuMemFree");
     bare_check(bare.EventDestroy(run.start), "cuEventDestroy");
     bare_check(bare.EventDestroy(run.end), "cuEventDestroy");
@@ -178,9 +178,9 @@ void bench_events(const bench *self)
     report_heading(self->report, "Events recorded late or early, beside streams ordered by hand", false);
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++)
         host_cost(self, &patterns[i], &things, &late, &early);
-    if (self->simulated)
+    if (bench_wants(self, waiting_name) && self->simulated)
         report_remark(self->report, "How long a reader waits on the device is not measured on the simulated driver.");
-    else
+    else if (bench_wants(self, waiting_name))
         waiting_time(self, &things, &late, &early);
     scene_end(&early);
     scene_end(&late);

@@ -10,6 +10,8 @@ struct report {
     bool json;
     json_t *root, *machine, *times, *calls, *remarks;
     size_t rows, targets, missed;
+    const char *heading; /* of the rows to come; printed with the first of them */
+    bool heading_calls;
 };
 
 static json_t *need(json_t *value)
@@ -65,21 +67,30 @@ void report_add_fact(report *self, const char *name, const char *format, ...)
 
 void report_heading(report *self, const char *heading, bool calls)
 {
-    if (self->json)
+    self->heading = heading;
+    self->heading_calls = calls;
+}
+
+static void print_heading(report *self)
+{
+    if (!self->heading)
         return;
-    fprintf(self->out, "\n%s\n", heading);
-    if (calls)
+    fprintf(self->out, "\n%s\n", self->heading);
+    if (self->heading_calls)
         fprintf(self->out, "  %-66s %s\n", "", "calls per operation");
     else
         fprintf(self->out, "  %-66s %11s %11s %11s  %s\n", "ns per operation", "bare", "Strata", "difference",
                 "target");
+    self->heading = NULL;
 }
 
 void report_remark(report *self, const char *text)
 {
     append(self->remarks, json_string(text));
-    if (!self->json)
-        fprintf(self->out, "  %s\n", text);
+    if (self->json)
+        return;
+    print_heading(self);
+    fprintf(self->out, "  %s\n", text);
 }
 
 /* ---- times ---- */
@@ -110,6 +121,7 @@ static void print_figure(FILE *out, double figure, bool applies)
 
 static void print_times(report *self, const report_times *row)
 {
+    print_heading(self);
     fprintf(self->out, "  %-66s", row->name);
     print_figure(self->out, row->bare, row->bare >= 0);
     print_figure(self->out, row->strata, row->strata >= 0);
@@ -172,6 +184,7 @@ static double each(const report_calls *row, size_t i)
 
 static void print_calls(report *self, const report_calls *row)
 {
+    print_heading(self);
     fprintf(self->out, "  %-66s ", row->name);
     for (size_t i = 0; i < row->call_count; i++)
         fprintf(self->out, "%s%s %g", i ? ", " : "", row->calls[i].name, each(row, i));

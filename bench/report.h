@@ -52,7 +52,8 @@ typedef struct report report;
 /* A report on `out`. With `json`, nothing is printed before report_finish. Ends the program without memory. */
 report *report_begin(FILE *out, bool json);
 
-/* Facts about the machine come first, then rows under headings. Names are good for the whole run. */
+/* Facts about the machine come first, then rows under headings, whose texts live as long as the report; a heading
+ * without rows is not printed. */
 void report_add_fact(report *self, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void report_heading(report *self, const char *heading, bool calls);
 void report_add_times(report *self, const report_times *row);

@@ -83,9 +83,9 @@ void bench_uses(const bench *self)
               (bench_side){bare_hand_over, bare_settle, &things}, (bench_side){scene_hand_over, scene_settle, &stage},
               none);
     replace_by_foreign_block(self, &stage);
-    bench_row(self, "use, own known stream, write, another thread's block", quick, nothing,
+    bench_row(self, "use, another thread's block, write", quick, nothing,
               (bench_side){scene_write_on_own_stream, NULL, &stage}, none);
-    bench_row(self, "use, own known stream, read, another thread's block", quick, nothing,
+    bench_row(self, "use, another thread's block, read", quick, nothing,
               (bench_side){scene_read_on_own_stream, NULL, &stage}, none);
     bench_row(self, "strata_runtime_get", (bench_plan){.batch = 100000, .batches = 1}, nothing,
               (bench_side){get_runtime, NULL, NULL}, (bench_target){REPORT_TAKES_AT_MOST, 3});

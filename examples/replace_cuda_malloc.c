@@ -2,7 +2,7 @@
  *
  * cuMemAlloc and cuMemFree (cudaMalloc and cudaFree) hold up the whole device. The memory that Strata gives belongs to
  * a stream from the start: work may be submitted to that stream at once, and the free, too, happens in its order. */
-#include "cuda.h"
+#include "cuda_calls.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Two streams hand a buffer over: one writes it, the other reads it, again and again. There is no event in this
  * program. Each launch says what it touches; the launch recorder makes the reader wait for the writer, and the writer,
  * before it overwrites the buffer, for the reader. */
-#include "cuda.h"
+#include "cuda_calls.h"
 
 #include <stdlib.h>
 

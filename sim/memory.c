@@ -1,6 +1,7 @@
 /* Memory that is not stream-ordered: cuMemAlloc and pinned host memory. */
 #include "sim.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t bytes)
 {
@@ -134,6 +135,14 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
     return sim_leave(CUDA_SUCCESS);
 }
 
+/* Pinned memory stays in the host's memory: there cannot be more of it. */
+static bool host_has(size_t bytes)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 && bytes / (size_t)page <= (size_t)pages;
+}
+
 static CUresult allocate_pinned(sim_context *context, void **address, size_t bytes, unsigned flags)
 {
     enum { PAGE = 4096 };
@@ -147,7 +156,7 @@ static CUresult allocate_pinned(sim_context *context, void **address, size_t byt
     }
     struct sim_block *block = calloc(1, sizeof *block);
     void *memory = NULL;
-    if (!block || bytes > SIM_MOST_MEMORY || posix_memalign(&memory, PAGE, bytes) != 0) {
+    if (!block || !host_has(bytes) || posix_memalign(&memory, PAGE, bytes) != 0) {
         free(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -31,6 +31,11 @@ static CUresult CUDAAPI event_create(CUevent *event, unsigned flags)
     return strikes(TEST_FAULT_EVENT_CREATE) ? fault.result : fault.real.EventCreate(event, flags);
 }
 
+static CUresult CUDAAPI event_query(CUevent event)
+{
+    return strikes(TEST_FAULT_EVENT_QUERY) ? fault.result : fault.real.EventQuery(event);
+}
+
 static CUresult CUDAAPI event_record(CUevent event, CUstream stream)
 {
     return strikes(TEST_FAULT_EVENT_RECORD) ? fault.result : fault.real.EventRecord(event, stream);
@@ -92,6 +97,7 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
     fault.refused = 0;
     fault.result = result;
     strata_cu.EventCreate = event_create;
+    strata_cu.EventQuery = event_query;
     strata_cu.EventRecord = event_record;
     strata_cu.EventSynchronize = event_synchronize;
     strata_cu.StreamCreate = stream_create;

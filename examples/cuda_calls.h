@@ -2,9 +2,10 @@
  *
  * A program that is linked with -lcuda calls cuMemsetD8Async and the rest directly and needs none of this. The examples
  * also run on machines without a GPU, on Strata's simulated driver, so they ask the library that Strata has opened. */
-#ifndef STRATA_EXAMPLES_CUDA_H
-#define STRATA_EXAMPLES_CUDA_H
+#ifndef STRATA_EXAMPLES_CUDA_CALLS_H
+#define STRATA_EXAMPLES_CUDA_CALLS_H
 
+#include <cuda.h>
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
 #include <stdio.h>
