@@ -94,7 +94,7 @@ static CUresult query_event(strata_timeline *timeline, CUevent event)
     return result;
 }
 
-bool strata_timeline_retire(strata_timeline *timeline)
+bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 {
     strata_lock_take(&timeline->lock);
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -104,6 +104,7 @@ bool strata_timeline_retire(strata_timeline *timeline)
         covered = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && covered + 1 == epoch &&
                 (!newest || newest->epoch < covered || query_event(timeline, newest->handle) == CUDA_SUCCESS);
+    done = done && !(keep_homes && atomic_load_explicit(&timeline->homed, memory_order_relaxed));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = atomic_load_explicit(&timeline->events[i].refs, memory_order_acquire) == 0;
     if (done) {
