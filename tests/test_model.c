@@ -342,6 +342,23 @@ static void use(void)
     check_ok(strata_runtime_finish_block_use(model.runtime, &one->block, stream->handle, access));
 }
 
+/* A use that begins and ends between the prepare and the finish of a write on another stream, which in the end writes
+ * nothing: what comes later must be ordered after both. */
+static void use_within_a_write(void)
+{
+    model_block *one = pick_block();
+    const model_stream *outer = pick_stream(), *inner = pick_stream();
+    strata_access access = pick_access();
+    make_room_for_reads(1);
+    check_ok(strata_runtime_prepare_block_use(model.runtime, &one->block, outer->handle, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_prepare_block_use(model.runtime, &one->block, inner->handle, access));
+    submit(one, inner, access);
+    check_ok(strata_runtime_finish_block_use(model.runtime, &one->block, inner->handle, access));
+    check_ok(strata_runtime_finish_block_use(model.runtime, &one->block, outer->handle, STRATA_ACCESS_WRITE));
+    if (one->only != outer->number)
+        one->only = 0;
+}
+
 /* Without a prepare the program itself must know that the order is right: there is only one stream. */
 static void use_and_record(void)
 {
@@ -433,8 +450,10 @@ static void operate(void)
         free_on_some_stream();
     else if (what < 46)
         free_at_home();
-    else if (what < 72)
+    else if (what < 68)
         use();
+    else if (what < 72)
+        use_within_a_write();
     else if (what < 78)
         use_and_record();
     else if (what < 86)
