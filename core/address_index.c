@@ -84,19 +84,28 @@ static leaf *make_leaf(strata_address_index *index, CUdeviceptr start)
     return (leaf *)(void *)at;
 }
 
-bool strata_index_swap(strata_address_index *index, CUdeviceptr start, uint32_t slot, uint32_t *before)
+/* The leaf of `start`, or NULL. */
+static leaf *find_leaf(const strata_address_index *index, CUdeviceptr start)
 {
-    const node *at = index->root;
+    void *at = index->root;
     for (unsigned level = LEVELS - 1; at && level > 0; level--)
-        at = at->children[digit(start, level)];
-    leaf *last = at ? (leaf *)(uintptr_t)at : make_leaf(index, start);
-    *before = 0;
-    if (!last)
+        at = ((node *)at)->children[digit(start, level)];
+    return at;
+}
+
+uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start)
+{
+    const leaf *last = find_leaf(index, start);
+    return last ? last->slots[digit(start, 0)] : 0;
+}
+
+bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot)
+{
+    leaf *last = find_leaf(index, start);
+    if (!last && !(last = make_leaf(index, start)))
         return false;
-    unsigned which = digit(start, 0);
-    *before = last->slots[which];
-    last->slots[which] = slot;
-    last->used |= UINT64_C(1) << which;
+    last->slots[digit(start, 0)] = slot;
+    last->used |= UINT64_C(1) << digit(start, 0);
     return true;
 }
 

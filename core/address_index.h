@@ -14,15 +14,12 @@ typedef struct strata_address_index {
     void *root;
 } strata_address_index;
 
-/* Maps `start`, a multiple of 256, to `slot` (not 0), replacing what stood there; that is *before, 0 if nothing did.
- * False without host memory: then nothing changed. */
-bool strata_index_swap(strata_address_index *index, CUdeviceptr start, uint32_t slot, uint32_t *before);
+/* Maps `start`, a multiple of 256, to `slot` (not 0), replacing what stood there. False without host memory: then
+ * nothing changed. */
+bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot);
 
-static inline bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot)
-{
-    uint32_t before;
-    return strata_index_swap(index, start, slot, &before);
-}
+/* The slot that `start` is mapped to, 0 if none. */
+uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start);
 
 /* Forgets `start`, if it is there. */
 void strata_index_remove(strata_address_index *index, CUdeviceptr start);

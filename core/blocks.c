@@ -66,6 +66,11 @@ void strata_table_destroy(strata_table *table)
 
 /* ---- slots ---- */
 
+static inline void zero_layer_bytes(const strata_table *table, strata_entry *entry)
+{
+    memset(entry + 1, 0, table->stride - sizeof *entry);
+}
+
 /* Makes sure that entry `slot` has memory. The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
 {
@@ -138,7 +143,7 @@ uint32_t strata_table_take_slot(strata_table *table)
 {
     uint32_t slot = take_slot(table);
     if (slot)
-        memset(strata_table_entry(table, slot) + 1, 0, table->stride - sizeof(strata_entry));
+        zero_layer_bytes(table, strata_table_entry(table, slot));
     return slot;
 }
 
@@ -176,7 +181,7 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     entry->stream = facts->stream;
     entry->tag = facts->tag;
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
-    entry->home = strata_point_timeline(first);
+    atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
     entry->home_known = home_known;
     if (!home_known)
         strata_timeline_enter_home(first);
@@ -292,10 +297,11 @@ void strata_entry_revive(strata_entry *entry)
     atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+/* Frees what hangs on an entry and makes its identity stale. Returns the generation that ended. */
+static uint64_t end_life(strata_entry *entry)
 {
     strata_more_points *more = atomic_load_explicit(&entry->more, memory_order_relaxed);
-    if (more) {
+    if (__builtin_expect(more != NULL, 0)) {
         atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
         strata_host_free(more);
     }
@@ -306,8 +312,19 @@ void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
         strata_timeline_leave_home(entry->home);
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
-    if (generation < STRATA_GENERATION_LAST)
+    return generation;
+}
+
+void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+{
+    if (end_life(entry) < STRATA_GENERATION_LAST)
         strata_table_give_slot(table, slot);
+}
+
+void strata_entry_renew(strata_table *table, strata_entry *entry)
+{
+    end_life(entry);
+    zero_layer_bytes(table, entry);
 }
 
 strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale)

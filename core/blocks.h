@@ -41,8 +41,9 @@ typedef struct strata_entry {
     uint64_t bytes, requested;
     CUstream stream;
     strata_tag tag;
-    uint16_t home;                   /* number of the timeline on which it was allocated */
-    uint16_t owner;                  /* number of the thread that made it; 0: none */
+    _Atomic uint16_t
+        home;       /* number of the timeline on which it was allocated; atomic for a free with a stale identity */
+    uint16_t owner; /* number of the thread that made it; 0: none */
     _Atomic strata_point last_write; /* the points change under the word's lock bit and may be read without it */
     _Atomic strata_point last_read;
     _Atomic(strata_more_points *) more;
@@ -128,7 +129,12 @@ void strata_entry_revive(strata_entry *entry);
 void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
 
 /* Why an identity does not name a live block: raises `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
-strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale);
+__attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
+                                                        strata_status stale);
+
+/* Ends a retired block like strata_entry_end, but keeps the slot, with the layers' bytes zeroed, for the block that is
+ * about to be published in it. */
+void strata_entry_renew(strata_table *table, strata_entry *entry);
 
 /* The state of an identity. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);

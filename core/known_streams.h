@@ -14,8 +14,8 @@ typedef struct strata_known_stream {
 } strata_known_stream;
 
 typedef struct strata_known_table {
-    size_t capacity; /* a power of two; constant */
-    size_t used;     /* guarded by the map's lock */
+    size_t capacity;                     /* a power of two; constant */
+    size_t used;                         /* guarded by the map's lock */
     struct strata_known_table *outgrown; /* the one before this, or NULL; constant */
     strata_known_stream streams[];
 } strata_known_table;

@@ -175,16 +175,17 @@ static strata_status resolve_and_hold(strata_device *device, CUstream handle, st
     }
 }
 
-static bool in_held_batch(const strata_thread *thread, CUstream handle)
+/* Whether the calling thread is in a batch that will record the event of this stream's notes. */
+static bool in_noting_batch(const strata_thread *thread, CUstream handle)
 {
-    return thread && thread->batch.held && thread->batch.handle == handle;
+    return thread && thread->batch.noting && thread->batch.handle == handle;
 }
 
 strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle)
 {
     *note = (strata_note){0};
-    if (in_held_batch(strata_thread_current, handle))
-        return strata_stream_resolve(device, handle, &note->stream);
+    if (in_noting_batch(strata_thread_current, handle))
+        return strata_stream_identify(device, handle, &note->stream);
     return resolve_and_hold(device, handle, &note->stream, &note->held);
 }
 
@@ -225,8 +226,15 @@ void strata_note_cancel(strata_note *note)
 strata_clock *strata_note_clock(const strata_note *note)
 {
     const strata_thread *thread = strata_thread_current;
-    bool held = note->held || in_held_batch(thread, note->stream.handle);
-    return strata_timeline_clock(note->stream.timeline, held);
+    if (in_noting_batch(thread, note->stream.handle))
+        return thread->batch.clock;
+    return strata_timeline_clock(note->stream.timeline, note->held);
+}
+
+void strata_note_clock_done(const strata_note *note, strata_clock *clock)
+{
+    if (!in_noting_batch(strata_thread_current, note->stream.handle))
+        strata_clock_unref(clock);
 }
 
 bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point)
@@ -243,16 +251,23 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
     bool held = false;
     strata_status status =
         noting ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
-    if (status == STRATA_SUCCESS)
-        thread->batch = (strata_stream_batch){
-            .handle = handle,
-            .timeline = stream.timeline,
-            .stream_id = stream.stream_id,
-            .known = stream.known,
-            .held = held,
-            .noting = noting,
-        };
-    return status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    thread->batch = (strata_stream_batch){
+        .handle = handle,
+        .timeline = stream.timeline,
+        .stream_id = stream.stream_id,
+        .known = stream.known,
+        .noting = noting,
+    };
+    if (noting)
+        thread->batch.clock = strata_timeline_clock(stream.timeline, held);
+    if (held) {
+        strata_timeline_close(stream.timeline);
+        stream.timeline->notes++;
+        strata_lock_release(&stream.timeline->lock);
+    }
+    return STRATA_SUCCESS;
 }
 
 strata_status strata_batch_end(void)
@@ -260,11 +275,14 @@ strata_status strata_batch_end(void)
     strata_thread *thread = strata_thread_current;
     strata_stream_batch batch = thread->batch;
     thread->batch = (strata_stream_batch){0};
-    if (batch.known)
-        return batch.noting ? close_early(batch.timeline, batch.handle) : STRATA_SUCCESS;
-    if (!batch.held)
+    if (!batch.noting)
         return STRATA_SUCCESS;
+    strata_clock_unref(batch.clock);
+    if (batch.known)
+        return close_early(batch.timeline, batch.handle);
+    strata_lock_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
+    batch.timeline->notes--;
     strata_lock_release(&batch.timeline->lock);
     return status;
 }
@@ -330,6 +348,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     if (!timeline)
         return NULL;
     strata_lock_take(&timeline->lock);
+    strata_timeline_close(timeline);
     timeline->device = device;
     timeline->kind = STRATA_TIMELINE_KNOWN;
     timeline->stream = handle;

@@ -50,6 +50,7 @@ void strata_note_cancel(strata_note *note);
 /* Whether the stream of `note` comes after `point`. `clock`: see strata_note_clock. */
 bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point);
 strata_clock *strata_note_clock(const strata_note *note);
+void strata_note_clock_done(const strata_note *note, strata_clock *clock);
 
 /* A batch: several calls for one piece of work on one stream. The stream is identified once, and with `noting`, all
  * notes are covered by one event, recorded at the end; on a stream with early events too. Batches do not nest; one a

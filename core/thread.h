@@ -36,8 +36,9 @@ typedef struct strata_stream_batch {
     CUstream handle;
     struct strata_timeline *timeline; /* NULL: no batch */
     uint64_t stream_id;
+    uint64_t waited;            /* a point that the stream was made to wait for in this batch, or 0 */
+    struct strata_clock *clock; /* while noting: what the stream had waited for at the begin */
     bool known;
-    bool held; /* the timeline's lock is this thread's until the batch ends */
     bool noting;
 } strata_stream_batch;
 

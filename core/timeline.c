@@ -6,6 +6,7 @@
 #include "core/timeline.h"
 
 #include "core/memory.h"
+#include "core/thread.h"
 
 /* Set once each, under the stream map's lock; timelines are reused and never freed. */
 static _Atomic(strata_timeline *) timelines[STRATA_TIMELINE_LIMIT];
@@ -98,12 +99,10 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 {
     strata_lock_take(&timeline->lock);
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    strata_event *newest = newest_event(timeline);
-    uint64_t covered = newest ? newest->epoch : 0;
-    if (atomic_load_explicit(&timeline->completed, memory_order_relaxed) > covered)
-        covered = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && covered + 1 == epoch &&
-                (!newest || newest->epoch < covered || query_event(timeline, newest->handle) == CUDA_SUCCESS);
+    uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    const strata_event *newest = newest_event(timeline);
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
+                (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     done = done && !(keep_homes && atomic_load_explicit(&timeline->homed, memory_order_relaxed));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = atomic_load_explicit(&timeline->events[i].refs, memory_order_acquire) == 0;
@@ -113,6 +112,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
         atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
         timeline->kind = STRATA_TIMELINE_FREE;
         timeline->stream = NULL;
+        timeline->next_event = 0;
         strata_clock_unref(timeline->clock);
         timeline->clock = NULL;
         for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
@@ -135,61 +135,93 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 
 /* ---- recording ---- */
 
-/* An event that nobody is about to wait for: an unused one, else the oldest. The lock is held. */
+/* The oldest event that nobody is about to wait for; events are recorded in turn. The lock is held. */
 static strata_event *pick_event(strata_timeline *timeline)
 {
     for (unsigned turn = 0;; strata_backoff(&turn)) {
-        strata_event *oldest = NULL;
-        for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-            strata_event *event = &timeline->events[i];
+        for (unsigned i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+            unsigned which = (timeline->next_event + i) % STRATA_TIMELINE_EVENTS;
+            strata_event *event = &timeline->events[which];
             if (atomic_load_explicit(&event->refs, memory_order_acquire))
                 continue;
-            if (!oldest || event->epoch < oldest->epoch)
-                oldest = event;
+            timeline->next_event = (which + 1) % STRATA_TIMELINE_EVENTS;
+            return event;
         }
-        if (oldest)
-            return oldest;
     }
+}
+
+/* Records `event` for `epoch`. The lock is held. */
+static strata_status record_event(strata_timeline *timeline, strata_event *event, uint64_t epoch, CUstream handle)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, timeline->device, strata_scope_for(handle));
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!event->handle)
+        status = strata_device_take_event(timeline->device, &event->handle);
+    CUresult result = status == STRATA_SUCCESS ? strata_cu.EventRecord(event->handle, handle) : CUDA_SUCCESS;
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS) /* the event still is what it was */
+        status = strata_fail_driver(result, "cuEventRecord", "marking how far a stream is");
+    if (status != STRATA_SUCCESS)
+        return status;
+    event->epoch = epoch;
+    if (event->clock != timeline->clock) {
+        strata_clock_unref(event->clock);
+        event->clock = strata_clock_ref(timeline->clock);
+    }
+    return STRATA_SUCCESS;
 }
 
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
 {
     strata_event *event = pick_event(timeline);
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, timeline->device, strata_scope_for(handle));
-    if (status != STRATA_SUCCESS)
-        return status;
-    if (!event->handle && (status = strata_device_take_event(timeline->device, &event->handle)) != STRATA_SUCCESS)
-        goto leave;
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
-    CUresult result = strata_cu.EventRecord(event->handle, handle);
-    if (result != CUDA_SUCCESS) { /* the event still is what it was */
-        status = strata_fail_driver(result, "cuEventRecord", "marking how far a stream is");
-        goto leave;
-    }
-    strata_clock_unref(event->clock);
-    event->epoch = epoch;
-    event->clock = strata_clock_ref(timeline->clock);
-leave:
-    strata_scope_leave(&scope);
-    return status;
+    return record_event(timeline, event, epoch, handle);
+}
+
+/* The event that covers the current epoch of an unknown stream so far, if nobody has looked at it. */
+static strata_event *open_event(strata_timeline *timeline, uint64_t epoch)
+{
+    strata_event *event =
+        &timeline->events[(timeline->next_event + STRATA_TIMELINE_EVENTS - 1) % STRATA_TIMELINE_EVENTS];
+    return event->epoch == epoch ? event : NULL;
+}
+
+/* Ends the epoch of an event that somebody is about to look at: later work must not hide behind what is seen now. */
+static void close_open_epoch(strata_timeline *timeline, const strata_event *event)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    if (event->epoch == epoch)
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+}
+
+void strata_timeline_close(strata_timeline *timeline)
+{
+    const strata_event *event = open_event(timeline, atomic_load_explicit(&timeline->epoch, memory_order_relaxed));
+    if (event)
+        close_open_epoch(timeline, event);
 }
 
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    strata_status status = strata_timeline_record(timeline, handle);
-    if (status == STRATA_SUCCESS)
+    strata_event *event = open_event(timeline, epoch);
+    strata_status status = record_event(timeline, event ? event : pick_event(timeline), epoch, handle);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
         return status;
     strata_scope scope;
-    if (strata_scope_enter(&scope, timeline->device, strata_scope_for(handle) | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
-        return status;
-    if (strata_cu.StreamSynchronize(handle) == CUDA_SUCCESS) {
-        raise_completed(timeline, epoch);
-        status = STRATA_SUCCESS;
+    if (strata_scope_enter(&scope, timeline->device, strata_scope_for(handle) | STRATA_SCOPE_RELAXED) ==
+        STRATA_SUCCESS) {
+        if (strata_cu.StreamSynchronize(handle) == CUDA_SUCCESS) {
+            atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+            raise_completed(timeline, epoch);
+            status = STRATA_SUCCESS;
+        }
+        strata_scope_leave(&scope);
     }
-    strata_scope_leave(&scope);
+    timeline->uncovered |= status != STRATA_SUCCESS;
     return status;
 }
 
@@ -205,6 +237,13 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
     return best;
 }
 
+/* Whether the calling thread is noting uses on this timeline, with the stream's handle at hand. */
+static bool is_my_batch(const strata_timeline *timeline)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->batch.timeline == timeline && thread->batch.noting;
+}
+
 /* An event that covers `point`, referenced; recorded if need be and possible. *out is NULL if the point is complete. */
 static strata_status event_for(strata_point point, strata_event **out)
 {
@@ -212,12 +251,23 @@ static strata_status event_for(strata_point point, strata_event **out)
     strata_timeline *timeline = strata_timeline_of(point);
     uint64_t epoch = strata_point_epoch(point);
     strata_status status = STRATA_SUCCESS;
+    strata_event *event;
     strata_lock_take(&timeline->lock);
-    if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
-        goto unlock;
-    strata_event *event = covering_event(timeline, epoch);
-    if (!event && timeline->kind == STRATA_TIMELINE_KNOWN) {
-        status = strata_timeline_record(timeline, timeline->stream);
+    for (unsigned turn = 0;;) {
+        if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
+            goto unlock;
+        event = covering_event(timeline, epoch);
+        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
+            break;
+        strata_lock_release(&timeline->lock); /* a batch of another thread is about to record it */
+        strata_backoff(&turn);
+        strata_lock_take(&timeline->lock);
+    }
+    bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || is_my_batch(timeline);
+    if (!event && nameable) {
+        CUstream handle =
+            timeline->kind == STRATA_TIMELINE_KNOWN ? timeline->stream : strata_thread_current->batch.handle;
+        status = strata_timeline_record(timeline, handle);
         if (status != STRATA_SUCCESS)
             goto unlock;
         event = covering_event(timeline, epoch);
@@ -228,6 +278,7 @@ static strata_status event_for(strata_point point, strata_event **out)
                         "work on a stream that is gone was never marked by an event, because recording it had failed");
         goto unlock;
     }
+    close_open_epoch(timeline, event);
     atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
     *out = event;
 unlock:
@@ -261,6 +312,14 @@ strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held)
     return clock;
 }
 
+bool strata_timeline_covers(strata_timeline *timeline, strata_point point)
+{
+    strata_lock_take(&timeline->lock);
+    bool covered = strata_clock_covers(timeline->clock, point);
+    strata_lock_release(&timeline->lock);
+    return covered;
+}
+
 bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point)
 {
     return strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point) ||
@@ -288,10 +347,12 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
 {
     if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
         return STRATA_SUCCESS;
-    strata_clock *clock = strata_timeline_clock(stream->timeline, false);
-    bool covered = strata_clock_covers(clock, point);
-    strata_clock_unref(clock);
-    if (covered)
+    strata_thread *thread = strata_thread_current;
+    bool in_batch = thread && thread->batch.timeline == stream->timeline;
+    if (in_batch && strata_point_timeline(thread->batch.waited) == strata_point_timeline(point) &&
+        strata_point_epoch(point) <= strata_point_epoch(thread->batch.waited))
+        return STRATA_SUCCESS;
+    if (strata_timeline_covers(stream->timeline, point))
         return STRATA_SUCCESS;
     strata_event *event;
     strata_status status = event_for(point, &event);
@@ -302,9 +363,12 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
         strata_scope_leave(&scope);
+        strata_point covered = strata_point_make(strata_point_timeline(point), event->epoch);
         if (result == CUDA_SUCCESS)
-            learn(stream, strata_point_make(strata_point_timeline(point), event->epoch), event);
-        else
+            learn(stream, covered, event);
+        if (result == CUDA_SUCCESS && in_batch)
+            thread->batch.waited = covered;
+        else if (result != CUDA_SUCCESS)
             status = strata_fail_driver(result, "cuStreamWaitEvent", "making a stream wait for another");
     }
     drop_event(event);
@@ -318,6 +382,8 @@ bool strata_point_query(strata_point point)
     strata_timeline *timeline = strata_timeline_of(point);
     strata_lock_take(&timeline->lock);
     strata_event *event = covering_event(timeline, strata_point_epoch(point));
+    if (event)
+        close_open_epoch(timeline, event);
     if (event && query_event(timeline, event->handle) == CUDA_SUCCESS)
         raise_completed(timeline, event->epoch);
     strata_lock_release(&timeline->lock);

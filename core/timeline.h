@@ -44,6 +44,9 @@ typedef struct strata_timeline {
     CUstream stream;           /* while KNOWN */
     strata_clock *clock;       /* what the stream has waited for */
     strata_event events[STRATA_TIMELINE_EVENTS];
+    unsigned next_event; /* to record: the oldest */
+    bool uncovered;      /* recording and waiting failed: there is work that no event covers, and never will */
+    unsigned notes;      /* batches that have put the current point into blocks and will record its event */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
 
@@ -94,6 +97,9 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
 /* A reference to the stream's clock. With `held` the caller has the timeline's lock. */
 strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held);
 
+/* Whether `point` is covered by the stream's clock. */
+bool strata_timeline_covers(strata_timeline *timeline, strata_point point);
+
 /* Asks the driver how far the timeline is and whether `point` is complete; never waits. */
 bool strata_point_query(strata_point point);
 
@@ -106,6 +112,9 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
 /* The same for a handle that is good only now: where the event cannot be recorded, waits for the stream on the host
  * instead, so that no work is left that nobody could ever wait for. */
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle);
+
+/* Ends an epoch that an event covers so far: what is noted from now on needs another event. The lock is held. */
+void strata_timeline_close(strata_timeline *timeline);
 
 /* Makes sure that an event closes the epoch of `point`: on known streams only, where it may be done later. */
 strata_status strata_timeline_close_epoch(strata_point point);

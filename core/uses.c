@@ -40,7 +40,7 @@ static bool of_timeline(strata_point point, uint16_t timeline)
 }
 
 /* Whether every point of the entry is of one timeline. */
-static bool only_of(const entry_points *points, uint16_t timeline)
+static inline bool only_of(const entry_points *points, uint16_t timeline)
 {
     return of_timeline(points->write, timeline) && (!points->read || of_timeline(points->read, timeline)) &&
            !points->more;
@@ -217,13 +217,28 @@ done:
     return status;
 }
 
+static uint32_t uses_under_way(const strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff));
+}
+
 /* How many points could be added before the array is looked at again: the two in the entry, and one for each use under
  * way. */
 static uint32_t points_to_come(const strata_entry *entry)
 {
-    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff)) + 2;
+    return uses_under_way(entry) + 2;
+}
+
+/* Whether the finish of a use could find no place for its point in the entry itself. A writer that is alone comes after
+ * all that it waited for; a reader needs the array if another stream's read is already there. */
+static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
+                          strata_access access)
+{
+    if (points->more || uses_under_way(entry) > 1)
+        return true;
+    return !(access & STRATA_ACCESS_WRITE) && points->read && !of_timeline(points->read, timeline);
 }
 
 static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
@@ -236,7 +251,8 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
     entry_points points = load_points(entry);
     if (only_of(&points, ref.timeline->number))
         return STRATA_SUCCESS;
-    if (!reserve(entry, block->id.generation, points_to_come(entry)))
+    if (may_need_room(entry, &points, ref.timeline->number, access) &&
+        !reserve(entry, block->id.generation, points_to_come(entry)))
         return strata_fail_host_memory("the uses of a block");
     return wait_for_points(table, entry, block, &ref, access);
 }
@@ -247,8 +263,8 @@ static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
            is_owner(entry);
 }
 
-static strata_status prepare_slowly(strata_table *table, const strata_block *block, CUstream stream,
-                                    strata_access access)
+__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, const strata_block *block,
+                                                              CUstream stream, strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !pin(entry, block->id.generation))
@@ -278,7 +294,7 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
 /* ---- finish ---- */
 
 /* Whether noting the use at `point` would change nothing. */
-static bool already_noted(const entry_points *points, strata_point point, strata_access access)
+static inline bool already_noted(const entry_points *points, strata_point point, strata_access access)
 {
     if (access & STRATA_ACCESS_WRITE)
         return points->write == (point | STRATA_POINT_WRITE) && only_of(points, strata_point_timeline(point));
@@ -372,7 +388,7 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
         if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
             status = strata_fail_host_memory("the uses of a block");
     }
-    strata_clock_unref(clock);
+    strata_note_clock_done(note, clock);
     return status;
 }
 
@@ -388,8 +404,8 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
-static strata_status finish_slowly(strata_table *table, const strata_block *block, CUstream stream,
-                                   strata_access access)
+__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, const strata_block *block,
+                                                             CUstream stream, strata_access access)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)

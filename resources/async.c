@@ -57,12 +57,13 @@ static CUresult free_memory(async *self, CUdeviceptr address, CUstream stream)
 }
 
 /* Makes memory that the driver has given into a block; the stream is noted. */
-static strata_status enter_block(async *self, CUdeviceptr address, const strata_request *request, uint32_t slot,
+static strata_status enter_block(async *self, CUdeviceptr address, const strata_request *request,
                                  const strata_stream_ref *stream, strata_block *out)
 {
-    if (!strata_retired_enter(&self->retired, slot, address, request->bytes))
-        return strata_fail_host_memory("the address of a block");
-    strata_block facts = {
+    uint32_t slot = strata_retired_enter(&self->retired, address, request->bytes);
+    if (__builtin_expect(!slot, 0))
+        return strata_fail_host_memory("a block");
+    *out = (strata_block){
         .address = address,
         .bytes = request->bytes,
         .requested = request->bytes,
@@ -70,7 +71,7 @@ static strata_status enter_block(async *self, CUdeviceptr address, const strata_
         .tag = request->tag,
         .stream = request->stream,
     };
-    strata_entry_publish(strata_resource_table(&self->resource), slot, &facts, strata_timeline_now(stream->timeline),
+    strata_entry_publish(strata_resource_table(&self->resource), slot, out, strata_timeline_now(stream->timeline),
                          stream->known, out);
     return STRATA_SUCCESS;
 }
@@ -78,37 +79,28 @@ static strata_status enter_block(async *self, CUdeviceptr address, const strata_
 static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     async *self = (async *)resource;
-    strata_table *table = strata_resource_table(resource);
     *out = (strata_block){0};
     strata_status status = strata_check_alignment(resource, request, ALIGNMENT);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
-    uint32_t slot = strata_table_take_slot(table);
-    if (!slot)
-        return strata_fail_host_memory("a block");
     strata_note note;
     CUdeviceptr address = 0;
     if ((status = strata_note_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
-        goto give_slot;
-    status = allocate_memory(self, request, &address);
-    if (status == STRATA_SUCCESS)
-        status = enter_block(self, address, request, slot, &note.stream, out);
-    bool entered = status == STRATA_SUCCESS;
-    if (!address) {
+        return status;
+    if ((status = allocate_memory(self, request, &address)) != STRATA_SUCCESS) {
         strata_note_cancel(&note);
-        goto give_slot;
+        return status;
     }
+    status = enter_block(self, address, request, &note.stream, out);
     strata_status end = strata_note_end(&note);
-    if (entered && end == STRATA_SUCCESS)
+    if (__builtin_expect(status == STRATA_SUCCESS && end == STRATA_SUCCESS, 1))
         return STRATA_SUCCESS;
-    if (entered) {
-        strata_retired_leave(&self->retired, address, request->bytes);
+    if (status == STRATA_SUCCESS) {
+        strata_retired_leave(&self->retired, out->id.slot, address, request->bytes);
         status = end;
     }
     free_memory(self, address, request->stream);
-give_slot:
     *out = (strata_block){0};
-    strata_entry_end(table, strata_table_entry(table, slot), slot);
     return status;
 }
 
@@ -158,12 +150,6 @@ static strata_status look_for_pending(strata_point point, void *data)
 /* Whether a free on `stream` would come before a use that some other stream may not have finished. */
 static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref *stream)
 {
-    strata_point home = strata_point_make(stream->timeline->number, 0) | STRATA_POINT_WRITE;
-    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-    if ((write | STRATA_POINT_EPOCH_MASK) == (home | STRATA_POINT_EPOCH_MASK) &&
-        !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
-        !atomic_load_explicit(&entry->more, memory_order_relaxed))
-        return false;
     strata_clock *clock = strata_timeline_clock(stream->timeline, false);
     pending found = {.stream = stream, .clock = clock};
     strata_uses_visit(entry, look_for_pending, &found);
@@ -226,16 +212,27 @@ static strata_status free_on_stream(async *self, strata_entry *entry, const stra
     return STRATA_SUCCESS;
 }
 
+/* Where a block only ever saw the known stream on which it is freed, and that is usual, there is nothing to ask. */
+static bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+{
+    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    return strata_point_timeline(write) == timeline->number &&
+           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
 static strata_status free_in_order(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
                                    bool *reap)
 {
     strata_stream_ref ref;
     if (stream == STRATA_STREAM_GONE)
-        return free_on_waiting_stream(self, entry, block, strata_timeline_last_closed(entry->home), reap);
+        return free_on_waiting_stream(
+            self, entry, block, strata_timeline_last_closed(atomic_load_explicit(&entry->home, memory_order_relaxed)),
+            reap);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!has_pending_uses(entry, &ref))
+    if (only_saw(entry, ref.timeline) || !has_pending_uses(entry, &ref))
         return free_on_stream(self, entry, block, stream, reap);
     strata_point upto = 0;
     status = point_so_far(self, stream, &upto);

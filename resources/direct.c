@@ -122,7 +122,7 @@ static strata_status wait_for_block(direct *self, const strata_entry *entry, CUs
 {
     strata_status status = STRATA_SUCCESS;
     if (stream == STRATA_STREAM_GONE) {
-        strata_point last = strata_timeline_last_closed(entry->home);
+        strata_point last = strata_timeline_last_closed(atomic_load_explicit(&entry->home, memory_order_relaxed));
         status = last ? strata_point_synchronize(last) : STRATA_SUCCESS;
     } else {
         strata_scope scope;

@@ -52,18 +52,17 @@ static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t
     return (start + bytes + set->granule - 1) & ~(CUdeviceptr)(set->granule - 1);
 }
 
-/* Counts `amount` of a retired block's bytes as free, and ends the block with the last of them. It has left the index
- * then. The lock is held. */
-static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
+/* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
+static bool count_as_free(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
-    strata_entry *entry = strata_table_entry(table_of(set), slot);
-    strata_retired_bytes *bytes = bytes_of(set, entry);
+    const strata_entry *entry = strata_table_entry(table_of(set), slot);
+    strata_retired_bytes *bytes = bytes_at(set, slot);
     bytes->outstanding -= amount;
     bool ends = bytes->outstanding == 0;
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ENDED_BYTES, (int64_t)amount);
     strata_counters_add_to(&set->counters, mine, ENDED_BLOCKS, ends);
-    if (set->owner->stack->interested_count) {
+    if (__builtin_expect(set->owner->stack->interested_count != 0, 0)) {
         uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
         strata_completion completion = {
             .kind = kind,
@@ -73,8 +72,14 @@ static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_
         };
         strata_report_completion(set->owner, &completion);
     }
-    if (ends)
-        strata_entry_end(table_of(set), entry, slot);
+    return ends;
+}
+
+/* The same, and ends the block with the last of its bytes. It has left the index then. */
+static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
+{
+    if (count_as_free(set, slot, amount, kind))
+        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
 /* ---- handing memory out ---- */
@@ -107,12 +112,17 @@ static void shrink(strata_retired *set, uint32_t slot, strata_retired_bytes *byt
     }
 }
 
+/* The driver has the memory back, so the call that freed it is only about to say so. */
+static void wait_until_settled(const strata_retired_bytes *bytes)
+{
+    for (unsigned turn = 0; atomic_load_explicit(&bytes->point, memory_order_acquire) == not_settled;)
+        strata_backoff(&turn);
+}
+
 static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
     strata_retired_bytes *bytes = bytes_at(set, slot);
-    /* The driver has the memory back, so the call that freed it is only about to say so. */
-    for (unsigned turn = 0; atomic_load_explicit(&bytes->point, memory_order_acquire) == not_settled;)
-        strata_backoff(&turn);
+    wait_until_settled(bytes);
     CUdeviceptr from = start > bytes->start ? start : bytes->start;
     CUdeviceptr own_end = bytes->start + bytes->length;
     uint64_t overlap = (end < own_end ? end : own_end) - from;
@@ -135,48 +145,65 @@ static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr
         reuse(set, slot, start, end);
 }
 
-/* The lock is held. The usual case is memory that was freed a moment ago and comes back whole: one look at the index.
- */
-static bool enter(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
+/* Puts a new slot where the index has `before`, or nothing. The lock is held. */
+static uint32_t enter_fresh(strata_retired *set, uint32_t before, CUdeviceptr start, CUdeviceptr end)
 {
-    uint32_t before;
-    if (!strata_index_swap(&set->index, start, slot, &before)) {
-        reuse_overlapped(set, start, end);
-        return false;
-    }
-    bool whole = false;
-    if (before) {
-        const strata_retired_bytes *bytes = bytes_at(set, before);
-        whole = end_of(set, bytes->start, bytes->length) == end;
+    uint32_t slot = strata_table_take_slot(table_of(set));
+    bool entered = slot && strata_index_insert(&set->index, start, slot);
+    if (before && is_retired(set, before))
         reuse(set, before, start, end);
-    }
-    if (!whole)
-        reuse_overlapped(set, start, end);
-    return true;
+    reuse_overlapped(set, start, end);
+    if (entered)
+        return slot;
+    strata_index_remove(&set->index, start);
+    if (slot)
+        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+    return 0;
 }
 
-bool strata_retired_enter(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
+/* Ends the retired block of a slot whose memory comes back whole, and prepares the slot for the next one: the place in
+ * the index stays. The lock is held. */
+static void take_over(strata_retired *set, uint32_t slot)
 {
-    strata_retired_bytes *own = bytes_at(set, slot);
-    own->start = address;
-    own->length = own->outstanding = bytes;
-    atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
+    strata_retired_bytes *bytes = bytes_at(set, slot);
+    wait_until_settled(bytes);
+    count_as_free(set, slot, bytes->outstanding, STRATA_COMPLETION_REUSED);
+    strata_entry_renew(table_of(set), strata_table_entry(table_of(set), slot));
+}
+
+uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t bytes)
+{
+    CUdeviceptr end = end_of(set, address, bytes);
     strata_lock_take(&set->lock);
-    bool entered = enter(set, slot, address, end_of(set, address, bytes));
+    uint32_t before = strata_index_at(&set->index, address), slot;
+    const strata_retired_bytes *old = before ? bytes_at(set, before) : NULL;
+    bool whole = old && is_retired(set, before) && old->length == old->outstanding &&
+                 end_of(set, old->start, old->length) == end;
+    if (__builtin_expect(whole, 1))
+        take_over(set, slot = before);
+    else
+        slot = enter_fresh(set, before, address, end);
+    if (slot) {
+        strata_retired_bytes *own = bytes_at(set, slot);
+        own->start = address;
+        own->length = own->outstanding = bytes;
+        atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
+    }
     strata_lock_release(&set->lock);
-    if (__builtin_expect(!entered, 0))
-        return false;
+    if (__builtin_expect(!slot, 0))
+        return 0;
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, (int64_t)bytes);
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, 1);
-    return true;
+    return slot;
 }
 
-void strata_retired_leave(strata_retired *set, CUdeviceptr address, uint64_t bytes)
+void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
 {
     strata_lock_take(&set->lock);
     strata_index_remove(&set->index, address);
     strata_lock_release(&set->lock);
+    strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, -(int64_t)bytes);
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, -1);

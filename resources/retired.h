@@ -32,12 +32,13 @@ typedef struct strata_retired {
 void strata_retired_init(strata_retired *set, strata_resource *owner, size_t granule);
 void strata_retired_end(strata_retired *set);
 
-/* Enters a range that was handed out as block `slot`, which is about to be published; what it overlaps counts as
- * reused. False without host memory: then the range is not entered, and reused all the same. */
-bool strata_retired_enter(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes);
+/* Enters a range that was handed out and gives it the slot that its block is to be published in; what it overlaps
+ * counts as reused. 0 without host memory: then the range is not entered, and what it overlaps is reused all the same.
+ */
+uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t bytes);
 
-/* Takes a range out again whose block came to nothing. */
-void strata_retired_leave(strata_retired *set, CUdeviceptr address, uint64_t bytes);
+/* Takes a range out again whose block came to nothing, and gives its slot back. */
+void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes);
 
 /* Says when the free of a retired entry will be complete, after the driver has it. The driver may have handed the
  * memory out again by then; the entry is the caller's until this call, and not after it. True: enough frees are pending

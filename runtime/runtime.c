@@ -174,8 +174,17 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
     return strata_resource_deallocate(runtime->top, block, stream);
 }
 
+/* Whether a block's own stream is known now and still the one on which it was allocated. */
+static inline bool home_is_known(strata_runtime *runtime, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(runtime->stack->table, block->id);
+    const strata_timeline *timeline = strata_known_timeline(runtime->device, block->stream);
+    return entry && timeline && timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed);
+}
+
 /* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
-static strata_status home_stream(strata_runtime *runtime, const strata_block *block, CUstream *stream)
+__attribute__((noinline)) static strata_status home_stream(strata_runtime *runtime, const strata_block *block,
+                                                           CUstream *stream)
 {
     strata_table *table = runtime->stack->table;
     *stream = block->stream;
@@ -212,8 +221,8 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     if (strata_block_is_empty(block) || strata_door_now() == STRATA_DOOR_SHUT_DOWN)
         return STRATA_SUCCESS;
     strata_status status = strata_usable();
-    CUstream stream;
-    if (status == STRATA_SUCCESS)
+    CUstream stream = block->stream;
+    if (status == STRATA_SUCCESS && !home_is_known(runtime, block))
         status = home_stream(runtime, block, &stream);
     if (status == STRATA_SUCCESS)
         status = runtime->top->ops->deallocate(runtime->top, block, stream);

@@ -398,8 +398,7 @@ static void melt_holes(struct sim_span *left, struct sim_span *right)
     }
 }
 
-/* Gives back the chunks of a free span that anybody may use, so many bytes at most, those behind first. Spans before
- * this one stay as they are. */
+/* Gives back the chunks of a free span that anybody may use, so many bytes at most, those behind first. */
 static void make_hole(struct sim_span *span, uint64_t most)
 {
     struct sim_extent *extent = span->extent;
@@ -433,32 +432,18 @@ static void make_hole(struct sim_span *span, uint64_t most)
     melt_holes(span->previous, span);
 }
 
-static void shrink_extent(struct sim_extent *extent, uint64_t keep)
-{
-    const struct sim_space *space = extent->space;
-    struct sim_span *span = extent->first;
-    while (span->next) {
-        span = span->next;
-    }
-    while (span && space->reserved > keep && space->reserved - keep >= SIM_CHUNK) {
-        struct sim_span *previous = span->previous;
-        if (span->free && !span->bin) {
-            make_hole(span, space->reserved - keep);
-        }
-        span = previous;
-    }
-    if (extent->first->hole && !extent->first->next) {
-        close_extent(extent);
-    }
-}
-
 void sim_space_shrink(struct sim_space *space, uint64_t keep)
 {
-    struct sim_extent *extent = space->extents;
-    while (extent) {
-        struct sim_extent *next = extent->next;
-        shrink_extent(extent, keep);
-        extent = next;
+    struct sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
+    while (span && space->reserved > keep && space->reserved - keep >= SIM_CHUNK) {
+        uint64_t bytes = span->bytes;
+        uint64_t address = span->address;
+        struct sim_extent *extent = span->extent;
+        make_hole(span, space->reserved - keep);
+        if (extent->first->hole && !extent->first->next) {
+            close_extent(extent);
+        }
+        span = span_of(sim_tree_ceiling(&space->common, bytes, address + 1));
     }
 }
 

@@ -9,7 +9,7 @@
 
 #if defined(__GNUC__)
 #define STRATA_API                     __attribute__((visibility("default")))
-#define STRATA_PRINTF(position, first) __attribute__((format(printf, position, first)))
+#define STRATA_PRINTF(position, first) __attribute__((format(printf, position, first), cold))
 #else
 #define STRATA_API
 #define STRATA_PRINTF(position, first)
