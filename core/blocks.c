@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/lock.h"
 #include "core/memory.h"
+#include "core/timeline.h"
 
 #include <string.h>
 
@@ -184,6 +185,8 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
     atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
     entry->home_known = home_known;
+    if (!home_known)
+        strata_timeline_enter_home(first);
     entry->owner = thread ? (uint16_t)thread->index : 0;
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
@@ -304,7 +307,11 @@ static uint64_t end_life(strata_entry *entry)
         atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
         strata_host_free(more);
     }
-    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    uint64_t generation = word >> STRATA_WORD_GENERATION;
+    bool was_given_out = (word & STRATA_WORD_STATE_MASK) != STRATA_BLOCK_FREED;
+    if (was_given_out && !entry->home_known)
+        strata_timeline_leave_home(entry->home);
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
     return generation;

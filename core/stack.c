@@ -356,6 +356,15 @@ strata_status strata_resource_allocate(strata_resource *resource, const strata_r
     return resource->ops->allocate(resource, request, out);
 }
 
+strata_status strata_resource_allocate_ptsz(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    if (!request || request->stream)
+        return strata_resource_allocate(resource, request, out);
+    strata_request meant = *request;
+    meant.stream = CU_STREAM_PER_THREAD;
+    return strata_resource_allocate(resource, &meant, out);
+}
+
 strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     if (!resource || !block)

@@ -48,12 +48,12 @@ static CUresult identify(CUstream handle, uint64_t *id)
 }
 
 /* Lets go of the timelines of streams that have nothing pending. map_lock is held. */
-static void sweep(void)
+static void sweep(bool keep_homes)
 {
     unknown_stream *stream, *next;
     HASH_ITER(hh, unknown, stream, next)
     {
-        if (!strata_timeline_retire(stream->timeline))
+        if (!strata_timeline_retire(stream->timeline, keep_homes))
             continue;
         HASH_DEL(unknown, stream);
         strata_host_free(stream);
@@ -69,19 +69,23 @@ static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
     if (stream)
         return stream->timeline;
     if (HASH_COUNT(unknown) >= sweep_at)
-        sweep();
+        sweep(true);
     stream = strata_host_zalloc(sizeof *stream);
     if (!stream)
         return NULL;
     stream->id = id;
     stream->timeline = strata_timeline_take(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
+    if (!stream->timeline) { /* they have run out */
+        sweep(false);
+        stream->timeline = strata_timeline_take(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
+    }
     if (!stream->timeline) {
         strata_host_free(stream);
         return NULL;
     }
     HASH_ADD(hh, unknown, id, sizeof stream->id, stream);
     if (!stream->hh.tbl) {
-        strata_timeline_retire(stream->timeline);
+        strata_timeline_retire(stream->timeline, false);
         strata_host_free(stream);
         return NULL;
     }
@@ -470,7 +474,7 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
         if (entry->hh.tbl)
             entry = NULL;
         if (HASH_COUNT(unknown) >= sweep_at)
-            sweep();
+            sweep(true);
     }
     strata_lock_release(&map_lock);
     strata_host_free(entry);

@@ -95,7 +95,7 @@ static CUresult query_event(strata_timeline *timeline, CUevent event)
     return result;
 }
 
-bool strata_timeline_retire(strata_timeline *timeline)
+bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 {
     strata_spin_take(&timeline->lock);
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -103,6 +103,7 @@ bool strata_timeline_retire(strata_timeline *timeline)
     const strata_event *newest = newest_event(timeline);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
+    done = done && !(keep_homes && atomic_load_explicit(&timeline->homed, memory_order_relaxed));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = atomic_load_explicit(&timeline->events[i].refs, memory_order_acquire) == 0;
     if (done) {

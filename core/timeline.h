@@ -37,7 +37,9 @@ typedef struct strata_timeline {
     _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
         stream_id; /* of an unknown stream, or 0. Written under the map's and this lock, read by any thread. */
-    bool early;    /* known: close the epoch at each launch. Written before the stream becomes known. */
+    _Atomic uint32_t
+        homed;  /* live blocks that were allocated here while the stream was unknown; any thread. See retire. */
+    bool early; /* known: close the epoch at each launch. Written before the stream becomes known. */
     strata_timeline_kind kind; /* the rest is guarded by the lock */
     CUstream stream;           /* while KNOWN */
     strata_clock *clock;       /* what the stream has waited for */
@@ -64,6 +66,17 @@ strata_timeline *strata_timeline_of(strata_point point);
 static inline strata_point strata_timeline_now(const strata_timeline *timeline)
 {
     return strata_point_make(timeline->number, atomic_load_explicit(&timeline->epoch, memory_order_acquire));
+}
+
+/* A block of an unknown stream comes to life, and ends. The caller keeps the timeline from being retired meanwhile. */
+static inline void strata_timeline_enter_home(strata_point point)
+{
+    atomic_fetch_add_explicit(&strata_timeline_of(point)->homed, 1, memory_order_relaxed);
+}
+
+static inline void strata_timeline_leave_home(uint16_t number)
+{
+    atomic_fetch_sub_explicit(&strata_timeline_of(strata_point_make(number, 0))->homed, 1, memory_order_relaxed);
 }
 
 /* Whether all work up to `point` is known to be complete; asks nobody. */
@@ -114,8 +127,10 @@ strata_point strata_timeline_last_closed(uint16_t number);
 /* A timeline for a stream: a free one or a new one; NULL at the limit or without memory. */
 strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id);
 
-/* Frees the timeline if all its points are complete, which is asked of the driver. */
-bool strata_timeline_retire(strata_timeline *timeline);
+/* Frees the timeline if all its points are complete, which is asked of the driver. With `keep_homes`, not while blocks
+ * live that were allocated on its stream: once the number is another stream's, nobody can tell that they belong to this
+ * one, should it be registered, or be the calling thread's own. */
+bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes);
 
 /* The legacy default stream of a device, known from the start. */
 strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out);

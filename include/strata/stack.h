@@ -41,7 +41,9 @@ STRATA_API int strata_stack_device(const strata_stack *stack);
  * Lives as long as the stack. */
 STRATA_API const char *strata_stack_text(const strata_stack *stack);
 
-/* Calls through a stack without a runtime: what the operation of the outermost resource documents. */
+/* Calls through a stack without a runtime: what the operation of the outermost resource documents. They are for users
+ * of a stack, and stream 0 is what it means to the including program. A layer calls the operations of its upstream
+ * instead, where that has been settled and 0 is the legacy default stream. */
 STRATA_API strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request,
                                                   strata_block *out);
 STRATA_API strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block,
@@ -52,6 +54,20 @@ STRATA_API strata_status strata_resource_finish_use(strata_resource *resource, c
                                                     CUstream stream, strata_access access);
 STRATA_API strata_status strata_resource_usage(strata_resource *resource, strata_usage *usage);
 STRATA_API uint32_t strata_resource_capabilities(strata_resource *resource);
+
+/* strata_resource_allocate with stream 0 as the calling thread's own default stream. */
+STRATA_API strata_status strata_resource_allocate_ptsz(strata_resource *resource, const strata_request *request,
+                                                       strata_block *out);
+
+#ifdef STRATA_PER_THREAD_STREAMS
+#define strata_resource_allocate strata_resource_allocate_ptsz
+#define strata_resource_deallocate(resource, block, stream) \
+    strata_resource_deallocate(resource, block, strata_stream_as_meant(stream))
+#define strata_resource_prepare_use(resource, block, stream, access) \
+    strata_resource_prepare_use(resource, block, strata_stream_as_meant(stream), access)
+#define strata_resource_finish_use(resource, block, stream, access) \
+    strata_resource_finish_use(resource, block, strata_stream_as_meant(stream), access)
+#endif
 
 /* Reads a size such as "8GiB", "512 MB" or "4096" into *bytes. Errors: SYNTAX, with the position. */
 STRATA_API strata_status strata_parse_size(const char *text, uint64_t *bytes);
