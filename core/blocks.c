@@ -68,7 +68,9 @@ void strata_table_destroy(strata_table *table)
 
 static inline void zero_layer_bytes(const strata_table *table, strata_entry *entry)
 {
-    memset(entry + 1, 0, table->stride - sizeof *entry);
+    uint64_t *words = (uint64_t *)(void *)(entry + 1);
+    for (uint32_t i = 0; i < (table->stride - sizeof *entry) / sizeof *words; i++)
+        words[i] = 0;
 }
 
 /* Makes sure that entry `slot` has memory. The lock is held. */

@@ -3,9 +3,11 @@
  * The one list of the process's locks is strata_lock_rank, outermost first: a thread may take a lock only while all
  * that it holds rank before it. Builds without NDEBUG check that at each lock and stop at a violation, naming both.
  *
- * Two kinds. strata_lock sleeps: for sections that call the driver or the host allocator. strata_spin spins and then
- * yields: for a few dozen instructions that do neither; releasing it is a plain store. A spin lock is a leaf: nothing
- * is taken inside one. */
+ * Two kinds. strata_lock sleeps: for sections that several threads may well want at once. strata_spin spins and then
+ * yields: for what one thread nearly always has to itself, a timeline or an owner's index. Taking it is one locked
+ * instruction and releasing it a plain store, 8.6 ns a pair where a mutex is 17.7 (H200 host). The lock bit of a
+ * block's entry is of the same kind, and a leaf: nothing is taken inside it.
+ */
 #ifndef STRATA_CORE_LOCK_H
 #define STRATA_CORE_LOCK_H
 
@@ -28,7 +30,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
     STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
     STRATA_RANK_TAGS,           /* core: names of tags */
-    STRATA_RANK_LEAF,           /* spin locks: a block's entry, an owner's index */
+    STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;
 
@@ -44,6 +46,7 @@ typedef struct strata_lock {
 
 typedef struct strata_spin {
     _Atomic uint32_t taken;
+    strata_lock_rank rank;
 } strata_spin;
 
 #ifdef NDEBUG
@@ -99,9 +102,15 @@ static inline void strata_backoff(unsigned *turn)
         sched_yield();
 }
 
+static inline void strata_spin_init(strata_spin *spin, strata_lock_rank rank)
+{
+    atomic_init(&spin->taken, 0);
+    spin->rank = rank;
+}
+
 static inline void strata_spin_take(strata_spin *spin)
 {
-    strata_lock_order_enter(STRATA_RANK_LEAF);
+    strata_lock_order_enter(spin->rank);
     unsigned turn = 0;
     while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
@@ -111,7 +120,7 @@ static inline void strata_spin_take(strata_spin *spin)
 static inline void strata_spin_release(strata_spin *spin)
 {
     atomic_store_explicit(&spin->taken, 0, memory_order_release);
-    strata_lock_order_leave(STRATA_RANK_LEAF);
+    strata_lock_order_leave(spin->rank);
 }
 
 #endif

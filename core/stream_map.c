@@ -154,25 +154,30 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
 /* Locks an unknown stream's timeline, unless it has gone to another stream since it was found. */
 static bool hold(const strata_stream_ref *stream)
 {
-    strata_lock_take(&stream->timeline->lock);
+    strata_spin_take(&stream->timeline->lock);
     if (atomic_load_explicit(&stream->timeline->stream_id, memory_order_relaxed) == stream->stream_id)
         return true;
-    strata_lock_release(&stream->timeline->lock);
+    strata_spin_release(&stream->timeline->lock);
     return false;
+}
+
+/* Finds a stream that was not known a moment ago and locks its timeline. Its timeline may go to another stream, or the
+ * stream become known, between the two; then all is asked again. */
+static strata_status identify_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+{
+    strata_status status = strata_stream_identify(device, handle, stream);
+    *held = false;
+    while (status == STRATA_SUCCESS && !stream->known && !(*held = hold(stream)))
+        status = strata_stream_resolve(device, handle, stream);
+    return status;
 }
 
 static strata_status resolve_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
 {
     *held = false;
-    for (;;) {
-        strata_status status = strata_stream_resolve(device, handle, stream);
-        if (status != STRATA_SUCCESS || stream->known)
-            return status;
-        if (hold(stream)) {
-            *held = true;
-            return STRATA_SUCCESS;
-        }
-    }
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    *stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+    return timeline ? STRATA_SUCCESS : identify_and_hold(device, handle, stream, held);
 }
 
 /* Whether the calling thread is in a batch that will record the event of this stream's notes. */
@@ -183,10 +188,10 @@ static bool in_noting_batch(const strata_thread *thread, CUstream handle)
 
 strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle)
 {
-    *note = (strata_note){0};
+    note->held = false;
     if (in_noting_batch(strata_thread_current, handle))
         return strata_stream_identify(device, handle, &note->stream);
-    return resolve_and_hold(device, handle, &note->stream, &note->held);
+    return identify_and_hold(device, handle, &note->stream, &note->held);
 }
 
 /* Closes the epoch of a known stream whose events are recorded early. */
@@ -195,10 +200,10 @@ static strata_status close_early(strata_timeline *timeline, CUstream handle)
     if (!timeline->early)
         return STRATA_SUCCESS;
     strata_status status = STRATA_SUCCESS;
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     if (timeline->kind == STRATA_TIMELINE_KNOWN)
         status = strata_timeline_record(timeline, handle);
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return status;
 }
 
@@ -213,14 +218,14 @@ strata_status strata_note_end_slowly(strata_note *note)
     if (!note->held)
         return STRATA_SUCCESS;
     strata_status status = strata_timeline_record_now(stream->timeline, stream->handle);
-    strata_lock_release(&stream->timeline->lock);
+    strata_spin_release(&stream->timeline->lock);
     return status;
 }
 
 void strata_note_cancel(strata_note *note)
 {
     if (note->held)
-        strata_lock_release(&note->stream.timeline->lock);
+        strata_spin_release(&note->stream.timeline->lock);
 }
 
 strata_clock *strata_note_clock(const strata_note *note)
@@ -265,7 +270,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
     if (held) {
         strata_timeline_close(stream.timeline);
         stream.timeline->notes++;
-        strata_lock_release(&stream.timeline->lock);
+        strata_spin_release(&stream.timeline->lock);
     }
     return STRATA_SUCCESS;
 }
@@ -280,10 +285,10 @@ strata_status strata_batch_end(void)
     strata_clock_unref(batch.clock);
     if (batch.known)
         return close_early(batch.timeline, batch.handle);
-    strata_lock_take(&batch.timeline->lock);
+    strata_spin_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
     batch.timeline->notes--;
-    strata_lock_release(&batch.timeline->lock);
+    strata_spin_release(&batch.timeline->lock);
     return status;
 }
 
@@ -347,14 +352,14 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     }
     if (!timeline)
         return NULL;
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     strata_timeline_close(timeline);
     timeline->device = device;
     timeline->kind = STRATA_TIMELINE_KNOWN;
     timeline->stream = handle;
     timeline->early = early;
     atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return timeline;
 }
 
@@ -426,7 +431,7 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
 /* Lets the timeline live on as that of an unknown stream until its work is complete. map_lock is held. */
 static strata_status leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry, uint64_t id)
 {
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     strata_status status = strata_timeline_record_now(timeline, handle);
     if (status == STRATA_SUCCESS) {
         timeline->kind = STRATA_TIMELINE_UNKNOWN;
@@ -435,7 +440,7 @@ static strata_status leave_known(strata_timeline *timeline, CUstream handle, unk
         entry->id = id;
         entry->timeline = timeline;
     }
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return status;
 }
 

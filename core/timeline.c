@@ -34,7 +34,7 @@ static strata_timeline *make_timeline(void)
     strata_timeline *timeline = strata_host_zalloc_aligned(64, sizeof *timeline);
     if (!timeline)
         return NULL;
-    strata_lock_init(&timeline->lock, STRATA_RANK_TIMELINE);
+    strata_spin_init(&timeline->lock, STRATA_RANK_TIMELINE);
     timeline->number = (uint16_t)timeline_count;
     atomic_init(&timeline->epoch, 1);
     atomic_store_explicit(&timelines[timeline_count++], timeline, memory_order_release);
@@ -48,13 +48,13 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
         free_timelines = timeline->next_free;
     else if (!(timeline = make_timeline()))
         return NULL;
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     timeline->device = device;
     timeline->kind = kind;
     timeline->stream = stream;
     timeline->early = false;
     atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return timeline;
 }
 
@@ -78,10 +78,10 @@ static strata_event *newest_event(strata_timeline *timeline)
 strata_point strata_timeline_last_closed(uint16_t number)
 {
     strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     const strata_event *newest = newest_event(timeline);
     strata_point point = newest ? strata_point_make(number, newest->epoch) : 0;
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return point;
 }
 
@@ -97,7 +97,7 @@ static CUresult query_event(strata_timeline *timeline, CUevent event)
 
 bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 {
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
@@ -125,7 +125,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
             event->handle = NULL;
         }
     }
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     if (done) {
         timeline->next_free = free_timelines;
         free_timelines = timeline;
@@ -252,16 +252,16 @@ static strata_status event_for(strata_point point, strata_event **out)
     uint64_t epoch = strata_point_epoch(point);
     strata_status status = STRATA_SUCCESS;
     strata_event *event;
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     for (unsigned turn = 0;;) {
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
             goto unlock;
         event = covering_event(timeline, epoch);
         if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
             break;
-        strata_lock_release(&timeline->lock); /* a batch of another thread is about to record it */
+        strata_spin_release(&timeline->lock); /* a batch of another thread is about to record it */
         strata_backoff(&turn);
-        strata_lock_take(&timeline->lock);
+        strata_spin_take(&timeline->lock);
     }
     bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || is_my_batch(timeline);
     if (!event && nameable) {
@@ -282,7 +282,7 @@ static strata_status event_for(strata_point point, strata_event **out)
     atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
     *out = event;
 unlock:
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return status;
 }
 
@@ -305,18 +305,18 @@ strata_status strata_timeline_close_epoch(strata_point point)
 strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held)
 {
     if (!held)
-        strata_lock_take(&timeline->lock);
+        strata_spin_take(&timeline->lock);
     strata_clock *clock = strata_clock_ref(timeline->clock);
     if (!held)
-        strata_lock_release(&timeline->lock);
+        strata_spin_release(&timeline->lock);
     return clock;
 }
 
 bool strata_timeline_covers(strata_timeline *timeline, strata_point point)
 {
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     bool covered = strata_clock_covers(timeline->clock, point);
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return covered;
 }
 
@@ -331,7 +331,7 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
 static void learn(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
 {
     strata_timeline *timeline = stream->timeline;
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     bool same = stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
                               : atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id;
     strata_clock *merged =
@@ -340,7 +340,7 @@ static void learn(const strata_stream_ref *stream, strata_point covered, const s
         strata_clock_unref(timeline->clock);
         timeline->clock = merged;
     }
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
 }
 
 strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point)
@@ -380,13 +380,13 @@ bool strata_point_query(strata_point point)
     if (strata_point_known_complete(point))
         return true;
     strata_timeline *timeline = strata_timeline_of(point);
-    strata_lock_take(&timeline->lock);
+    strata_spin_take(&timeline->lock);
     strata_event *event = covering_event(timeline, strata_point_epoch(point));
     if (event)
         close_open_epoch(timeline, event);
     if (event && query_event(timeline, event->handle) == CUDA_SUCCESS)
         raise_completed(timeline, event->epoch);
-    strata_lock_release(&timeline->lock);
+    strata_spin_release(&timeline->lock);
     return strata_point_known_complete(point);
 }
 

@@ -30,7 +30,7 @@ typedef enum strata_timeline_kind {
 } strata_timeline_kind;
 
 typedef struct strata_timeline {
-    strata_lock lock;
+    strata_spin lock;
     uint16_t number;            /* constant */
     strata_device *device;      /* changes only while FREE */
     _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */

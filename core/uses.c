@@ -53,10 +53,20 @@ static strata_status refuse_stale(const strata_table *table, const strata_block 
     return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
 }
 
-static bool is_owner(const strata_entry *entry)
+static inline bool lives(const strata_entry *entry, uint64_t generation)
+{
+    return strata_word_is(atomic_load_explicit(&entry->word, memory_order_acquire), generation, STRATA_BLOCK_LIVE);
+}
+
+static inline bool is_owner(const strata_entry *entry)
 {
     const strata_thread *thread = strata_thread_current;
     return thread && thread->index && entry->owner == thread->index;
+}
+
+static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
+{
+    return lives(entry, generation) && is_owner(entry);
 }
 
 /* Pins a live block of the calling thread's own; the word was read before. */
@@ -242,34 +252,27 @@ static bool may_need_room(const strata_entry *entry, const entry_points *points,
 }
 
 static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
-                                    CUstream stream, strata_access access)
+                                    const strata_stream_ref *stream, strata_access access)
 {
-    strata_stream_ref ref;
-    strata_status status = strata_stream_resolve(table->device, stream, &ref);
-    if (status != STRATA_SUCCESS)
-        return status;
     entry_points points = load_points(entry);
-    if (only_of(&points, ref.timeline->number))
+    if (only_of(&points, stream->timeline->number))
         return STRATA_SUCCESS;
-    if (may_need_room(entry, &points, ref.timeline->number, access) &&
+    if (may_need_room(entry, &points, stream->timeline->number, access) &&
         !reserve(entry, block->id.generation, points_to_come(entry)))
         return strata_fail_host_memory("the uses of a block");
-    return wait_for_points(table, entry, block, &ref, access);
+    return wait_for_points(table, entry, block, stream, access);
 }
 
-static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
+__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, strata_entry *entry,
+                                                              const strata_block *block, CUstream handle,
+                                                              strata_access access)
 {
-    return strata_word_is(atomic_load_explicit(&entry->word, memory_order_acquire), generation, STRATA_BLOCK_LIVE) &&
-           is_owner(entry);
-}
-
-__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, const strata_block *block,
-                                                              CUstream stream, strata_access access)
-{
-    strata_entry *entry = strata_table_lookup(table, block->id);
+    strata_stream_ref stream;
     if (!entry || !pin(entry, block->id.generation))
         return refuse_stale(table, block);
-    strata_status status = prepare_pinned(table, entry, block, stream, access);
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (status == STRATA_SUCCESS)
+        status = prepare_pinned(table, entry, block, &stream, access);
     if (status != STRATA_SUCCESS)
         unpin(entry, block->id.generation);
     return status;
@@ -288,7 +291,7 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
             return STRATA_SUCCESS;
         }
     }
-    return prepare_slowly(table, block, stream, access);
+    return prepare_slowly(table, entry, block, stream, access);
 }
 
 /* ---- finish ---- */
@@ -404,11 +407,11 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
-__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, const strata_block *block,
-                                                             CUstream stream, strata_access access)
+__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, strata_entry *entry,
+                                                             const strata_block *block, CUstream stream,
+                                                             strata_access access)
 {
-    strata_entry *entry = strata_table_lookup(table, block->id);
-    if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
+    if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
     if (!is_pinned(entry, block->id.generation))
         return strata_fail(
@@ -438,7 +441,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
             return STRATA_SUCCESS;
         }
     }
-    return finish_slowly(table, block, stream, access);
+    return finish_slowly(table, entry, block, stream, access);
 }
 
 strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
@@ -446,7 +449,7 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
+    if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
     return note_on(table, entry, block, stream, access);
 }

@@ -162,6 +162,11 @@ static strata_status make_wait(strata_point point, void *waiting)
     return strata_timeline_wait(waiting, point);
 }
 
+static strata_status fail_free(CUresult result, const strata_block *block)
+{
+    return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
+}
+
 /* Lets the waiting stream come after everything that may touch the block, and frees on it. */
 static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
                                             strata_point upto, bool *reap)
@@ -179,7 +184,7 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
         return status;
     CUresult result = free_memory(self, block->address, handle);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
+        return fail_free(result, block);
     *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
     return STRATA_SUCCESS;
 }
@@ -195,8 +200,8 @@ static strata_status point_so_far(async *self, CUstream stream, strata_point *po
     return strata_note_end(&note);
 }
 
-static strata_status free_on_stream(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
-                                    bool *reap)
+static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                     bool *reap)
 {
     strata_note note;
     strata_status status = strata_note_begin(&note, self->device, stream);
@@ -205,10 +210,22 @@ static strata_status free_on_stream(async *self, strata_entry *entry, const stra
     CUresult result = free_memory(self, block->address, stream);
     if (result != CUDA_SUCCESS) {
         strata_note_cancel(&note);
-        return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
+        return fail_free(result, block);
     }
     *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
     strata_note_end(&note); /* the free is done; without its event it is found complete later, by a later one */
+    return STRATA_SUCCESS;
+}
+
+static strata_status free_on_stream(async *self, strata_entry *entry, const strata_block *block,
+                                    const strata_stream_ref *stream, bool *reap)
+{
+    if (!stream->known)
+        return free_on_unknown(self, entry, block, stream->handle, reap);
+    CUresult result = free_memory(self, block->address, stream->handle);
+    if (result != CUDA_SUCCESS)
+        return fail_free(result, block);
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(stream->timeline));
     return STRATA_SUCCESS;
 }
 
@@ -233,7 +250,7 @@ static strata_status free_in_order(async *self, strata_entry *entry, const strat
     if (status != STRATA_SUCCESS)
         return status;
     if (only_saw(entry, ref.timeline) || !has_pending_uses(entry, &ref))
-        return free_on_stream(self, entry, block, stream, reap);
+        return free_on_stream(self, entry, block, &ref, reap);
     strata_point upto = 0;
     status = point_so_far(self, stream, &upto);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;

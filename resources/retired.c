@@ -37,14 +37,13 @@ void strata_retired_init(strata_retired *set, strata_resource *owner, size_t gra
 {
     set->owner = owner;
     set->granule = granule;
-    strata_lock_init(&set->lock, STRATA_RANK_INDEX);
+    strata_spin_init(&set->lock, STRATA_RANK_INDEX);
 }
 
 void strata_retired_end(strata_retired *set)
 {
     strata_index_end(&set->index);
     strata_counters_end(&set->counters);
-    strata_lock_destroy(&set->lock);
 }
 
 static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t bytes)
@@ -174,7 +173,7 @@ static void take_over(strata_retired *set, uint32_t slot)
 uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t bytes)
 {
     CUdeviceptr end = end_of(set, address, bytes);
-    strata_lock_take(&set->lock);
+    strata_spin_take(&set->lock);
     uint32_t before = strata_index_at(&set->index, address), slot;
     const strata_retired_bytes *old = before ? bytes_at(set, before) : NULL;
     bool whole = old && is_retired(set, before) && old->length == old->outstanding &&
@@ -189,7 +188,7 @@ uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t
         own->length = own->outstanding = bytes;
         atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
     }
-    strata_lock_release(&set->lock);
+    strata_spin_release(&set->lock);
     if (__builtin_expect(!slot, 0))
         return 0;
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
@@ -200,9 +199,9 @@ uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t
 
 void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
 {
-    strata_lock_take(&set->lock);
+    strata_spin_take(&set->lock);
     strata_index_remove(&set->index, address);
-    strata_lock_release(&set->lock);
+    strata_spin_release(&set->lock);
     strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, -(int64_t)bytes);
@@ -329,14 +328,14 @@ strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, si
     *bytes = 0;
     do {
         pending.count = 0;
-        strata_lock_take(&set->lock);
+        strata_spin_take(&set->lock);
         for_each_settled(set, collect, &pending);
-        strata_lock_release(&set->lock);
+        strata_spin_release(&set->lock);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
             status = ask(pending.points[i], mode);
-        strata_lock_take(&set->lock);
+        strata_spin_take(&set->lock);
         for_each_settled(set, end_if_complete, bytes);
-        strata_lock_release(&set->lock);
+        strata_spin_release(&set->lock);
     } while (pending.count == STREAMS_AT_ONCE && mode == STRATA_REAP_WAIT && status == STRATA_SUCCESS);
     return status;
 }
@@ -346,11 +345,11 @@ strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, si
 bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start;
-    strata_lock_take(&set->lock);
+    strata_spin_take(&set->lock);
     uint32_t slot = strata_index_floor(&set->index, address, &start);
     bool found = slot && strata_entry_describe(strata_resource_table(set->owner), slot, out) &&
                  address - out->address < out->bytes;
-    strata_lock_release(&set->lock);
+    strata_spin_release(&set->lock);
     if (!found)
         *out = (strata_block){0};
     return found;

@@ -24,7 +24,7 @@ typedef struct strata_retired {
     strata_resource *owner;
     size_t granule; /* what the memory comes in, a power of two: the end of a range is rounded up to it */
     strata_counters counters;
-    strata_lock lock;
+    strata_spin lock;
     strata_address_index index; /* live and retired ranges; guarded by the lock */
     uint32_t strays; /* retired blocks that lost their place in the index for want of host memory; the same */
 } strata_retired;

@@ -44,23 +44,52 @@ static strata_status refuse_state(const strata_launch *launch, const char *call)
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: %s", call, state);
 }
 
+static bool same_block(const strata_block *a, const strata_block *b)
+{
+    return a->id.slot == b->id.slot && a->id.generation == b->id.generation && a->id.table == b->id.table;
+}
+
+/* Where a block stands among the buckets, or where it would: the first bucket from its own on that is its or empty. */
+static uint32_t *find_bucket(const strata_launch *launch, const strata_block *block)
+{
+    size_t mask = 2 * launch->capacity - 1;
+    for (size_t i = block->id.slot * UINT64_C(0x9e3779b97f4a7c15) >> 32;; i++) {
+        uint32_t *bucket = &launch->buckets[i & mask];
+        if (!*bucket || same_block(&launch->entries[*bucket - 1].block, block))
+            return bucket;
+    }
+}
+
+/* Twice the room, and from then on buckets, so that a launch of many blocks is not searched from end to end for each.
+ */
 static bool grow(strata_launch *launch)
 {
     size_t capacity = 2 * launch->capacity;
-    strata_launch_entry *entries = strata_host_zalloc(capacity * sizeof *entries);
+    strata_launch_entry *entries =
+        strata_host_zalloc(capacity * sizeof *entries + 2 * capacity * sizeof *launch->buckets);
     if (!entries)
         return false;
     memcpy(entries, launch->entries, launch->count * sizeof *entries);
     if (launch->entries != launch->storage)
         strata_host_free(launch->entries);
     launch->entries = entries;
+    launch->buckets = (uint32_t *)(void *)(entries + capacity);
     launch->capacity = capacity;
+    for (uint32_t i = 0; i < launch->count; i++)
+        *find_bucket(launch, &entries[i].block) = i + 1;
     return true;
 }
 
-static bool same_block(const strata_block *a, const strata_block *b)
+static strata_launch_entry *find_entry(const strata_launch *launch, const strata_block *block)
 {
-    return a->id.slot == b->id.slot && a->id.generation == b->id.generation && a->id.table == b->id.table;
+    if (launch->buckets) {
+        uint32_t at = *find_bucket(launch, block);
+        return at ? &launch->entries[at - 1] : NULL;
+    }
+    for (size_t i = 0; i < launch->count; i++)
+        if (same_block(&launch->entries[i].block, block))
+            return &launch->entries[i];
+    return NULL;
 }
 
 /* A failed use is remembered, so that a launch whose use was refused cannot be prepared by accident. */
@@ -101,16 +130,16 @@ static strata_status add_use(strata_launch *launch, const strata_block *block, s
     launch->skipped += skip;
     if (status != STRATA_SUCCESS || skip)
         return status;
-    for (size_t i = 0; i < launch->count; i++) {
-        strata_launch_entry *entry = &launch->entries[i];
-        if (!same_block(&entry->block, block))
-            continue;
+    strata_launch_entry *entry = find_entry(launch, block);
+    if (entry) {
         entry->access = (strata_access)(entry->access | access);
         return STRATA_SUCCESS;
     }
     if (launch->count == launch->capacity && !grow(launch))
         return strata_fail_host_memory("the blocks of a launch");
     launch->entries[launch->count++] = (strata_launch_entry){.block = *block, .access = access};
+    if (launch->buckets)
+        *find_bucket(launch, block) = (uint32_t)launch->count;
     return STRATA_SUCCESS;
 }
 

@@ -303,6 +303,27 @@ static void a_destroyed_streams_handle_that_comes_back_inherits_nothing(test_fix
         replace_stream(fixture, i & 1, i & 2);
 }
 
+/* The old stream has nothing pending, so that what is remembered of it may be forgotten, and used again, while its
+ * block lives. When that happens is the library's affair; in so many turns it does. */
+static void a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on(test_fixture *fixture)
+{
+    for (int i = 0; i < 400; i++) {
+        CUstream gone = make_stream();
+        strata_block block = test_allocate(fixture, 256, gone);
+        test_synchronize(gone);
+        destroy_stream(gone);
+        CUstream fresh = make_stream();
+        strata_block other = test_allocate(fixture, 256, fresh);
+        check_ok(strata_runtime_register_stream(fixture->runtime, fresh));
+        check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_STREAM_MISUSE);
+        test_free_on(fixture, &block, fresh);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &other)); /* of this one, it is */
+        check_ok(strata_runtime_unregister_stream(fixture->runtime, fresh));
+        test_synchronize(fresh);
+        destroy_stream(fresh);
+    }
+}
+
 /* ---- the per-thread stream ---- */
 
 typedef struct per_thread_work {
@@ -477,6 +498,7 @@ int main(void)
         TEST_CASE(a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregistered_and_destroyed),
         TEST_CASE(a_block_from_an_unknown_stream_is_freed_on_a_named_one_only),
         TEST_CASE(a_destroyed_streams_handle_that_comes_back_inherits_nothing),
+        TEST_CASE(a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on),
         TEST_CASE(the_per_thread_stream_works_in_its_thread),
         TEST_CASE(the_per_thread_stream_of_another_thread_cannot_be_meant),
         TEST_CASE(thousands_of_short_lived_streams_leave_few_timelines_and_events),

@@ -43,6 +43,7 @@ typedef struct strata_launch {
     size_t capacity;
     size_t skipped; /* uses that permissive mode left out */
     strata_launch_entry *entries;
+    uint32_t *buckets; /* positions of entries, plus one, by block; NULL while there are few */
     strata_launch_entry storage[STRATA_LAUNCH_INLINE];
 } strata_launch;
 
