@@ -401,6 +401,53 @@ static void of_many_frees_of_one_block_exactly_one_succeeds(test_fixture *fixtur
     assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
 }
 
+typedef struct shared_block {
+    test_fixture *fixture;
+    pthread_barrier_t *turn;
+    strata_block block;
+    strata_status other; /* what the second free answered */
+} shared_block;
+
+enum { RACES = 2000 };
+
+static void *free_what_is_being_freed(void *data)
+{
+    shared_block *shared = data;
+    test_make_current();
+    for (int i = 0; i < RACES; i++) {
+        pthread_barrier_wait(shared->turn);
+        shared->other = strata_runtime_deallocate(shared->fixture->runtime, &shared->block);
+        pthread_barrier_wait(shared->turn);
+    }
+    return NULL;
+}
+
+/* The second free may come when the entry already is another block's. */
+static void a_free_that_races_with_a_free_and_a_new_block_is_recognised(test_fixture *fixture)
+{
+    pthread_barrier_t turn;
+    pthread_t thread;
+    shared_block shared = {.fixture = fixture, .turn = &turn};
+    size_t wrong = 0;
+    pthread_barrier_init(&turn, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, free_what_is_being_freed, &shared), 0);
+    for (size_t i = 0; i < RACES; i++) {
+        strata_block next = {0};
+        shared.block = test_allocate(fixture, BYTES, NULL);
+        pthread_barrier_wait(&turn);
+        strata_status mine = strata_runtime_deallocate(fixture->runtime, &shared.block);
+        strata_status allocated = strata_runtime_allocate(fixture->runtime, 2 * BYTES + 256 * (i % 7), NULL, &next);
+        pthread_barrier_wait(&turn);
+        bool one = (mine == STRATA_SUCCESS) != (shared.other == STRATA_SUCCESS);
+        strata_status refused = mine == STRATA_SUCCESS ? shared.other : mine;
+        wrong += !one || refused != STRATA_ERROR_DOUBLE_FREE || allocated != STRATA_SUCCESS;
+        wrong += strata_runtime_deallocate(fixture->runtime, &next) != STRATA_SUCCESS;
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&turn);
+    assert_int_equal(wrong, 0);
+}
+
 int main(void)
 {
     test_open_driver();
@@ -421,6 +468,7 @@ int main(void)
         TEST_CASE(the_table_grows_over_several_chunks_and_its_identities_stay_apart),
         TEST_CASE(a_block_is_found_by_every_address_inside_it),
         TEST_CASE(of_many_frees_of_one_block_exactly_one_succeeds),
+        TEST_CASE(a_free_that_races_with_a_free_and_a_new_block_is_recognised),
     };
     return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
 }

@@ -35,15 +35,19 @@ static const strata_resource_ops plain_ops = {
     .destroy = end_layer,
 };
 
-static strata_status make_layer(int device, const void *options, strata_resource **out)
+static strata_status make_bare(int device, const void *options, strata_resource **out)
 {
-    (void)device;
-    if (options)
-        seen = *(const test_options *)options;
+    (void)device, (void)options;
     test_layer *layer = &layers[made++ % 64];
     *layer = (test_layer){.resource.ops = &plain_ops};
     *out = &layer->resource;
     return STRATA_SUCCESS;
+}
+
+static strata_status make_layer(int device, const void *options, strata_resource **out)
+{
+    seen = *(const test_options *)options;
+    return make_bare(device, NULL, out);
 }
 
 static strata_status refuse_to_make(int device, const void *options, strata_resource **out)
@@ -71,7 +75,7 @@ static const strata_layer plain = {
     .create = make_layer,
 };
 
-static const strata_layer bare = {.size = sizeof(strata_layer), .name = "bare", .create = make_layer};
+static const strata_layer bare = {.size = sizeof(strata_layer), .name = "bare", .create = make_bare};
 static const strata_layer unwilling = {.size = sizeof(strata_layer), .name = "unwilling", .create = refuse_to_make};
 
 static int setup(void **state)
