@@ -50,6 +50,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
         return NULL;
     strata_spin_take(&timeline->lock);
     timeline->device = device;
+    atomic_fetch_add_explicit(&timeline->turn, 1, memory_order_relaxed);
     timeline->kind = kind;
     timeline->stream = stream;
     timeline->early = false;

@@ -33,6 +33,7 @@ typedef struct strata_timeline {
     strata_spin lock;
     uint16_t number;            /* constant */
     strata_device *device;      /* changes only while FREE */
+    _Atomic uint32_t turn;      /* counts the streams that have had it; changes only while FREE, read by any thread */
     _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */
     _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
