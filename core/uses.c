@@ -62,7 +62,7 @@ static inline bool lives(const strata_entry *entry, uint64_t generation)
 static inline bool is_owner(const strata_entry *entry)
 {
     const strata_thread *thread = strata_thread_current;
-    return thread && thread->index && entry->owner == thread->index;
+    return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
 }
 
 static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
