@@ -65,11 +65,6 @@ static inline bool is_owner(const strata_entry *entry)
     return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
 }
 
-static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
-{
-    return lives(entry, generation) && is_owner(entry);
-}
-
 /* Pins a live block of the calling thread's own; the word was read before. */
 static inline void pin_own(strata_entry *entry, uint64_t generation)
 {
