@@ -177,19 +177,19 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    entry->address = facts->address;
-    entry->bytes = facts->bytes;
-    entry->requested = facts->requested;
-    entry->stream = facts->stream;
-    entry->tag = facts->tag;
+    atomic_store_explicit(&entry->address, facts->address, memory_order_release);
+    atomic_store_explicit(&entry->bytes, facts->bytes, memory_order_release);
+    atomic_store_explicit(&entry->requested, facts->requested, memory_order_release);
+    atomic_store_explicit(&entry->stream, facts->stream, memory_order_relaxed);
+    atomic_store_explicit(&entry->tag, facts->tag, memory_order_relaxed);
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
     atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
     uint32_t turn = atomic_load_explicit(&strata_timeline_of(first)->turn, memory_order_relaxed);
     atomic_store_explicit(&entry->home_turn, turn, memory_order_relaxed);
-    entry->home_known = home_known;
+    atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
     if (!home_known)
         strata_timeline_enter_home(first);
-    entry->owner = thread ? (uint16_t)thread->index : 0;
+    atomic_store_explicit(&entry->owner, thread ? (uint16_t)thread->index : 0, memory_order_relaxed);
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
@@ -238,21 +238,27 @@ static strata_status refuse_pinned(const strata_block *block)
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-static strata_status check_facts(const strata_table *table, const strata_entry *entry, const strata_block *block)
+/* Which fact of the block given is not the entry's, and what that is called; NULL if all are. */
+static const char *wrong_fact(const strata_table *table, const strata_entry *entry, const strata_block *block,
+                              strata_status *status)
 {
-    const char *what = NULL;
-    strata_status status = STRATA_ERROR_SIZE_MISMATCH;
-    if (block->device != table->device->ordinal) {
-        status = STRATA_ERROR_WRONG_DEVICE;
-        what = "device";
-    } else if (block->address != entry->address) {
-        status = STRATA_ERROR_FOREIGN_POINTER;
-        what = "address";
-    } else if (block->bytes != entry->bytes || block->requested != entry->requested) {
-        what = "size";
-    }
-    if (!what)
-        return STRATA_SUCCESS;
+    *status = STRATA_ERROR_WRONG_DEVICE;
+    if (block->device != table->device->ordinal)
+        return "device";
+    *status = STRATA_ERROR_FOREIGN_POINTER;
+    if (block->address != atomic_load_explicit(&entry->address, memory_order_acquire))
+        return "address";
+    *status = STRATA_ERROR_SIZE_MISMATCH;
+    if (block->bytes != atomic_load_explicit(&entry->bytes, memory_order_acquire) ||
+        block->requested != atomic_load_explicit(&entry->requested, memory_order_acquire))
+        return "size";
+    *status = STRATA_SUCCESS;
+    return NULL;
+}
+
+static strata_status refuse_fact(const strata_table *table, const strata_entry *entry, const strata_block *block,
+                                 strata_status status, const char *what)
+{
     strata_error *error = strata_error_begin(status);
     error->requested = block->requested;
     error->tag = entry->tag;
@@ -283,9 +289,15 @@ strata_status strata_entry_retire(strata_table *table, const strata_block *block
         }
         if ((word & STRATA_WORD_PINS_MASK) || own_pins(entry, block->id.generation))
             return refuse_pinned(block);
-        strata_status status = check_facts(table, entry, block);
-        if (status != STRATA_SUCCESS)
-            return status;
+        strata_status status;
+        const char *wrong = wrong_fact(table, entry, block, &status);
+        if (wrong) {
+            uint64_t now = atomic_load_explicit(&entry->word, memory_order_relaxed);
+            if (strata_word_is(now, block->id.generation, STRATA_BLOCK_LIVE))
+                return refuse_fact(table, entry, block, status, wrong);
+            word = now;
+            continue;
+        }
         uint64_t retired = (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
         if (atomic_compare_exchange_weak_explicit(&entry->word, &word, retired, memory_order_acq_rel,
                                                   memory_order_acquire)) {

@@ -37,13 +37,15 @@ typedef struct strata_more_points {
 typedef struct strata_entry {
     _Atomic uint64_t word;
     _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; written by that thread alone */
-    CUdeviceptr address;       /* facts: written before the word says LIVE, constant while it does */
-    uint64_t bytes, requested;
-    CUstream stream;
-    strata_tag tag;
-    _Atomic uint16_t
-        home;       /* number of the timeline on which it was allocated; atomic for a free with a stale identity */
-    uint16_t owner; /* number of the thread that made it; 0: none */
+    /* Facts: written before the word says LIVE, constant while it does. Atomic, because a free that should not be may
+     * read them while the entry becomes another block's; it looks at the word again before it believes them, and
+     * whoever reads a new fact (acquire) sees that the word has left the old block (release). */
+    _Atomic CUdeviceptr address;
+    _Atomic uint64_t bytes, requested;
+    _Atomic(CUstream) stream;
+    _Atomic strata_tag tag;
+    _Atomic uint16_t home;           /* number of the timeline on which it was allocated */
+    _Atomic uint16_t owner;          /* number of the thread that made it; 0: none */
     _Atomic strata_point last_write; /* the points change under the word's lock bit and may be read without it */
     _Atomic strata_point last_read;
     _Atomic(strata_more_points *) more;
@@ -52,8 +54,8 @@ typedef struct strata_entry {
         _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
     };
     uint8_t alignment_log2;
-    bool home_known;      /* the stream on which it was allocated was known then */
-    _Atomic bool touched; /* a use was noted; any thread */
+    _Atomic bool home_known; /* the stream on which it was allocated was known then */
+    _Atomic bool touched;    /* a use was noted; any thread */
 } strata_entry;
 
 enum {

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/known_streams.h"
 #include "core/memory.h"
+#include "core/own_stream.h"
 #include "core/stack.h"
 
 #include <string.h>
@@ -61,12 +62,7 @@ static inline bool lives(const strata_entry *entry, uint64_t generation)
 static inline bool is_owner(const strata_entry *entry)
 {
     const strata_thread *thread = strata_thread_current;
-    return thread && thread->index && entry->owner == thread->index;
-}
-
-static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
-{
-    return lives(entry, generation) && is_owner(entry);
+    return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
 }
 
 /* Pins a live block of the calling thread's own; the word was read before. */
@@ -264,34 +260,33 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
 }
 
 __attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, strata_entry *entry,
-                                                              const strata_block *block, CUstream handle,
-                                                              strata_access access)
+                                                              const strata_block *block,
+                                                              const strata_stream_ref *stream, strata_access access)
 {
-    strata_stream_ref stream;
-    if (!entry || !pin(entry, block->id.generation))
+    if (!pin(entry, block->id.generation))
         return refuse_stale(table, block);
-    strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    if (status == STRATA_SUCCESS)
-        status = prepare_pinned(table, entry, block, &stream, access);
+    strata_status status = prepare_pinned(table, entry, block, stream, access);
     if (status != STRATA_SUCCESS)
         unpin(entry, block->id.generation);
     return status;
 }
 
-strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                        strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const strata_timeline *known = strata_known_timeline(table->device, stream);
-    if (entry && known && lives_with_me(entry, block->id.generation)) {
-        entry_points points = load_points(entry);
-        if (only_of(&points, known->number)) {
-            pin_own(entry, block->id.generation);
-            return STRATA_SUCCESS;
-        }
-    }
-    return prepare_slowly(table, entry, block, stream, access);
+    if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
+        return refuse_stale(table, block);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    entry_points points = load_points(entry);
+    if (!only_of(&points, stream.timeline->number) || !is_owner(entry))
+        return prepare_slowly(table, entry, block, &stream, access);
+    pin_own(entry, block->id.generation);
+    return STRATA_SUCCESS;
 }
 
 /* ---- finish ---- */
@@ -395,11 +390,11 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
     return status;
 }
 
-static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block, CUstream stream,
-                             strata_access access)
+static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block,
+                             const strata_stream_ref *stream, strata_access access)
 {
     strata_note note;
-    strata_status status = strata_note_begin(&note, table->device, stream);
+    strata_status status = strata_note_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     status = note_use(table, entry, block, &note, access);
@@ -407,51 +402,71 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
+/* Whether this use is the thread's own, and noting it changes nothing in the entry. */
+static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
+                                   strata_access access)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    entry_points points = load_points(entry);
+    return is_owner(entry) && pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff) &&
+           already_noted(&points, point, access) && atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+static void unpin_own(strata_entry *entry)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+}
+
+/* The general way. `stream` is NULL if the work was not submitted. */
 __attribute__((noinline)) static strata_status finish_slowly(strata_table *table, strata_entry *entry,
-                                                             const strata_block *block, CUstream stream,
+                                                             const strata_block *block, const strata_stream_ref *stream,
                                                              strata_access access)
 {
-    if (!entry || !lives(entry, block->id.generation))
-        return refuse_stale(table, block);
     if (!is_pinned(entry, block->id.generation))
         return strata_fail(
             STRATA_ERROR_STREAM_MISUSE,
             "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
             (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
-    strata_status status = STRATA_SUCCESS;
-    if (access != STRATA_ACCESS_NONE)
-        status = note_on(table, entry, block, stream, access);
+    strata_status status = stream ? note_on(table, entry, block, stream, access) : STRATA_SUCCESS;
     unpin(entry, block->id.generation);
     return status;
 }
 
-strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const strata_timeline *known = strata_known_timeline(table->device, stream);
-    if (entry && known && !known->early && access != STRATA_ACCESS_NONE && lives_with_me(entry, block->id.generation)) {
-        entry_points points = load_points(entry);
-        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-        bool pinned = pins >> STRATA_WORD_GENERATION == block->id.generation && (pins & 0xffff);
-        if (pinned && already_noted(&points, strata_timeline_now(known), access) &&
-            atomic_load_explicit(&entry->touched, memory_order_relaxed)) {
-            atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
-            return STRATA_SUCCESS;
-        }
+    if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
+        return refuse_stale(table, block);
+    if (__builtin_expect(access == STRATA_ACCESS_NONE, 0))
+        return finish_slowly(table, entry, block, NULL, access);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        unpin(entry, block->id.generation);
+        return status;
     }
-    return finish_slowly(table, entry, block, stream, access);
+    strata_point point = strata_timeline_now(stream.timeline);
+    bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
+                 (stream.known ? !stream.timeline->early : strata_own_stream_record(&stream, point));
+    if (__builtin_expect(!plain, 0))
+        return finish_slowly(table, entry, block, &stream, access);
+    unpin_own(entry);
+    return STRATA_SUCCESS;
 }
 
-strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
-    return note_on(table, entry, block, stream, access);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    return status == STRATA_SUCCESS ? note_on(table, entry, block, &stream, access) : status;
 }
 
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)

@@ -249,9 +249,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     sim_space_settle(&pool->space);
-    if (minBytesToKeep < pool->space.reserved) { /* rounding up has room then */
-        sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
-    }
+    sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
     return sim_leave(CUDA_SUCCESS);
 }
 
