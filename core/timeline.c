@@ -65,15 +65,21 @@ strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline
     return *out ? STRATA_SUCCESS : strata_fail_host_memory("a timeline");
 }
 
-static strata_event *newest_event(strata_timeline *timeline)
+/* The newest event of an epoch before `epoch`, or NULL. The lock is held. */
+static strata_event *event_before(strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *newest = NULL;
     for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
         strata_event *event = &timeline->events[i];
-        if (event->epoch && (!newest || event->epoch > newest->epoch))
+        if (event->epoch && event->epoch < epoch && (!newest || event->epoch > newest->epoch))
             newest = event;
     }
     return newest;
+}
+
+static strata_event *newest_event(strata_timeline *timeline)
+{
+    return event_before(timeline, UINT64_MAX);
 }
 
 strata_point strata_timeline_last_closed(uint16_t number)
@@ -381,6 +387,21 @@ bool strata_point_query(strata_point point)
         raise_completed(timeline, event->epoch);
     strata_spin_release(&timeline->lock);
     return strata_point_known_complete(point);
+}
+
+void strata_timeline_ask(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock);
+    uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    strata_event *event = newest_event(timeline);
+    for (; event && event->epoch > completed; event = event_before(timeline, event->epoch)) {
+        close_open_epoch(timeline, event);
+        if (query_event(timeline, event->handle) != CUDA_SUCCESS)
+            continue;
+        raise_completed(timeline, event->epoch);
+        break;
+    }
+    strata_spin_release(&timeline->lock);
 }
 
 strata_status strata_point_synchronize(strata_point point)

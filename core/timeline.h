@@ -110,8 +110,11 @@ static inline strata_event *strata_timeline_open_event(strata_timeline *timeline
     return event->epoch == atomic_load_explicit(&timeline->epoch, memory_order_relaxed) ? event : NULL;
 }
 
-/* Asks the driver how far the timeline is and whether `point` is complete; never waits. */
+/* Asks the driver whether `point` is complete; never waits. */
 bool strata_point_query(strata_point point);
+
+/* Asks the driver how far the timeline is, whatever is still under way at its end; never waits. */
+void strata_timeline_ask(strata_timeline *timeline);
 
 /* Blocks the calling thread until `point` is complete. */
 strata_status strata_point_synchronize(strata_point point);

@@ -3,6 +3,8 @@
 #include "support/faults.h"
 #include "support/fixture.h"
 
+#include <stdlib.h>
+
 enum { BYTES = 1 << 20, MANY = 24 };
 
 /* With internal dependencies a driver may hand out memory whose free is still to come, and make the allocating stream
@@ -268,6 +270,46 @@ static void many_small_frees_are_reaped_without_being_asked(test_fixture *fixtur
     assert_true(most <= 2048 * SMALL);
 }
 
+/* Nothing is allocated in between, so that no memory is handed out again. */
+static void frees_that_are_over_are_found_so_without_being_asked(test_fixture *fixture)
+{
+    enum { FREES = 4096, SMALL = 512 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block *blocks = calloc(FREES, sizeof *blocks);
+    assert_non_null(blocks);
+    for (size_t i = 0; i < FREES; i++)
+        blocks[i] = test_allocate(fixture, SMALL, stream);
+    for (size_t i = 0; i < FREES; i++) {
+        check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+        if (i % 256 == 0)
+            test_synchronize(stream);
+    }
+    free(blocks);
+    assert_true(test_usage(fixture).retired_bytes <= FREES / 2 * SMALL);
+}
+
+/* The stream's latest work is not over, and perhaps never will be all at once; what was asked about before is. */
+static void a_reap_that_does_not_wait_finds_the_frees_before_the_work_under_way(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    strata_block first = test_allocate(fixture, BYTES, stream), second = test_allocate(fixture, BYTES, stream);
+    strata_block passed_on = test_allocate(fixture, 4096, stream);
+    size_t bytes = 1;
+    check_ok(strata_runtime_deallocate(fixture->runtime, &first));
+    test_read(fixture, &passed_on, reader); /* has an event recorded behind the first free */
+    test_synchronize(stream);
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &second));
+    check_ok(top->ops->reap(top, STRATA_REAP_FINISHED, &bytes));
+    assert_int_equal(bytes, BYTES);
+    assert_int_equal(test_usage(fixture).retired_bytes, BYTES);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, first.id), STRATA_BLOCK_FREED);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, second.id), STRATA_BLOCK_RETIRED);
+    test_stall_end(stall);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &passed_on));
+}
+
 /* ---- failures ---- */
 
 static void a_reap_that_fails_in_the_middle_keeps_the_rest_and_loses_no_byte(test_fixture *fixture)
@@ -386,6 +428,8 @@ int main(void)
         TEST_CASE(memory_that_is_handed_out_again_is_not_counted_twice),
         TEST_CASE(memory_that_is_handed_out_again_in_pieces_is_counted_to_the_byte),
         TEST_CASE(many_small_frees_are_reaped_without_being_asked),
+        TEST_CASE(frees_that_are_over_are_found_so_without_being_asked),
+        TEST_CASE(a_reap_that_does_not_wait_finds_the_frees_before_the_work_under_way),
         TEST_CASE(a_reap_that_fails_in_the_middle_keeps_the_rest_and_loses_no_byte),
         TEST_CASE(a_free_that_fails_leaves_the_block_as_it_was),
         TEST_CASE(an_allocation_that_fails_at_any_driver_call_leaves_nothing),

@@ -84,6 +84,31 @@ static void a_launch_of_a_hundred_blocks_orders_each_of_them(test_fixture *fixtu
     test_stall_end(stall);
 }
 
+/* Early events: each write has one of its own, and the first does not cover the second. */
+static void a_launch_waits_for_each_event_of_a_producer_that_it_needs(test_fixture *fixture)
+{
+    test_use_events(fixture, STRATA_EVENTS_EARLY);
+    CUstream producer = test_stream(fixture, TEST_STREAM_POOL), consumer = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[2] = {test_allocate(fixture, BYTES, producer), test_allocate(fixture, BYTES, producer)};
+    test_write(fixture, &blocks[0], 0x11, producer);
+    test_stall *stall = test_stall_begin(producer);
+    test_write(fixture, &blocks[1], 0x22, producer);
+    strata_launch launch;
+    begin(fixture, &launch, consumer);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_launch_use(&launch, &blocks[i], STRATA_ACCESS_READ));
+    check_ok(strata_launch_preflight(&launch));
+    const unsigned char *seen = test_copy_back(fixture, blocks[1].address, BYTES, consumer);
+    check_ok(strata_launch_commit(&launch));
+    check_ok(strata_launch_end(&launch));
+    test_stall_release(stall);
+    test_synchronize(consumer);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(stall);
+    for (size_t i = 0; i < 2; i++)
+        test_free_on(fixture, &blocks[i], producer);
+}
+
 static void a_block_named_twice_counts_once_with_the_stronger_access(test_fixture *fixture)
 {
     CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
@@ -453,6 +478,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(a_chain_of_launches_on_streams_of_every_kind_passes_the_bytes_on),
         TEST_CASE(a_launch_of_a_hundred_blocks_orders_each_of_them),
+        TEST_CASE(a_launch_waits_for_each_event_of_a_producer_that_it_needs),
         TEST_CASE(a_block_named_twice_counts_once_with_the_stronger_access),
         TEST_CASE(empty_blocks_and_null_addresses_are_ignored),
         TEST_CASE(a_strict_launch_refuses_what_it_cannot_track_and_says_so_again),

@@ -3,8 +3,11 @@
 #include "support/faults.h"
 #include "support/fixture.h"
 
+#include "core/stream_map.h"
+
 #include <pthread.h>
 #include <semaphore.h>
+#include <time.h>
 
 enum { BYTES = 4096 };
 
@@ -347,6 +350,62 @@ static void *use_many_times(void *data)
     return NULL;
 }
 
+/* A commit puts the stream's point into blocks before it records the event that covers them. A thread that meets the
+ * point in between waits for that event, and does not take an older one for it. */
+typedef struct impatient_reader {
+    test_fixture *fixture;
+    strata_block block;
+    CUstream stream;
+    sem_t started;
+    strata_status status;
+} impatient_reader;
+
+static void *read_at_once(void *data)
+{
+    impatient_reader *self = data;
+    test_make_current();
+    sem_post(&self->started);
+    self->status = prepare(self->fixture, &self->block, self->stream, STRATA_ACCESS_READ);
+    if (self->status != STRATA_SUCCESS)
+        return NULL;
+    strata_cu.MemcpyDtoHAsync(self->fixture->seen, self->block.address, BYTES, self->stream);
+    self->status = finish(self->fixture, &self->block, self->stream, STRATA_ACCESS_READ);
+    return NULL;
+}
+
+static void a_use_that_meets_a_commit_half_way_waits_for_its_event(test_fixture *fixture)
+{
+    CUstream unknown = test_stream(fixture, TEST_STREAM_UNKNOWN), home = test_stream(fixture, TEST_STREAM_POOL);
+    impatient_reader reader = {.fixture = fixture, .stream = test_stream(fixture, TEST_STREAM_POOL)};
+    strata_block before = test_allocate(fixture, BYTES, home);
+    strata_device *device;
+    pthread_t thread;
+    reader.block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &before, 0x11, unknown);
+    test_stall *stall = test_stall_begin(unknown);
+    check_ok(prepare(fixture, &reader.block, unknown, STRATA_ACCESS_WRITE));
+    test_fill(reader.block.address, 0x22, BYTES, unknown);
+    check_ok(strata_device_get(0, &device));
+    check_ok(strata_batch_begin(device, unknown, true));
+    strata_status noted = finish(fixture, &reader.block, unknown, STRATA_ACCESS_WRITE);
+    sem_init(&reader.started, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, read_at_once, &reader), 0);
+    sem_wait(&reader.started);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    strata_status recorded = strata_batch_end();
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    sem_destroy(&reader.started);
+    check_ok(noted);
+    check_ok(recorded);
+    check_ok(reader.status);
+    test_stall_release(stall);
+    test_synchronize(reader.stream);
+    check_bytes(fixture->seen, 0x22, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &before, home);
+    test_free_on(fixture, &reader.block, home);
+}
+
 static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
 {
     static const test_stream_kind kinds[THREADS] = {TEST_STREAM_POOL, TEST_STREAM_REGISTERED, TEST_STREAM_UNKNOWN,
@@ -387,6 +446,7 @@ int main(void)
         TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
         TEST_CASE(a_block_that_was_used_has_no_first_use),
         TEST_CASE(a_use_recorded_afterwards_is_waited_for),
+        TEST_CASE(a_use_that_meets_a_commit_half_way_waits_for_its_event),
         TEST_CASE(many_threads_use_one_block_at_the_same_time),
     };
     test_open_driver();
