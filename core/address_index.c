@@ -13,7 +13,6 @@ enum {
 };
 
 /* The highest address that the digits can tell; no start is above it. */
-static const CUdeviceptr highest_address = ((CUdeviceptr)1 << (GRANULE_BITS + BITS * LEVELS)) - 1;
 
 typedef struct leaf {
     uint64_t used;
@@ -30,6 +29,17 @@ static unsigned digit(CUdeviceptr address, unsigned level)
     return (unsigned)(address >> (GRANULE_BITS + BITS * level)) & (WIDTH - 1);
 }
 
+/* What an address has above the digit of `level`. */
+static CUdeviceptr above(CUdeviceptr address, unsigned level)
+{
+    return address >> (GRANULE_BITS + BITS * (level + 1));
+}
+
+static CUdeviceptr first_address(const strata_address_index *index)
+{
+    return index->prefix << (GRANULE_BITS + BITS * (index->top + 1));
+}
+
 static CUdeviceptr with_digit(CUdeviceptr address, unsigned level, unsigned value)
 {
     unsigned shift = GRANULE_BITS + BITS * level;
@@ -40,34 +50,58 @@ static CUdeviceptr with_digit(CUdeviceptr address, unsigned level, unsigned valu
 /* Takes away what an insertion that ran out of memory left: the empty nodes on the way to `start`, lowest first. */
 static void prune(strata_address_index *index, node *const *path, CUdeviceptr start)
 {
-    for (unsigned level = 1; level < LEVELS; level++) {
-        node *above = path[level];
-        if (!above)
+    for (unsigned level = 1; level <= index->top; level++) {
+        node *parent = path[level];
+        if (!parent)
             continue;
         unsigned which = digit(start, level);
-        uint64_t *below = above->children[which];
+        uint64_t *below = parent->children[which];
         if (below && *below)
             return;
         if (below) {
-            above->children[which] = NULL;
+            parent->children[which] = NULL;
             strata_host_free(below);
         }
-        above->used &= ~(UINT64_C(1) << which);
-        if (above->used)
+        parent->used &= ~(UINT64_C(1) << which);
+        if (parent->used)
             return;
     }
     strata_host_free(index->root);
     index->root = NULL;
 }
 
+/* Raises the root until `start` is below it. False without host memory: the index is as good as before. */
+static bool raise_root(strata_address_index *index, CUdeviceptr start)
+{
+    if (above(start, LEVELS - 1))
+        return false;
+    if (!index->root) {
+        index->root = strata_host_zalloc(sizeof(node));
+        index->top = 1;
+        index->prefix = above(start, 1);
+    }
+    while (index->root && above(start, index->top) != index->prefix) {
+        node *root = strata_host_zalloc(sizeof *root);
+        if (!root)
+            return false;
+        unsigned which = (unsigned)index->prefix & (WIDTH - 1);
+        root->children[which] = index->root;
+        root->used = UINT64_C(1) << which;
+        index->root = root;
+        index->prefix >>= BITS;
+        index->top++;
+    }
+    return index->root != NULL;
+}
+
 /* The leaf of `start`, made with all nodes above it if need be; NULL without host memory. */
 static leaf *make_leaf(strata_address_index *index, CUdeviceptr start)
 {
     node *path[LEVELS] = {NULL};
-    if (!index->root && !(index->root = strata_host_zalloc(sizeof(node))))
+    if (!raise_root(index, start))
         return NULL;
     node *at = index->root;
-    for (unsigned level = LEVELS - 1; level > 0; level--) {
+    for (unsigned level = index->top; level > 0; level--) {
         path[level] = at;
         unsigned which = digit(start, level);
         if (!at->children[which]) {
@@ -87,8 +121,8 @@ static leaf *make_leaf(strata_address_index *index, CUdeviceptr start)
 /* The leaf of `start`, or NULL. */
 static leaf *find_leaf(const strata_address_index *index, CUdeviceptr start)
 {
-    void *at = index->root;
-    for (unsigned level = LEVELS - 1; at && level > 0; level--)
+    void *at = index->root && above(start, index->top) == index->prefix ? index->root : NULL;
+    for (unsigned level = index->top; at && level > 0; level--)
         at = ((node *)at)->children[digit(start, level)];
     return at;
 }
@@ -112,8 +146,8 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 void strata_index_remove(strata_address_index *index, CUdeviceptr start)
 {
     node *path[LEVELS] = {NULL};
-    node *at = index->root;
-    for (unsigned level = LEVELS - 1; at && level > 0; level--) {
+    node *at = index->root && above(start, index->top) == index->prefix ? index->root : NULL;
+    for (unsigned level = index->top; at && level > 0; level--) {
         path[level] = at;
         at = at->children[digit(start, level)];
     }
@@ -160,7 +194,7 @@ static uint32_t first_of(const void *subtree, unsigned level, CUdeviceptr base, 
 static unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, const leaf **found)
 {
     const void *at = index->root;
-    unsigned level = LEVELS - 1;
+    unsigned level = index->top;
     *found = NULL;
     for (; level > 0; level--) {
         path[level] = at;
@@ -175,10 +209,10 @@ static unsigned descend(const strata_address_index *index, CUdeviceptr address, 
 uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
 {
     *start = 0;
-    if (!index->root)
+    if (!index->root || above(address, index->top) < index->prefix)
         return 0;
-    if (address > highest_address)
-        address = highest_address;
+    if (above(address, index->top) > index->prefix)
+        return last_of(index->root, index->top, first_address(index), start);
     const node *path[LEVELS];
     const leaf *last;
     unsigned level = descend(index, address, path, &last);
@@ -191,7 +225,7 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
         }
         level = 1;
     }
-    for (; level < LEVELS; level++) {
+    for (; level <= index->top; level++) {
         uint64_t below = path[level]->used & ((UINT64_C(1) << digit(address, level)) - 1);
         if (!below)
             continue;
@@ -203,27 +237,32 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
 
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
 {
+    const CUdeviceptr granule = (CUdeviceptr)1 << GRANULE_BITS;
     *start = 0;
-    if (!index->root || address > highest_address - ((1u << GRANULE_BITS) - 1))
+    if (!index->root || address > UINT64_MAX - granule)
         return 0;
-    address = (address + (1u << GRANULE_BITS) - 1) & ~(CUdeviceptr)((1u << GRANULE_BITS) - 1);
+    address = (address + granule - 1) & ~(granule - 1);
+    if (above(address, index->top) > index->prefix)
+        return 0;
+    if (above(address, index->top) < index->prefix)
+        return first_of(index->root, index->top, first_address(index), start);
     const node *path[LEVELS];
     const leaf *last;
     unsigned level = descend(index, address, path, &last);
     if (last) {
-        uint64_t above = last->used & (UINT64_MAX << digit(address, 0));
-        if (above) {
-            unsigned which = (unsigned)__builtin_ctzll(above);
+        uint64_t higher = last->used & (UINT64_MAX << digit(address, 0));
+        if (higher) {
+            unsigned which = (unsigned)__builtin_ctzll(higher);
             *start = with_digit(address, 0, which);
             return last->slots[which];
         }
         level = 1;
     }
-    for (; level < LEVELS; level++) {
-        uint64_t above = path[level]->used & ~(UINT64_MAX >> (63 - digit(address, level)));
-        if (!above)
+    for (; level <= index->top; level++) {
+        uint64_t higher = path[level]->used & ~(UINT64_MAX >> (63 - digit(address, level)));
+        if (!higher)
             continue;
-        unsigned which = (unsigned)__builtin_ctzll(above);
+        unsigned which = (unsigned)__builtin_ctzll(higher);
         return first_of(path[level]->children[which], level - 1, with_digit(address, level, which), start);
     }
     return 0;
@@ -241,6 +280,6 @@ static void free_subtree(void *subtree, unsigned level)
 
 void strata_index_end(strata_address_index *index)
 {
-    free_subtree(index->root, LEVELS - 1);
+    free_subtree(index->root, index->top);
     index->root = NULL;
 }

@@ -11,7 +11,9 @@
 #include <stdint.h>
 
 typedef struct strata_address_index {
-    void *root;
+    void *root;         /* NULL while empty */
+    unsigned top;       /* the root's level: as low as the addresses in it allow */
+    CUdeviceptr prefix; /* what all addresses have above the root's digit */
 } strata_address_index;
 
 /* Maps `start`, a multiple of 256, to `slot` (not 0), replacing what stood there. False without host memory: then

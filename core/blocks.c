@@ -95,7 +95,7 @@ static uint32_t take_slots(strata_table *table, uint32_t *slots, uint32_t count)
     strata_lock_take(&table->lock);
     while (taken < count && table->free_slots) {
         uint32_t slot = table->free_slots;
-        table->free_slots = strata_table_entry(table, slot)->next_free;
+        table->free_slots = atomic_load_explicit(&strata_table_entry(table, slot)->next_free, memory_order_relaxed);
         slots[taken++] = slot;
     }
     while (taken < count && back_slot(table, table->fresh))
@@ -108,7 +108,7 @@ static void give_slots(strata_table *table, const uint32_t *slots, uint32_t coun
 {
     strata_lock_take(&table->lock);
     for (uint32_t i = 0; i < count; i++) {
-        strata_table_entry(table, slots[i])->next_free = table->free_slots;
+        atomic_store_explicit(&strata_table_entry(table, slots[i])->next_free, table->free_slots, memory_order_relaxed);
         table->free_slots = slots[i];
     }
     strata_lock_release(&table->lock);
@@ -184,6 +184,8 @@ void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block
     atomic_store_explicit(&entry->tag, facts->tag, memory_order_relaxed);
     entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
     atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
+    uint32_t turn = atomic_load_explicit(&strata_timeline_of(first)->turn, memory_order_relaxed);
+    atomic_store_explicit(&entry->home_turn, turn, memory_order_relaxed);
     atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
     if (!home_known)
         strata_timeline_enter_home(first);

@@ -49,7 +49,10 @@ typedef struct strata_entry {
     _Atomic strata_point last_write; /* the points change under the word's lock bit and may be read without it */
     _Atomic strata_point last_read;
     _Atomic(strata_more_points *) more;
-    uint32_t next_free; /* while FREED: guarded by the table's lock */
+    union {
+        _Atomic uint32_t home_turn; /* which of the streams that had the home timeline; atomic like home */
+        _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
+    };
     uint8_t alignment_log2;
     _Atomic bool home_known; /* the stream on which it was allocated was known then */
     _Atomic bool touched;    /* a use was noted; any thread */

@@ -50,6 +50,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
         return NULL;
     strata_spin_take(&timeline->lock);
     timeline->device = device;
+    atomic_fetch_add_explicit(&timeline->turn, 1, memory_order_relaxed);
     timeline->kind = kind;
     timeline->stream = stream;
     timeline->early = false;
@@ -181,14 +182,6 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
     return record_event(timeline, event, epoch, handle);
 }
 
-/* The event that covers the current epoch of an unknown stream so far, if nobody has looked at it. */
-static strata_event *open_event(strata_timeline *timeline, uint64_t epoch)
-{
-    strata_event *event =
-        &timeline->events[(timeline->next_event + STRATA_TIMELINE_EVENTS - 1) % STRATA_TIMELINE_EVENTS];
-    return event->epoch == epoch ? event : NULL;
-}
-
 /* Ends the epoch of an event that somebody is about to look at: later work must not hide behind what is seen now. */
 static void close_open_epoch(strata_timeline *timeline, const strata_event *event)
 {
@@ -199,7 +192,7 @@ static void close_open_epoch(strata_timeline *timeline, const strata_event *even
 
 void strata_timeline_close(strata_timeline *timeline)
 {
-    const strata_event *event = open_event(timeline, atomic_load_explicit(&timeline->epoch, memory_order_relaxed));
+    const strata_event *event = strata_timeline_open_event(timeline);
     if (event)
         close_open_epoch(timeline, event);
 }
@@ -207,7 +200,7 @@ void strata_timeline_close(strata_timeline *timeline)
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    strata_event *event = open_event(timeline, epoch);
+    strata_event *event = strata_timeline_open_event(timeline);
     strata_status status = record_event(timeline, event ? event : pick_event(timeline), epoch, handle);
     if (__builtin_expect(status == STRATA_SUCCESS, 1))
         return status;

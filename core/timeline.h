@@ -33,6 +33,7 @@ typedef struct strata_timeline {
     strata_spin lock;
     uint16_t number;            /* constant */
     strata_device *device;      /* changes only while FREE */
+    _Atomic uint32_t turn;      /* counts the streams that have had it; changes only while FREE, read by any thread */
     _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */
     _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
@@ -99,6 +100,15 @@ strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held);
 
 /* Whether `point` is covered by the stream's clock. */
 bool strata_timeline_covers(strata_timeline *timeline, strata_point point);
+
+/* The event that covers the current epoch of an unknown stream so far, if nobody has looked at it; else NULL. Events are
+ * recorded in turn, so it is the last one. The lock is held. */
+static inline strata_event *strata_timeline_open_event(strata_timeline *timeline)
+{
+    unsigned last = (timeline->next_event + STRATA_TIMELINE_EVENTS - 1) % STRATA_TIMELINE_EVENTS;
+    strata_event *event = &timeline->events[last];
+    return event->epoch == atomic_load_explicit(&timeline->epoch, memory_order_relaxed) ? event : NULL;
+}
 
 /* Asks the driver how far the timeline is and whether `point` is complete; never waits. */
 bool strata_point_query(strata_point point);

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/known_streams.h"
 #include "core/memory.h"
+#include "core/own_stream.h"
 #include "core/stack.h"
 
 #include <string.h>
@@ -283,10 +284,13 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const strata_timeline *known = strata_known_timeline(table->device, stream);
-    if (entry && known && lives_with_me(entry, block->id.generation)) {
+    const strata_timeline *timeline = strata_known_timeline(table->device, stream);
+    if (entry && lives_with_me(entry, block->id.generation)) {
+        uint64_t id;
+        if (!timeline)
+            timeline = strata_own_stream_identify(stream, &id);
         entry_points points = load_points(entry);
-        if (only_of(&points, known->number)) {
+        if (timeline && only_of(&points, timeline->number)) {
             pin_own(entry, block->id.generation);
             return STRATA_SUCCESS;
         }
@@ -425,18 +429,28 @@ __attribute__((noinline)) static strata_status finish_slowly(strata_table *table
     return status;
 }
 
+/* Whether finishing this use changes nothing in the entry, as the thread's own pin and the points have it. */
+static inline bool finish_is_plain(const strata_entry *entry, uint64_t pins, uint64_t generation, strata_point point,
+                                   strata_access access)
+{
+    entry_points points = load_points(entry);
+    return pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff) && already_noted(&points, point, access) &&
+           atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
 strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
                                       strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const strata_timeline *known = strata_known_timeline(table->device, stream);
-    if (entry && known && !known->early && access != STRATA_ACCESS_NONE && lives_with_me(entry, block->id.generation)) {
-        entry_points points = load_points(entry);
-        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-        bool pinned = pins >> STRATA_WORD_GENERATION == block->id.generation && (pins & 0xffff);
-        if (pinned && already_noted(&points, strata_timeline_now(known), access) &&
-            atomic_load_explicit(&entry->touched, memory_order_relaxed)) {
+    strata_timeline *known = strata_known_timeline(table->device, stream), *timeline = known;
+    if (entry && access != STRATA_ACCESS_NONE && !(known && known->early) && lives_with_me(entry, block->id.generation)) {
+        uint64_t id = 0, pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+        if (!known)
+            timeline = strata_own_stream_identify(stream, &id);
+        strata_point point = timeline ? strata_timeline_now(timeline) : 0;
+        if (timeline && finish_is_plain(entry, pins, block->id.generation, point, access) &&
+            (known || strata_own_stream_record(timeline, id, stream, point))) {
             atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
             return STRATA_SUCCESS;
         }

@@ -174,12 +174,20 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
     return strata_resource_deallocate(runtime->top, block, stream);
 }
 
+/* Whether the block was allocated on the stream that has the timeline now, and not on one that had it before. */
+static inline bool is_home(const strata_entry *entry, const strata_timeline *timeline)
+{
+    return timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed) &&
+           atomic_load_explicit(&timeline->turn, memory_order_relaxed) ==
+               atomic_load_explicit(&entry->home_turn, memory_order_relaxed);
+}
+
 /* Whether a block's own stream is known now and still the one on which it was allocated. */
 static inline bool home_is_known(strata_runtime *runtime, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(runtime->stack->table, block->id);
     const strata_timeline *timeline = strata_known_timeline(runtime->device, block->stream);
-    return entry && timeline && timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed);
+    return entry && timeline && is_home(entry, timeline);
 }
 
 /* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
@@ -195,7 +203,7 @@ __attribute__((noinline)) static strata_status home_stream(strata_runtime *runti
     strata_stream_ref ref;
     if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
         strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
-        if (status != STRATA_SUCCESS || ref.timeline->number == entry->home)
+        if (status != STRATA_SUCCESS || is_home(entry, ref.timeline))
             return status;
     }
     if (entry->home_known) {
