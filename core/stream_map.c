@@ -161,15 +161,22 @@ static bool hold(const strata_stream_ref *stream)
     return false;
 }
 
-/* Finds a stream that was not known a moment ago and locks its timeline. Its timeline may go to another stream, or the
- * stream become known, between the two; then all is asked again. */
+/* Locks the timeline of an unknown stream that was found a moment ago. It may have gone to another stream since, or the
+ * stream become known; then all is asked again. */
+static strata_status hold_or_resolve(strata_stream_ref *stream, bool *held)
+{
+    strata_status status = STRATA_SUCCESS;
+    *held = false;
+    while (status == STRATA_SUCCESS && !stream->known && !(*held = hold(stream)))
+        status = strata_stream_resolve(stream->device, stream->handle, stream);
+    return status;
+}
+
 static strata_status identify_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
 {
     strata_status status = strata_stream_identify(device, handle, stream);
     *held = false;
-    while (status == STRATA_SUCCESS && !stream->known && !(*held = hold(stream)))
-        status = strata_stream_resolve(device, handle, stream);
-    return status;
+    return status == STRATA_SUCCESS ? hold_or_resolve(stream, held) : status;
 }
 
 static strata_status resolve_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
@@ -192,6 +199,15 @@ strata_status strata_note_begin_unknown(strata_note *note, strata_device *device
     if (in_noting_batch(strata_thread_current, handle))
         return strata_stream_identify(device, handle, &note->stream);
     return identify_and_hold(device, handle, &note->stream, &note->held);
+}
+
+strata_status strata_note_begin_on(strata_note *note, const strata_stream_ref *stream)
+{
+    note->stream = *stream;
+    note->held = false;
+    if (stream->known || in_noting_batch(strata_thread_current, stream->handle))
+        return STRATA_SUCCESS;
+    return hold_or_resolve(&note->stream, &note->held);
 }
 
 /* Closes the epoch of a known stream whose events are recorded early. */

@@ -28,6 +28,9 @@ typedef struct strata_note {
 } strata_note;
 
 strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle);
+
+/* The same for a stream that was resolved in this call. */
+strata_status strata_note_begin_on(strata_note *note, const strata_stream_ref *stream);
 strata_status strata_note_end_slowly(strata_note *note);
 
 static inline strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle)

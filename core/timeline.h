@@ -101,8 +101,8 @@ strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held);
 /* Whether `point` is covered by the stream's clock. */
 bool strata_timeline_covers(strata_timeline *timeline, strata_point point);
 
-/* The event that covers the current epoch of an unknown stream so far, if nobody has looked at it; else NULL. Events are
- * recorded in turn, so it is the last one. The lock is held. */
+/* The event that covers the current epoch of an unknown stream so far, if nobody has looked at it; else NULL. Events
+ * are recorded in turn, so it is the last one. The lock is held. */
 static inline strata_event *strata_timeline_open_event(strata_timeline *timeline)
 {
     unsigned last = (timeline->next_event + STRATA_TIMELINE_EVENTS - 1) % STRATA_TIMELINE_EVENTS;

@@ -65,11 +65,6 @@ static inline bool is_owner(const strata_entry *entry)
     return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
 }
 
-static inline bool lives_with_me(const strata_entry *entry, uint64_t generation)
-{
-    return lives(entry, generation) && is_owner(entry);
-}
-
 /* Pins a live block of the calling thread's own; the word was read before. */
 static inline void pin_own(strata_entry *entry, uint64_t generation)
 {
@@ -265,37 +260,33 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
 }
 
 __attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, strata_entry *entry,
-                                                              const strata_block *block, CUstream handle,
-                                                              strata_access access)
+                                                              const strata_block *block,
+                                                              const strata_stream_ref *stream, strata_access access)
 {
-    strata_stream_ref stream;
-    if (!entry || !pin(entry, block->id.generation))
+    if (!pin(entry, block->id.generation))
         return refuse_stale(table, block);
-    strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    if (status == STRATA_SUCCESS)
-        status = prepare_pinned(table, entry, block, &stream, access);
+    strata_status status = prepare_pinned(table, entry, block, stream, access);
     if (status != STRATA_SUCCESS)
         unpin(entry, block->id.generation);
     return status;
 }
 
-strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                        strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const strata_timeline *timeline = strata_known_timeline(table->device, stream);
-    if (entry && lives_with_me(entry, block->id.generation)) {
-        uint64_t id;
-        if (!timeline)
-            timeline = strata_own_stream_identify(stream, &id);
-        entry_points points = load_points(entry);
-        if (timeline && only_of(&points, timeline->number)) {
-            pin_own(entry, block->id.generation);
-            return STRATA_SUCCESS;
-        }
-    }
-    return prepare_slowly(table, entry, block, stream, access);
+    if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
+        return refuse_stale(table, block);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    entry_points points = load_points(entry);
+    if (!only_of(&points, stream.timeline->number) || !is_owner(entry))
+        return prepare_slowly(table, entry, block, &stream, access);
+    pin_own(entry, block->id.generation);
+    return STRATA_SUCCESS;
 }
 
 /* ---- finish ---- */
@@ -399,11 +390,11 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
     return status;
 }
 
-static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block, CUstream stream,
-                             strata_access access)
+static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block,
+                             const strata_stream_ref *stream, strata_access access)
 {
     strata_note note;
-    strata_status status = strata_note_begin(&note, table->device, stream);
+    strata_status status = strata_note_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     status = note_use(table, entry, block, &note, access);
@@ -411,61 +402,71 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
+/* Whether this use is the thread's own, and noting it changes nothing in the entry. */
+static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
+                                   strata_access access)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    entry_points points = load_points(entry);
+    return is_owner(entry) && pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff) &&
+           already_noted(&points, point, access) && atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+static void unpin_own(strata_entry *entry)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+}
+
+/* The general way. `stream` is NULL if the work was not submitted. */
 __attribute__((noinline)) static strata_status finish_slowly(strata_table *table, strata_entry *entry,
-                                                             const strata_block *block, CUstream stream,
+                                                             const strata_block *block, const strata_stream_ref *stream,
                                                              strata_access access)
 {
-    if (!entry || !lives(entry, block->id.generation))
-        return refuse_stale(table, block);
     if (!is_pinned(entry, block->id.generation))
         return strata_fail(
             STRATA_ERROR_STREAM_MISUSE,
             "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
             (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
-    strata_status status = STRATA_SUCCESS;
-    if (access != STRATA_ACCESS_NONE)
-        status = note_on(table, entry, block, stream, access);
+    strata_status status = stream ? note_on(table, entry, block, stream, access) : STRATA_SUCCESS;
     unpin(entry, block->id.generation);
     return status;
 }
 
-/* Whether finishing this use changes nothing in the entry, as the thread's own pin and the points have it. */
-static inline bool finish_is_plain(const strata_entry *entry, uint64_t pins, uint64_t generation, strata_point point,
-                                   strata_access access)
-{
-    entry_points points = load_points(entry);
-    return pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff) && already_noted(&points, point, access) &&
-           atomic_load_explicit(&entry->touched, memory_order_relaxed);
-}
-
-strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    strata_timeline *known = strata_known_timeline(table->device, stream), *timeline = known;
-    if (entry && access != STRATA_ACCESS_NONE && !(known && known->early) && lives_with_me(entry, block->id.generation)) {
-        uint64_t id = 0, pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-        if (!known)
-            timeline = strata_own_stream_identify(stream, &id);
-        strata_point point = timeline ? strata_timeline_now(timeline) : 0;
-        if (timeline && finish_is_plain(entry, pins, block->id.generation, point, access) &&
-            (known || strata_own_stream_record(timeline, id, stream, point))) {
-            atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
-            return STRATA_SUCCESS;
-        }
+    if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
+        return refuse_stale(table, block);
+    if (__builtin_expect(access == STRATA_ACCESS_NONE, 0))
+        return finish_slowly(table, entry, block, NULL, access);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        unpin(entry, block->id.generation);
+        return status;
     }
-    return finish_slowly(table, entry, block, stream, access);
+    strata_point point = strata_timeline_now(stream.timeline);
+    bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
+                 (stream.known ? !stream.timeline->early : strata_own_stream_record(&stream, point));
+    if (__builtin_expect(!plain, 0))
+        return finish_slowly(table, entry, block, &stream, access);
+    unpin_own(entry);
+    return STRATA_SUCCESS;
 }
 
-strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream stream,
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
-    return note_on(table, entry, block, stream, access);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    return status == STRATA_SUCCESS ? note_on(table, entry, block, &stream, access) : status;
 }
 
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)

@@ -9,6 +9,8 @@
 
 #include "core/counters.h"
 
+#include <string.h>
+
 enum { THREADS = 16, ADDITIONS = 20000, SHORT_LIVES = 2000 };
 
 static strata_counters counters;
@@ -16,7 +18,7 @@ static strata_counters counters;
 static int setup(void **state)
 {
     (void)state;
-    counters = (strata_counters){0};
+    memset(&counters, 0, sizeof counters);
     return 0;
 }
 

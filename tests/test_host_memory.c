@@ -146,7 +146,7 @@ static void allocate_and_free(test_fixture *fixture)
     make_streams(streams, 2);
     while (count < BLOCKS) {
         CUstream stream = streams[count % 2];
-        if (!step(strata_runtime_allocate(fixture->runtime, BYTES << (count % 12), stream, &blocks[count]))) {
+        if (!step(strata_runtime_allocate(fixture->runtime, (size_t)BYTES << (count % 12), stream, &blocks[count]))) {
             assert_true(blocks[count].address == 0 && blocks[count].id.generation == 0);
             break;
         }

@@ -1,5 +1,6 @@
 /* Streams: the pool, registered ones, unknown ones, the per-thread one, and those that are destroyed and whose handles
  * come back. */
+#include "support/faults.h"
 #include "support/fixture.h"
 
 #include "core/stream_map.h"
@@ -176,6 +177,72 @@ static void a_stream_can_be_used_after_it_was_unregistered(test_fixture *fixture
     test_stall_end(stall);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     destroy_stream(stream);
+}
+
+/* ---- captures ---- */
+
+typedef struct capture_calls {
+    test_fixture *fixture;
+    strata_block block;
+    CUstream stream;
+} capture_calls;
+
+static strata_status allocate_captured(const capture_calls *with)
+{
+    strata_block block;
+    return strata_runtime_allocate(with->fixture->runtime, BYTES, with->stream, &block);
+}
+
+static strata_status free_captured(const capture_calls *with)
+{
+    return strata_runtime_deallocate_on(with->fixture->runtime, &with->block, with->stream);
+}
+
+static strata_status prepare_captured(const capture_calls *with)
+{
+    return strata_runtime_prepare_block_use(with->fixture->runtime, &with->block, with->stream, STRATA_ACCESS_READ);
+}
+
+static strata_status record_captured(const capture_calls *with)
+{
+    return strata_runtime_record_block_use(with->fixture->runtime, &with->block, with->stream, STRATA_ACCESS_READ);
+}
+
+static strata_status launch_captured(const capture_calls *with)
+{
+    strata_launch launch;
+    check_ok(strata_launch_begin(&launch, with->fixture->runtime, with->stream, STRATA_LAUNCH_PERMISSIVE));
+    check_ok(strata_launch_use(&launch, &with->block, STRATA_ACCESS_READ));
+    strata_status status = strata_launch_preflight(&launch);
+    check_ok(strata_launch_end(&launch));
+    return status;
+}
+
+static strata_status register_captured(const capture_calls *with)
+{
+    return strata_runtime_register_stream(with->fixture->runtime, with->stream);
+}
+
+/* Any question but the first would kill the capture. */
+static void a_stream_that_is_being_captured_is_refused_and_asked_nothing_else(test_fixture *fixture)
+{
+    static strata_status (*const refused[])(const capture_calls *) = {
+        allocate_captured, free_captured, prepare_captured, record_captured, launch_captured, register_captured,
+    };
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    capture_calls with = {.fixture = fixture, .block = test_allocate(fixture, BYTES, NULL), .stream = stream};
+    test_fault_pretend_capture(stream);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        test_calls calls;
+        test_calls_begin(&calls);
+        check_status(refused[i](&with), STRATA_ERROR_STREAM_CAPTURE);
+        assert_int_equal(test_calls_of(&calls, "cuStreamIsCapturing"), 1);
+        uint64_t context = test_calls_of(&calls, "cuCtxGetCurrent") + test_calls_of(&calls, "cuCtxSetCurrent");
+        assert_int_equal(test_calls_total(&calls) - context, 1);
+        assert_int_equal(test_usage(fixture).live_blocks, 1);
+    }
+    test_fault_end();
+    check_ok(strata_runtime_deallocate(fixture->runtime, &with.block)); /* nothing was pinned or noted */
 }
 
 /* ---- streams that are gone ---- */
@@ -494,6 +561,7 @@ int main(void)
         TEST_CASE(default_streams_cannot_be_registered),
         TEST_CASE(a_stream_that_was_used_before_it_was_registered_keeps_its_history),
         TEST_CASE(a_stream_can_be_used_after_it_was_unregistered),
+        TEST_CASE(a_stream_that_is_being_captured_is_refused_and_asked_nothing_else),
         TEST_CASE(work_of_a_destroyed_stream_is_still_waited_for),
         TEST_CASE(a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregistered_and_destroyed),
         TEST_CASE(a_block_from_an_unknown_stream_is_freed_on_a_named_one_only),

@@ -384,6 +384,70 @@ static void with_early_events_a_reader_does_not_wait_for_later_work_of_the_write
     }
 }
 
+/* The stream's newest event would do, too, but it also waits for what came in between. */
+static void with_early_events_a_reader_waits_for_the_oldest_event_that_covers_the_work(test_fixture *fixture)
+{
+    test_use_events(fixture, STRATA_EVENTS_EARLY);
+    CUstream writer = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, writer), later = test_allocate(fixture, BYTES, writer);
+    test_write(fixture, &block, 0x11, writer);
+    test_stall *stall = test_stall_begin(writer);
+    test_write(fixture, &later, 0x22, writer);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_synchronize(reader); /* the stall would run out */
+    check_bytes(seen, 0x11, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, writer);
+    test_free_on(fixture, &later, writer);
+}
+
+/* Whoever has waited for an unknown stream once has not waited for what came after that. */
+static void later_work_on_a_stream_is_waited_for_again(test_fixture *fixture)
+{
+    for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
+        CUstream writer = test_stream(fixture, kind), reader = test_stream(fixture, TEST_STREAM_POOL);
+        CUstream other = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block first = test_allocate(fixture, BYTES, writer), second = test_allocate(fixture, BYTES, writer);
+        test_write(fixture, &first, 0x11, writer);
+        test_read(fixture, &first, reader);
+        test_stall *stall = test_stall_begin(writer);
+        test_write(fixture, &second, 0x22, writer);
+        const unsigned char *by_reader = test_read(fixture, &second, reader);
+        const unsigned char *by_other = test_read(fixture, &first, other);
+        test_synchronize(other); /* its event was recorded before the stall, which would run out */
+        check_bytes(by_other, 0x11, BYTES);
+        test_stall_release(stall);
+        test_synchronize(reader);
+        check_bytes(by_reader, 0x22, BYTES);
+        test_stall_end(stall);
+        test_free_on(fixture, &first, writer);
+        test_free_on(fixture, &second, writer);
+        test_stream_close(fixture, writer);
+        test_stream_close(fixture, reader);
+        test_stream_close(fixture, other);
+        fixture->seen_used = 0;
+    }
+}
+
+/* Each query that finds nothing finished still closes what it looked at: what is submitted then is something new. */
+static void work_after_a_question_is_not_taken_for_work_before_it(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), unknown = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block asked = test_allocate(fixture, BYTES, home), block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &asked, 0x11, unknown);
+    test_synchronize(unknown);
+    test_free_on(fixture, &asked, home); /* asks whether the use is over: it is */
+    test_stall *stall = test_stall_begin(unknown);
+    test_write(fixture, &block, 0x22, unknown);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, home);
+}
+
 static void early_events_order_as_late_ones_do(test_fixture *fixture)
 {
     test_use_events(fixture, STRATA_EVENTS_EARLY);
@@ -412,6 +476,9 @@ int main(void)
         TEST_CASE(a_block_that_goes_round_many_streams_is_written_in_turn),
         TEST_CASE(all_runtimes_of_a_process_share_what_streams_have_waited_for),
         TEST_CASE(with_early_events_a_reader_does_not_wait_for_later_work_of_the_writer),
+        TEST_CASE(with_early_events_a_reader_waits_for_the_oldest_event_that_covers_the_work),
+        TEST_CASE(later_work_on_a_stream_is_waited_for_again),
+        TEST_CASE(work_after_a_question_is_not_taken_for_work_before_it),
         TEST_CASE(early_events_order_as_late_ones_do),
     };
     test_open_driver();

@@ -8,6 +8,7 @@ static struct {
     unsigned left; /* calls until the fault; 0: it has come */
     unsigned refused;
     CUresult result;
+    CUstream captured;
     strata_entry_table real;
 } fault;
 
@@ -108,6 +109,23 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
     strata_cu.MemAllocFromPoolAsync = allocate_async;
     strata_cu.MemFree = free_memory;
     strata_cu.MemFreeAsync = free_async;
+}
+
+static CUresult CUDAAPI is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    CUresult result = fault.real.StreamIsCapturing(stream, status);
+    if (result == CUDA_SUCCESS && stream == fault.captured)
+        *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return result;
+}
+
+void test_fault_pretend_capture(CUstream stream)
+{
+    assert_false(fault.active);
+    fault.real = strata_cu;
+    fault.active = true;
+    fault.captured = stream;
+    strata_cu.StreamIsCapturing = is_capturing;
 }
 
 unsigned test_fault_end(void)

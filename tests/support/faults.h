@@ -26,4 +26,7 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
 /* Puts the table back. Returns how often the call was refused. */
 unsigned test_fault_end(void);
 
+/* From now until test_fault_end, cuStreamIsCapturing says that this stream is being captured; instead of a fault. */
+void test_fault_pretend_capture(CUstream stream);
+
 #endif
