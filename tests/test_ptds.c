@@ -84,8 +84,8 @@ typedef struct passage {
     bool fine;
 } passage;
 
-/* Writes the block on the thread's own stream, without waiting; but driver 580 does not come back from the end of a thread
- * whose own stream has work pending (docs/measurements.md), so there the stream is waited for last of all. */
+/* Writes the block on the thread's own stream, without waiting; but driver 580 does not come back from the end of a
+ * thread whose own stream has work pending (docs/measurements.md), so there the stream is waited for last of all. */
 static void *write_on_own_stream(void *data)
 {
     passage *one = data;
