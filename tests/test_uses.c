@@ -347,6 +347,7 @@ static void *use_many_times(void *data)
         strata_cu.MemsetD8Async(self->block.address, (unsigned char)i, 16, self->stream);
         self->failures += finish(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS;
     }
+    test_leave_thread();
     return NULL;
 }
 
