@@ -383,6 +383,7 @@ static void *allocate_and_free(void *data)
         else
             self->failures++;
     }
+    test_leave_thread();
     return NULL;
 }
 
@@ -444,6 +445,7 @@ static void *produce(void *data)
         pthread_cond_broadcast(&self->changed);
         pthread_mutex_unlock(&self->lock);
     }
+    test_leave_thread();
     return NULL;
 }
 

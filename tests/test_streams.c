@@ -414,6 +414,7 @@ static void *work_on_own_stream(void *data)
         work->used = strata_runtime_finish_block_use(runtime, &work->block, CU_STREAM_PER_THREAD, STRATA_ACCESS_WRITE);
     if (work->free_own)
         work->freed = strata_runtime_deallocate(runtime, &work->block);
+    test_leave_thread();
     return NULL;
 }
 
@@ -532,6 +533,7 @@ static void *make_and_destroy_streams(void *data)
         good = good && use_shared(self, CU_STREAM_PER_THREAD) && use_shared(self, NULL);
         self->failures += !good;
     }
+    test_leave_thread();
     return NULL;
 }
 

@@ -310,7 +310,8 @@ static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
         CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
         strata_block block = test_allocate(fixture, BYTES, home);
         test_write(fixture, &block, 0x11, home);
-        test_synchronize(home);
+        check_ok(prepare(fixture, &block, user, STRATA_ACCESS_READ)); /* only to be ordered after the write */
+        check_ok(finish(fixture, &block, user, STRATA_ACCESS_NONE));
         test_stall *stall = test_stall_begin(user);
         const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, user);
         check_ok(strata_runtime_record_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
@@ -347,6 +348,7 @@ static void *use_many_times(void *data)
         strata_cu.MemsetD8Async(self->block.address, (unsigned char)i, 16, self->stream);
         self->failures += finish(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS;
     }
+    test_leave_thread();
     return NULL;
 }
 

@@ -80,6 +80,12 @@ void test_make_current(void)
     }
 }
 
+void test_leave_thread(void)
+{
+    if (!test_on_simulated_driver())
+        strata_cu.StreamSynchronize(CU_STREAM_PER_THREAD);
+}
+
 const test_sim *test_sim_control(void)
 {
     return control.set_seed ? &control : NULL;

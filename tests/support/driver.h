@@ -23,6 +23,10 @@ void test_open_driver(void);
 /* Makes the primary context of device 0 current in the calling thread, as the threads of a CUDA program do. */
 void test_make_current(void);
 
+/* For the end of a thread that used its per-thread stream. Driver 580 may not come back from there while that stream
+ * has work pending (docs/measurements.md), so on hardware this waits for the stream, last of all. */
+void test_leave_thread(void);
+
 bool test_on_simulated_driver(void);
 
 /* Skips the running test, with a message, unless the driver is the simulated one. */
