@@ -67,14 +67,19 @@ void bare_make(bare_things *things, int ordinal)
     cuuint64_t keep_all = UINT64_MAX;
     bare_check(bare.MemPoolSetAttribute(things->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all),
                "cuMemPoolSetAttribute");
-    for (size_t i = 0; i < BARE_STREAMS; i++)
+    for (size_t i = 0; i < BARE_STREAMS; i++) {
         bare_check(bare.StreamCreate(&things->streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        bare_check(bare.MemAllocFromPoolAsync(&things->memory[i], BARE_STREAM_BYTES, things->pool, things->streams[i]),
+                   "cuMemAllocFromPoolAsync");
+    }
     for (size_t i = 0; i < BARE_EVENTS; i++)
         bare_check(bare.EventCreate(&things->events[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
 void bare_end(bare_things *things)
 {
+    for (size_t i = 0; i < BARE_STREAMS; i++)
+        bare_check(bare.MemFreeAsync(things->memory[i], things->streams[i]), "cuMemFreeAsync");
     bare_settle(things);
     for (size_t i = 0; i < BARE_EVENTS; i++)
         bare_check(bare.EventDestroy(things->events[i]), "cuEventDestroy");

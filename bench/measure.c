@@ -14,6 +14,7 @@ static double run_round(const bench_side *side, bench_plan plan)
 {
     uint64_t spent = 0;
     for (size_t i = 0; i < plan.batches; i++) {
+        side->run(side->state, plan.warm);
         uint64_t start = bench_now();
         side->run(side->state, plan.batch);
         spent += bench_now() - start;

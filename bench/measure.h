@@ -6,8 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One competitor. A round is `batches` times: run a batch of operations with the clock running, then settle with the
- * clock stopped, so that the host never waits for a full queue while it is timed. */
+/* One competitor. A round is `batches` times: run a few operations to warm up, then a batch with the clock running,
+ * then settle with the clock stopped, so that the host never waits for a full queue while it is timed. The warm-up is
+ * there because settling leaves the caches to the driver: without it, what is measured is in part the way back from
+ * there. */
 typedef struct bench_side {
     void (*run)(void *state, size_t operations);
     void (*settle)(void *state); /* NULL: nothing to wait for */
@@ -15,6 +17,7 @@ typedef struct bench_side {
 } bench_side;
 
 typedef struct bench_plan {
+    size_t warm;
     size_t batch;
     size_t batches;
 } bench_plan;

@@ -135,7 +135,7 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 static void pairs_of_size(const bench *self, const scene *stage, const bare_things *things, const pair_size *size,
                           size_t other_count)
 {
-    const bench_plan plan = {.batch = 200, .batches = 5};
+    const bench_plan plan = {.warm = 20, .batch = 200, .batches = 5};
     pair_side bare_side = {.things = things, .stream = things->streams[0], .bytes = size->bytes};
     pair_side known = {.runtime = self->late, .stream = stage->streams[0], .bytes = size->bytes};
     pair_side unknown = {.runtime = self->late, .stream = stage->unknown, .bytes = size->bytes};
@@ -158,7 +158,7 @@ static void groups(const bench *self, const scene *stage, const bare_things *thi
     pair_side bare_side = {.things = things, .stream = things->streams[0], .bytes = 64 << 10};
     pair_side known = {.runtime = self->late, .stream = stage->streams[0], .bytes = 64 << 10};
     bench_row(self, "async pair, known stream, 64 KiB, 16 allocated then 16 freed",
-              (bench_plan){.batch = (size_t)10 * GROUP, .batches = 5},
+              (bench_plan){.warm = GROUP, .batch = (size_t)10 * GROUP, .batches = 5},
               (bench_side){run_bare_groups, settle, &bare_side}, (bench_side){run_strata_groups, settle, &known},
               (bench_target){REPORT_NO_TARGET, 0});
 }

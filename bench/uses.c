@@ -60,7 +60,7 @@ void bench_uses(const bench *self)
 {
     const bench_side nothing = {NULL, NULL, NULL};
     const bench_plan quick = {.batch = 20000, .batches = 1};
-    const bench_plan queued = {.batch = 200, .batches = 5};
+    const bench_plan queued = {.warm = 20, .batch = 200, .batches = 5};
     const bench_target none = {REPORT_NO_TARGET, 0};
     const bench_target own = {REPORT_TAKES_AT_MOST, 20};
     const bench_target unknown = {REPORT_ADDS_AT_MOST, 40};

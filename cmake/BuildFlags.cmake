@@ -28,3 +28,11 @@ if(STRATA_COVERAGE)
   add_compile_options(--coverage -fprofile-update=atomic)
   add_link_options(--coverage)
 endif()
+
+# libFuzzer learns from every branch taken, also in the simulated driver; only the fuzz targets get its main.
+if(STRATA_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang" OR NOT BUILD_TESTING)
+    message(FATAL_ERROR "STRATA_FUZZ needs clang, and BUILD_TESTING for what the fuzz targets share with the tests")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

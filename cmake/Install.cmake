@@ -1,15 +1,22 @@
 # What `cmake --install` puts where: headers, the library, the command, a pkg-config file and a CMake package. Nothing of
 # it names a path of the machine that built it: the prefix may be moved, and the user brings the CUDA headers.
+#
+# The component sim is the simulated driver alone, for who tests programs with it that have nothing to do with Strata:
+#   cmake --build BUILD --target strata_sim && cmake --install BUILD --component sim
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/strata" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING PATTERN "*.h")
+  FILES_MATCHING PATTERN "*.h" PATTERN sim EXCLUDE PATTERN sim.h EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(TARGETS strata EXPORT strata-targets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 if(TARGET strata_sim)
-  install(TARGETS strata_sim LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS strata_sim LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT sim NAMELINK_COMPONENT sim)
+  install(FILES "${PROJECT_SOURCE_DIR}/include/strata/sim.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/strata"
+    COMPONENT sim)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/strata/sim" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/strata"
+    COMPONENT sim FILES_MATCHING PATTERN "*.h")
 endif()
 if(TARGET strata_command)
   install(TARGETS strata_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")

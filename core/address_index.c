@@ -12,8 +12,6 @@ enum {
     LEVELS = 8, /* 8 + 8 * 6 = 56 bits of address */
 };
 
-/* The highest address that the digits can tell; no start is above it. */
-
 typedef struct leaf {
     uint64_t used;
     uint32_t slots[WIDTH];
@@ -119,11 +117,12 @@ static leaf *make_leaf(strata_address_index *index, CUdeviceptr start)
 }
 
 /* The leaf of `start`, or NULL. */
-static leaf *find_leaf(const strata_address_index *index, CUdeviceptr start)
+static inline leaf *find_leaf(const strata_address_index *index, CUdeviceptr start)
 {
-    void *at = index->root && above(start, index->top) == index->prefix ? index->root : NULL;
-    for (unsigned level = index->top; at && level > 0; level--)
-        at = ((node *)at)->children[digit(start, level)];
+    unsigned shift = GRANULE_BITS + BITS * index->top;
+    void *at = start >> shift >> BITS == index->prefix ? index->root : NULL;
+    for (; at && shift > GRANULE_BITS; shift -= BITS)
+        at = ((node *)at)->children[start >> shift & (WIDTH - 1)];
     return at;
 }
 

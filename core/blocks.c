@@ -66,13 +66,6 @@ void strata_table_destroy(strata_table *table)
 
 /* ---- slots ---- */
 
-static inline void zero_layer_bytes(const strata_table *table, strata_entry *entry)
-{
-    uint64_t *words = (uint64_t *)(void *)(entry + 1);
-    for (uint32_t i = 0; i < (table->stride - sizeof *entry) / sizeof *words; i++)
-        words[i] = 0;
-}
-
 /* Makes sure that entry `slot` has memory. The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
 {
@@ -145,7 +138,7 @@ uint32_t strata_table_take_slot(strata_table *table)
 {
     uint32_t slot = take_slot(table);
     if (slot)
-        zero_layer_bytes(table, strata_table_entry(table, slot));
+        memset(strata_table_entry(table, slot) + 1, 0, table->stride - sizeof(strata_entry));
     return slot;
 }
 
@@ -171,31 +164,33 @@ void strata_table_take_back(strata_slot_cache *cache)
 
 /* ---- lives ---- */
 
-void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block *facts, strata_point first,
-                          bool home_known, strata_block *out)
+void strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, bool home_known,
+                          strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
+    strata_point first = strata_timeline_now(home);
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    atomic_store_explicit(&entry->address, facts->address, memory_order_release);
-    atomic_store_explicit(&entry->bytes, facts->bytes, memory_order_release);
-    atomic_store_explicit(&entry->requested, facts->requested, memory_order_release);
-    atomic_store_explicit(&entry->stream, facts->stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->tag, facts->tag, memory_order_relaxed);
-    entry->alignment_log2 = (uint8_t)__builtin_ctzll(facts->alignment);
-    atomic_store_explicit(&entry->home, strata_point_timeline(first), memory_order_relaxed);
-    uint32_t turn = atomic_load_explicit(&strata_timeline_of(first)->turn, memory_order_relaxed);
+    atomic_store_explicit(&entry->address, block->address, memory_order_release);
+    atomic_store_explicit(&entry->bytes, block->bytes, memory_order_release);
+    atomic_store_explicit(&entry->requested, block->requested, memory_order_release);
+    atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
+    atomic_store_explicit(&entry->tag, block->tag, memory_order_relaxed);
+    entry->alignment_log2 = (uint8_t)__builtin_ctzll(block->alignment);
+    atomic_store_explicit(&entry->home, home->number, memory_order_relaxed);
+    uint32_t turn = atomic_load_explicit(&home->turn, memory_order_relaxed);
     atomic_store_explicit(&entry->home_turn, turn, memory_order_relaxed);
     atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
-    if (!home_known)
-        strata_timeline_enter_home(first);
+    if (__builtin_expect(!home_known, 0))
+        strata_timeline_enter_home(home);
     atomic_store_explicit(&entry->owner, thread ? (uint16_t)thread->index : 0, memory_order_relaxed);
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
-    *out = *facts;
-    out->device = table->device->ordinal;
-    out->id = (strata_block_id){.table = strata_table_id(table), .slot = slot, .generation = generation};
+    block->device = table->device->ordinal;
+    block->id.table = strata_table_id(table);
+    block->id.slot = slot;
+    block->id.generation = generation;
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
@@ -225,7 +220,7 @@ static uint64_t own_pins(const strata_entry *entry, uint64_t generation)
     return pins >> STRATA_WORD_GENERATION == generation ? pins & 0xffff : 0;
 }
 
-static strata_status refuse_pinned(const strata_block *block)
+static __attribute__((cold)) strata_status refuse_pinned(const strata_block *block)
 {
     strata_error *error = strata_error_begin(STRATA_ERROR_BLOCK_IN_USE);
     error->requested = block->requested;
@@ -249,15 +244,32 @@ static const char *wrong_fact(const strata_table *table, const strata_entry *ent
     if (block->address != atomic_load_explicit(&entry->address, memory_order_acquire))
         return "address";
     *status = STRATA_ERROR_SIZE_MISMATCH;
-    if (block->bytes != atomic_load_explicit(&entry->bytes, memory_order_acquire) ||
-        block->requested != atomic_load_explicit(&entry->requested, memory_order_acquire))
+    if (block->bytes != atomic_load_explicit(&entry->bytes, memory_order_acquire))
         return "size";
+    if (block->requested != atomic_load_explicit(&entry->requested, memory_order_acquire))
+        return "requested size";
     *status = STRATA_SUCCESS;
     return NULL;
 }
 
-static strata_status refuse_fact(const strata_table *table, const strata_entry *entry, const strata_block *block,
-                                 strata_status status, const char *what)
+static inline bool has_facts(const strata_table *table, const strata_entry *entry, const strata_block *block)
+{
+    return block->device == table->device->ordinal &&
+           block->address == atomic_load_explicit(&entry->address, memory_order_acquire) &&
+           block->bytes == atomic_load_explicit(&entry->bytes, memory_order_acquire) &&
+           block->requested == atomic_load_explicit(&entry->requested, memory_order_acquire);
+}
+
+static inline bool turn_to_retired(strata_entry *entry, uint64_t *word)
+{
+    uint64_t retired = (*word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
+    return atomic_compare_exchange_strong_explicit(&entry->word, word, retired, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
+
+static __attribute__((cold)) strata_status refuse_fact(const strata_table *table, const strata_entry *entry,
+                                                       const strata_block *block, strata_status status,
+                                                       const char *what)
 {
     strata_error *error = strata_error_begin(status);
     error->requested = block->requested;
@@ -265,14 +277,16 @@ static strata_status refuse_fact(const strata_table *table, const strata_entry *
     error->generation = block->id.generation;
     return strata_error_raise(
         error,
-        "the %s of the block given does not match: it says 0x%llx, %zu bytes, device %d; allocated was "
-        "0x%llx, %zu bytes, device %d (tag \"%s\", generation %llu)",
-        what, (unsigned long long)block->address, block->bytes, block->device, (unsigned long long)entry->address,
-        (size_t)entry->bytes, table->device->ordinal, strata_tag_name(entry->tag),
-        (unsigned long long)block->id.generation);
+        "the %s of the block given does not match: it says 0x%llx, %zu bytes, %zu requested, device %d; allocated was "
+        "0x%llx, %zu bytes, %zu requested, device %d (tag \"%s\", generation %llu)",
+        what, (unsigned long long)block->address, block->bytes, block->requested, block->device,
+        (unsigned long long)entry->address, (size_t)entry->bytes, (size_t)entry->requested, table->device->ordinal,
+        strata_tag_name(entry->tag), (unsigned long long)block->id.generation);
 }
 
-strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
+/* The general way: waits for a lock bit, and finds out what is wrong. */
+static __attribute__((noinline)) strata_status retire_slowly(strata_table *table, const strata_block *block,
+                                                             strata_entry **out)
 {
     *out = NULL;
     strata_entry *entry = strata_table_lookup(table, block->id);
@@ -298,13 +312,24 @@ strata_status strata_entry_retire(strata_table *table, const strata_block *block
             word = now;
             continue;
         }
-        uint64_t retired = (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
-        if (atomic_compare_exchange_weak_explicit(&entry->word, &word, retired, memory_order_acq_rel,
-                                                  memory_order_acquire)) {
+        if (turn_to_retired(entry, &word)) {
             *out = entry;
             return STRATA_SUCCESS;
         }
     }
+}
+
+strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
+    bool fine = word >> STRATA_WORD_GENERATION == block->id.generation && (uint16_t)word == STRATA_BLOCK_LIVE &&
+                !own_pins(entry, block->id.generation) && has_facts(table, entry, block) &&
+                turn_to_retired(entry, &word);
+    if (__builtin_expect(!fine, 0))
+        return retire_slowly(table, block, out);
+    *out = entry;
+    return STRATA_SUCCESS;
 }
 
 void strata_entry_revive(strata_entry *entry)
@@ -313,34 +338,20 @@ void strata_entry_revive(strata_entry *entry)
     atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-/* Frees what hangs on an entry and makes its identity stale. Returns the generation that ended. */
-static uint64_t end_life(strata_entry *entry)
+void strata_entry_clear(strata_entry *entry)
 {
-    strata_more_points *more = atomic_load_explicit(&entry->more, memory_order_relaxed);
-    if (__builtin_expect(more != NULL, 0)) {
-        atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
-        strata_host_free(more);
-    }
+    strata_host_free(atomic_load_explicit(&entry->more, memory_order_relaxed));
+    atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    uint64_t generation = word >> STRATA_WORD_GENERATION;
     bool was_given_out = (word & STRATA_WORD_STATE_MASK) != STRATA_BLOCK_FREED;
     if (was_given_out && !entry->home_known)
         strata_timeline_leave_home(entry->home);
-    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
-                          memory_order_release);
-    return generation;
 }
 
 void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
 {
-    if (end_life(entry) < STRATA_GENERATION_LAST)
+    if (strata_entry_end_life(entry) < STRATA_GENERATION_LAST)
         strata_table_give_slot(table, slot);
-}
-
-void strata_entry_renew(strata_table *table, strata_entry *entry)
-{
-    end_life(entry);
-    zero_layer_bytes(table, entry);
 }
 
 strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale)
@@ -395,17 +406,4 @@ void strata_entry_unlock(strata_entry *entry)
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     atomic_store_explicit(&entry->word, word & ~STRATA_WORD_LOCKED, memory_order_release);
     strata_lock_order_leave(STRATA_RANK_LEAF);
-}
-
-void strata_table_visit(const strata_table *table, bool (*visit)(const strata_block *block, void *data), void *data)
-{
-    for (uint32_t i = 0; i < STRATA_ENTRY_CHUNKS; i++) {
-        if (!atomic_load_explicit(&table->chunks[i], memory_order_acquire))
-            return;
-        for (uint32_t slot = i * STRATA_ENTRY_CHUNK; slot < (i + 1) * STRATA_ENTRY_CHUNK; slot++) {
-            strata_block block;
-            if (slot && strata_entry_describe(table, slot, &block) && !visit(&block, data))
-                return;
-        }
-    }
 }

@@ -58,6 +58,8 @@ typedef struct strata_entry {
     _Atomic bool touched;    /* a use was noted; any thread */
 } strata_entry;
 
+struct strata_timeline;
+
 enum {
     STRATA_ENTRY_CHUNK = 4096, /* entries */
     STRATA_ENTRY_CHUNKS = 4096,
@@ -65,7 +67,8 @@ enum {
 
 typedef struct strata_table {
     uint32_t number; /* 1 ... STRATA_TABLE_LIMIT - 1 */
-    uint32_t id;     /* the number, and how often it was given, so that an identity of an earlier table is foreign */
+    uint32_t id; /* the number, and how often it was given, so that an identity of an earlier table is foreign: in 22
+                    bits, so that one kept over four million stacks of this number would not be */
     uint32_t stride; /* bytes of an entry with its layers' bytes */
     strata_device *device;
     _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
@@ -115,10 +118,10 @@ void strata_table_give_slot(strata_table *table, uint32_t slot);
 /* Gives a thread's cached slots back. The threads' lock is held. */
 void strata_table_take_back(strata_slot_cache *cache);
 
-/* Brings a block to life in a slot: facts without id, and the point of its allocation, whose timeline is the block's
- * home. Fills *out, which may be facts. */
-void strata_entry_publish(strata_table *table, uint32_t slot, const strata_block *facts, strata_point first,
-                          bool home_known, strata_block *out);
+/* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
+ * `home`, where its first point is. */
+void strata_entry_publish(strata_table *table, uint32_t slot, struct strata_timeline *home, bool home_known,
+                          strata_block *block);
 
 /* Rebuilds the public facts of a live entry. False if it is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
@@ -130,6 +133,20 @@ strata_status strata_entry_retire(strata_table *table, const strata_block *block
 /* Takes that back. */
 void strata_entry_revive(strata_entry *entry);
 
+/* Frees what hangs on a block that is the caller's alone. */
+__attribute__((cold)) void strata_entry_clear(strata_entry *entry);
+
+/* Makes the identity of such a block stale. Returns the generation that ended. */
+static inline uint64_t strata_entry_end_life(strata_entry *entry)
+{
+    if (__builtin_expect(atomic_load_explicit(&entry->more, memory_order_relaxed) || !entry->home_known, 0))
+        strata_entry_clear(entry);
+    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+    return generation;
+}
+
 /* Ends a retired block, or a slot whose block was never given out: its identity is stale from now on, its slot free. */
 void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
 
@@ -137,9 +154,20 @@ void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
 __attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
                                                         strata_status stale);
 
-/* Ends a retired block like strata_entry_end, but keeps the slot, with the layers' bytes zeroed, for the block that is
- * about to be published in it. */
-void strata_entry_renew(strata_table *table, strata_entry *entry);
+/* Ends a retired block like strata_entry_end, but keeps the slot for the block that is about to be published in it. Of
+ * the layers' bytes, those before `owner_bytes` are zeroed; the rest is its caller's. */
+static inline void strata_entry_renew(strata_entry *entry, const void *owner_bytes)
+{
+    strata_entry_end_life(entry);
+    for (uint64_t *word = (uint64_t *)(void *)(entry + 1); word != owner_bytes; word++)
+        *word = 0;
+}
+
+/* Whether the slot can have another block: its generations are not used up. */
+static inline bool strata_entry_is_renewable(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION < STRATA_GENERATION_LAST;
+}
 
 /* The state of an identity. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
@@ -147,8 +175,5 @@ strata_block_state strata_table_state(const strata_table *table, strata_block_id
 /* The lock bit of an entry, for changing its points: taken only while `generation` is live. */
 bool strata_entry_lock(strata_entry *entry, uint64_t generation);
 void strata_entry_unlock(strata_entry *entry);
-
-/* Calls visit for each live block until it returns false. */
-void strata_table_visit(const strata_table *table, bool (*visit)(const strata_block *block, void *data), void *data);
 
 #endif

@@ -21,11 +21,11 @@ strata_stripe *strata_counters_make_stripe(strata_counters *counters, const stra
 
 int64_t strata_counters_sum(const strata_counters *counters, unsigned which)
 {
-    int64_t sum = atomic_load_explicit(&counters->shared.value[which], memory_order_relaxed);
+    int64_t sum = atomic_load_explicit(&counters->shared.value[which], memory_order_acquire);
     for (size_t i = 0; i < STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK; i++) {
         const strata_stripe *chunk = atomic_load_explicit(&counters->chunks[i], memory_order_acquire);
         for (size_t j = 0; chunk && j < STRATA_COUNTERS_CHUNK; j++)
-            sum += atomic_load_explicit(&chunk[j].value[which], memory_order_relaxed);
+            sum += atomic_load_explicit(&chunk[j].value[which], memory_order_acquire);
     }
     return sum;
 }

@@ -12,7 +12,8 @@ enum {
     STRATA_COUNTERS_CHUNK = 64,
 };
 
-/* Written by the thread whose number it is, read by any: relaxed, since a sum over threads is no snapshot anyway. When
+/* Written by the thread whose number it is, read by any. A sum over threads is no snapshot, but whoever has seen an
+ * addition sees everything that happened before it: of two totals the one that is never the larger is read first. When
  * a thread ends its stripe keeps its values and goes to the next thread with that number. */
 typedef struct strata_stripe {
     _Alignas(64) _Atomic int64_t value[STRATA_COUNTERS_WIDTH];
@@ -37,16 +38,15 @@ static inline strata_stripe *strata_counters_mine(strata_counters *counters, con
                                               : strata_counters_make_stripe(counters, thread);
 }
 
-/* Adds to one counter; `mine` is from strata_counters_mine. Returns this thread's own value, 0 without a stripe. */
+/* Adds to one counter; `mine` is from strata_counters_mine. Returns what it now is in this thread's stripe, or in the
+ * shared one. */
 static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
                                              int64_t delta)
 {
-    if (__builtin_expect(!mine, 0)) {
-        atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_relaxed);
-        return 0;
-    }
+    if (__builtin_expect(!mine, 0))
+        return atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_release) + delta;
     int64_t value = atomic_load_explicit(&mine->value[which], memory_order_relaxed) + delta;
-    atomic_store_explicit(&mine->value[which], value, memory_order_relaxed);
+    atomic_store_explicit(&mine->value[which], value, memory_order_release);
     return value;
 }
 
@@ -58,6 +58,12 @@ static inline void strata_counters_add(strata_counters *counters, const strata_t
 
 /* The sum over all threads. Exact when none of them is adding. */
 int64_t strata_counters_sum(const strata_counters *counters, unsigned which);
+
+/* How much `more` is above `less`, which was read before it: two totals of which less is never the larger. */
+static inline size_t strata_counters_between(int64_t less, int64_t more)
+{
+    return more > less ? (size_t)(more - less) : 0;
+}
 
 /* Frees the stripes. */
 void strata_counters_end(strata_counters *counters);

@@ -9,10 +9,15 @@
 static strata_lock devices_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_DEVICES);
 static _Atomic(strata_device *) devices[STRATA_DEVICE_LIMIT]; /* set once, under devices_lock; never freed */
 
-static int attribute(CUdevice handle, CUdevice_attribute which)
+/* An attribute that the driver is too old to know is 0; another failure is kept, lest a device that cannot be asked now
+ * counts as one that has nothing for the rest of the process. */
+static int attribute(CUdevice handle, CUdevice_attribute which, CUresult *failure)
 {
     int value = 0;
-    return strata_cu.DeviceGetAttribute(&value, which, handle) == CUDA_SUCCESS ? value : 0;
+    CUresult result = strata_cu.DeviceGetAttribute(&value, which, handle);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+        *failure = result;
+    return result == CUDA_SUCCESS ? value : 0;
 }
 
 static strata_status describe(CUdevice handle, int ordinal, strata_device_info *info)
@@ -26,18 +31,21 @@ static strata_status describe(CUdevice handle, int ordinal, strata_device_info *
     CUuuid uuid;
     if (strata_cu.DeviceGetUuid && strata_cu.DeviceGetUuid(&uuid, handle) == CUDA_SUCCESS)
         memcpy(info->uuid, uuid.bytes, sizeof info->uuid);
-    info->compute_major = attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    info->compute_minor = attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    int handle_types = attribute(handle, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES);
-    info->memory_pools = attribute(handle, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) && strata_cu.MemPoolCreate &&
-                         strata_cu.MemPoolDestroy && strata_cu.MemAllocFromPoolAsync && strata_cu.MemFreeAsync &&
-                         strata_cu.MemPoolSetAttribute && strata_cu.MemPoolGetAttribute && strata_cu.MemPoolTrimTo;
-    info->virtual_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
-    info->managed_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) != 0;
+    info->compute_major = attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &result);
+    info->compute_minor = attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &result);
+    int handle_types = attribute(handle, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, &result);
+    info->memory_pools = attribute(handle, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, &result) &&
+                         strata_cu.MemPoolCreate && strata_cu.MemPoolDestroy && strata_cu.MemAllocFromPoolAsync &&
+                         strata_cu.MemFreeAsync && strata_cu.MemPoolSetAttribute && strata_cu.MemPoolGetAttribute &&
+                         strata_cu.MemPoolTrimTo;
+    info->virtual_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &result) != 0;
+    info->managed_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &result) != 0;
     info->fd_handles = (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
     info->fabric_handles = (handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
     info->stream_ids = strata_cu.StreamGetId != NULL;
-    info->gpu_direct_rdma = attribute(handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0;
+    info->gpu_direct_rdma = attribute(handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, &result) != 0;
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuDeviceGetAttribute", "device %d", ordinal);
     return STRATA_SUCCESS;
 }
 
@@ -100,6 +108,23 @@ strata_status strata_device_get(int ordinal, strata_device **out)
     strata_lock_release(&devices_lock);
     *out = status == STRATA_SUCCESS ? device : NULL;
     return status;
+}
+
+strata_device *strata_device_if_open(int ordinal)
+{
+    return atomic_load_explicit(&devices[ordinal], memory_order_acquire);
+}
+
+strata_status strata_stream_synchronize(strata_device *device, CUstream stream)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamSynchronize(stream);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuStreamSynchronize", "waiting for a stream");
 }
 
 strata_status strata_device_take_event(strata_device *device, CUevent *out)
@@ -183,11 +208,31 @@ static strata_status relax_captures(strata_scope *scope)
     return STRATA_SUCCESS;
 }
 
+/* The one question about the legacy stream that a capture of a blocking stream survives. */
+static strata_status check_legacy(void)
+{
+    CUstreamCaptureStatus capture;
+    CUresult result = strata_cu.StreamIsCapturing(CU_STREAM_LEGACY, &capture);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        return STRATA_SUCCESS;
+    if (result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return strata_fail_driver(result, "cuStreamIsCapturing", "using the legacy default stream");
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "a stream that synchronizes with the legacy default stream is being captured, so that stream "
+                       "cannot be used now: capture a stream made with CU_STREAM_NON_BLOCKING, or wait for its end");
+}
+
 strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs)
 {
     *scope = (strata_scope){0};
     strata_status status = needs & STRATA_SCOPE_CONTEXT ? make_current(scope, device) : STRATA_SUCCESS;
-    if (status == STRATA_SUCCESS && needs & STRATA_SCOPE_RELAXED && (status = relax_captures(scope)) != STRATA_SUCCESS)
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (needs & STRATA_SCOPE_LEGACY)
+        status = check_legacy();
+    if (status == STRATA_SUCCESS && needs & STRATA_SCOPE_RELAXED)
+        status = relax_captures(scope);
+    if (status != STRATA_SUCCESS)
         strata_scope_leave(scope);
     return status;
 }
@@ -228,14 +273,16 @@ strata_status strata_device_get_info(int ordinal, strata_device_info *info)
 
 strata_status strata_driver_choose(const char *choice)
 {
-    if (!choice || !*choice)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "driver choice: expected cuda, sim, auto, or the path of a library");
+    if (!choice || !strata_door_takes(choice))
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "driver choice \"%.120s\": expected cuda, sim, auto, or the path of a library, with a '/' in it",
+            choice ? choice : "");
     strata_status status = strata_not_forked();
     if (status != STRATA_SUCCESS || strata_door_choose(choice))
         return status;
     return strata_fail(STRATA_ERROR_BUSY,
-                       "the driver is open already; choose \"%s\" before the first call that needs it", choice);
+                       "the driver is open already; choose \"%.120s\" before the first call that needs it", choice);
 }
 
 strata_status strata_driver_count_calls(void)

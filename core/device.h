@@ -27,6 +27,12 @@ typedef struct strata_device {
  * Errors: INVALID_VALUE, DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN, FORKED, OUT_OF_HOST_MEMORY. */
 strata_status strata_device_get(int ordinal, strata_device **out);
 
+/* The device if it was opened before, else NULL. */
+strata_device *strata_device_if_open(int ordinal);
+
+/* Waits on the host for everything that was submitted to the stream. Errors: DRIVER, STREAM_CAPTURE. */
+strata_status strata_stream_synchronize(strata_device *device, CUstream stream);
+
 /* A free event of the device's context, without timing; made if there is none. */
 strata_status strata_device_take_event(strata_device *device, CUevent *out);
 void strata_device_give_event(strata_device *device, CUevent event);
@@ -39,8 +45,9 @@ size_t strata_device_free_bytes(strata_device *device);
  * CONTEXT: the device's context is current. Calls on a stream or event that was made by cuStreamCreate or cuEventCreate
  * carry their context with them and work with any other, or none, current (tests/answers/h200.txt, "without_context"
  * and "other_context"); the default streams and calls that make something do not. RELAXED: the thread's capture mode is
- * relaxed, for calls that a capture of somebody else's would not survive. */
-enum { STRATA_SCOPE_CONTEXT = 1, STRATA_SCOPE_RELAXED = 2 };
+ * relaxed, for calls that a capture of somebody else's would not survive. LEGACY: no blocking stream of the context is
+ * being captured, for such a capture survives no call on the legacy stream in any mode ("capture_legacy"). */
+enum { STRATA_SCOPE_CONTEXT = 1, STRATA_SCOPE_RELAXED = 2, STRATA_SCOPE_LEGACY = 4 };
 
 typedef struct strata_scope {
     CUcontext restore;
@@ -49,10 +56,12 @@ typedef struct strata_scope {
     bool relaxed;
 } strata_scope;
 
-/* What a call on `stream` needs besides RELAXED. */
+/* What a call on `stream` needs besides RELAXED. Errors of entering then: STREAM_CAPTURE too. */
 static inline unsigned strata_scope_for(CUstream stream)
 {
-    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ? STRATA_SCOPE_CONTEXT : 0;
+    if (__builtin_expect((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD, 1))
+        return 0;
+    return stream == CU_STREAM_PER_THREAD ? STRATA_SCOPE_CONTEXT : STRATA_SCOPE_CONTEXT | STRATA_SCOPE_LEGACY;
 }
 
 strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs);
@@ -67,17 +76,28 @@ static inline void strata_scope_leave(strata_scope *scope)
 
 static inline strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs)
 {
-    scope->restore = NULL;
-    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     scope->switched = scope->relaxed = false;
     if (needs == 0)
         return STRATA_SUCCESS;
-    if (needs == STRATA_SCOPE_RELAXED &&
-        __builtin_expect(strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS, 1)) {
-        scope->relaxed = scope->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (__builtin_expect(needs != STRATA_SCOPE_RELAXED, 0))
+        return strata_scope_enter_slowly(scope, device, needs);
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (__builtin_expect(strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS, 0))
+        return strata_scope_enter_slowly(scope, device, needs);
+    scope->relaxed = scope->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    return STRATA_SUCCESS;
+}
+
+/* Whether a scope can be entered: SUCCESS, or why not. */
+static inline strata_status strata_scope_check(strata_device *device, unsigned needs)
+{
+    if (__builtin_expect(needs == 0, 1))
         return STRATA_SUCCESS;
-    }
-    return strata_scope_enter_slowly(scope, device, needs);
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, needs);
+    if (status == STRATA_SUCCESS)
+        strata_scope_leave(&scope);
+    return status;
 }
 
 #endif

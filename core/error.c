@@ -1,6 +1,7 @@
 /* Status names and the calling thread's error record. */
 #include "core/error.h"
 
+#include "core/escape.h"
 #include "core/thread.h"
 
 #include <pthread.h>
@@ -84,14 +85,14 @@ strata_error *strata_error_begin(strata_status status)
 {
     static _Thread_local strata_error spare; /* touched only when the thread's own state could not be had */
     strata_thread *thread = strata_thread_self();
-    strata_error *error = thread ? &thread->error : &spare;
+    strata_error *error = !thread ? &spare : thread->hushed ? &thread->unsaid : &thread->error;
     *error = (strata_error){.status = status};
     return error;
 }
 
-static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
+/* Calls the log callback. */
+static void say(const strata_error *error)
 {
-    vsnprintf(error->message, sizeof error->message, format, arguments);
     pthread_once(&watching_forks, watch_forks);
     pthread_mutex_lock(&callback_lock);
     strata_log_callback callback = log_callback;
@@ -99,6 +100,32 @@ static strata_status raise_with(strata_error *error, const char *format, va_list
     pthread_mutex_unlock(&callback_lock);
     if (callback)
         callback(error, data);
+}
+
+void strata_error_hush(void)
+{
+    strata_thread *thread = strata_thread_self();
+    if (thread && !thread->hushed++)
+        thread->unsaid.status = STRATA_SUCCESS;
+}
+
+void strata_error_unhush(bool say_it)
+{
+    strata_thread *thread = strata_thread_current;
+    if (!thread || --thread->hushed || !say_it || thread->unsaid.status == STRATA_SUCCESS)
+        return;
+    thread->error = thread->unsaid;
+    say(&thread->error);
+}
+
+static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
+{
+    char text[sizeof error->message];
+    vsnprintf(text, sizeof text, format, arguments);
+    strata_escape(error->message, sizeof error->message, text);
+    const strata_thread *thread = strata_thread_current;
+    if (!thread || !thread->hushed)
+        say(error);
     return error->status;
 }
 

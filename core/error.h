@@ -11,6 +11,11 @@ strata_error *strata_error_begin(strata_status status);
 /* Writes the sentence, calls the log callback, and returns the record's status. */
 strata_status strata_error_raise(strata_error *error, const char *format, ...) STRATA_PRINTF(2, 3);
 
+/* Between the two, what this thread raises is neither kept nor logged: for a try after which another way is open. With
+ * `say`, the last of it counts after all. They nest. */
+void strata_error_hush(void);
+void strata_error_unhush(bool say);
+
 /* A failed driver call: the status that belongs to `result` (OUT_OF_MEMORY, SHUT_DOWN, STREAM_CAPTURE, ERROR_DRIVER),
  * with the driver's code and name in the record. `call` is the entry point, such as "cuMemAlloc". */
 strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...) STRATA_PRINTF(3, 4);

@@ -1,8 +1,8 @@
 /* Known streams by handle, without a lock: on the path of every allocation and use.
  *
- * An open-addressing table that only grows: keys stay for ever, since handles come back, and only their timelines come
- * and go. A table that was outgrown stays readable until the process ends, which costs at most as much again as the
- * last one. */
+ * An open-addressing table that only grows. A key stays, since handles come back, and only its timeline comes and goes;
+ * when the table has to grow, keys without one are left behind. A table that was outgrown stays readable until the
+ * process ends, which costs at most as much again as the last one. */
 #ifndef STRATA_CORE_KNOWN_STREAMS_H
 #define STRATA_CORE_KNOWN_STREAMS_H
 

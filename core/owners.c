@@ -22,8 +22,8 @@ strata_status strata_block_create(strata_resource *owner, const strata_block *fa
         strata_table_give_slot(table, slot);
         return status;
     }
-    strata_block made;
-    strata_entry_publish(table, slot, facts, strata_timeline_now(note.stream.timeline), note.stream.known, &made);
+    strata_block made = *facts;
+    strata_entry_publish(table, slot, note.stream.timeline, note.stream.known, &made);
     status = strata_note_end(&note);
     if (status == STRATA_SUCCESS)
         *out = made;
@@ -48,6 +48,8 @@ strata_status strata_block_free(strata_resource *owner, const strata_block *bloc
 
 strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)
 {
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "uses are waited for without an owner or a block");
     strata_table *table = strata_resource_table(owner);
     strata_status status = strata_block_record_use(owner, block, stream, STRATA_ACCESS_READ);
     return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;

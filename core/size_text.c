@@ -1,4 +1,5 @@
-/* Sizes and durations from text. Digits are read exactly; only a fraction goes through a second, exact integer step. */
+/* Sizes and durations from text. Digits are read exactly; only a fraction goes through a second, exact integer step.
+ * What is not zero and would become zero is refused. */
 #include "core/size_text.h"
 
 #include "core/error.h"
@@ -58,13 +59,17 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
 {
     size_t at = 0;
     uint64_t whole = 0, fraction = 0, scale = 1;
-    while (at < length && is_digit(text[at]))
+    bool zero = true; /* as written: no digit says more */
+    while (at < length && is_digit(text[at])) {
+        zero = zero && text[at] == '0';
         if (!push_digit(&whole, text[at++]))
             return false;
+    }
     if (at == 0)
         return false;
     if (at + 1 < length && text[at] == '.' && is_digit(text[at + 1])) {
         for (at++; at < length && is_digit(text[at]); at++) {
+            zero = zero && text[at] == '0';
             if (scale == 1000000) /* further digits are below a millionth of a unit */
                 continue;
             fraction = 10 * fraction + (uint64_t)(text[at] - '0');
@@ -78,7 +83,9 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
     if (!found || __builtin_mul_overflow(whole, found->factor, &value))
         return false;
     uint64_t part = found->factor / scale * fraction + found->factor % scale * fraction / scale;
-    return !__builtin_add_overflow(value, part, out);
+    if (__builtin_add_overflow(value, part, out))
+        return false;
+    return *out || zero; /* zero mostly means "no limit": half a byte must not */
 }
 
 bool strata_read_size(const char *text, size_t length, uint64_t *bytes)
@@ -99,5 +106,7 @@ strata_status strata_parse_size(const char *text, uint64_t *bytes)
     if (strata_read_size(text, strlen(text), bytes))
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_SYNTAX,
-                       "\"%.64s\" is no size: expected digits and a unit, such as 8GiB, 512MB or 4096", text);
+                       "\"%.64s\" is no size: expected digits and a unit, such as 8GiB, 512MB or 4096; from one byte "
+                       "to below 2^64, or 0",
+                       text);
 }

@@ -6,8 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads all of `text` (length bytes) as a size in bytes: digits, perhaps a fraction, perhaps a unit. Nothing is said
- * about what is wrong: false. "1.5GiB", "512 MB", "4096". */
+/* Reads all of `text` (length bytes) as a size in bytes: digits, perhaps a fraction, perhaps a unit. Parts of
+ * a byte are dropped, but what is not zero does not become zero. Nothing is said about what is wrong: false. "1.5GiB",
+ * "512 MB", "4096". */
 bool strata_read_size(const char *text, size_t length, uint64_t *bytes);
 
 /* The same for a duration in nanoseconds: ns, us, ms, s; without a unit, nanoseconds. */

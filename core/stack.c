@@ -67,6 +67,10 @@ static strata_status forward_find(strata_resource *self, CUdeviceptr address, st
 {
     return CALL_UP(self, find)(UP(self), address, out);
 }
+static int forward_device(strata_resource *self)
+{
+    return CALL_UP(self, device)(UP(self));
+}
 
 static const strata_resource_ops forwarders = {
     .allocate = forward_allocate,
@@ -81,6 +85,7 @@ static const strata_resource_ops forwarders = {
     .budget = forward_budget,
     .capabilities = forward_capabilities,
     .find = forward_find,
+    .device = forward_device,
 };
 
 /* ---- what an owner answers for operations that it does not have ---- */
@@ -122,6 +127,10 @@ static strata_status no_find(strata_resource *self, CUdeviceptr address, strata_
     *out = (strata_block){0};
     return strata_fail(STRATA_ERROR_UNSUPPORTED, "%s does not find blocks by address", self->ops->name);
 }
+static int device_of_stack(strata_resource *self)
+{
+    return self->stack->device->ordinal;
+}
 
 static const strata_resource_ops absent = {
     .prepare_use = no_tracking,
@@ -132,6 +141,7 @@ static const strata_resource_ops absent = {
     .charge = charge_as_asked,
     .budget = no_budget,
     .find = no_find,
+    .device = device_of_stack,
 };
 
 #define FILL(op)  \
@@ -152,9 +162,36 @@ static void fill(strata_resource_ops *ops, const strata_resource_ops *from)
     FILL(budget);
     FILL(capabilities);
     FILL(find);
+    FILL(device);
 }
 
 /* ---- building ---- */
+
+/* The table as this version knows it: what an older one does not have is NULL. */
+static strata_resource_ops known_ops(const strata_resource_ops *given)
+{
+    strata_resource_ops known = {0};
+    memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
+    return known;
+}
+
+static strata_status check_owner(strata_resource *resource, size_t position, bool last, int ordinal)
+{
+    const strata_resource_ops ops = known_ops(resource->ops);
+    if (!ops.device)
+        return STRATA_SUCCESS;
+    if (!last)
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "layer %zu of the stack (%s) owns its memory, so it must stand last; nothing can come after it",
+            position + 1, ops.name);
+    int device = ops.device(resource);
+    if (device == ordinal)
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_WRONG_DEVICE,
+                       "layer %zu of the stack (%s) gives memory of device %d, the stack is for device %d",
+                       position + 1, ops.name, device, ordinal);
+}
 
 static strata_status check_layer(const strata_resource *resource, size_t position, bool last)
 {
@@ -201,6 +238,7 @@ static char *joined_names(strata_resource *const *resources, size_t count)
 
 static void free_stack(strata_stack *stack)
 {
+    strata_deferred_end(&stack->deferred);
     strata_table_destroy(stack->table);
     strata_host_free(stack->text);
     strata_host_free(stack->ops);
@@ -215,16 +253,14 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     uint32_t offset = sizeof(strata_entry);
     for (size_t i = 0; i < stack->count; i++) {
         strata_resource *resource = resources[i];
-        const strata_resource_ops *own = resource->ops;
-        size_t size = own->size < sizeof *own ? own->size : sizeof *own;
-        memcpy(&stack->ops[i], own, size);
+        stack->ops[i] = known_ops(resource->ops);
         fill(&stack->ops[i], i + 1 < stack->count ? &forwarders : &absent);
         resource->ops = &stack->ops[i];
         resource->upstream = i + 1 < stack->count ? resources[i + 1] : NULL;
         resource->stack = stack;
         resource->position = (uint32_t)i;
         resource->block_offset = offset;
-        offset += (own->block_bytes + 7) & ~7u;
+        offset += (stack->ops[i].block_bytes + 7) & ~7u;
         stack->layers[i] = resource;
     }
     for (size_t i = stack->count; i-- > 0;)
@@ -248,6 +284,8 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
         if (status == STRATA_SUCCESS)
             status = check_single(resources, i);
         if (status == STRATA_SUCCESS)
+            status = check_owner(resources[i], i, i + 1 == count, ordinal);
+        if (status == STRATA_SUCCESS)
             layer_bytes += (resources[i]->ops->block_bytes + 7) & ~7u;
     }
     if (status != STRATA_SUCCESS)
@@ -261,6 +299,7 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
         strata_host_free(stack);
         return status;
     }
+    strata_deferred_init(&stack->deferred, device);
     stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(resources, count);
     stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
     stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
@@ -281,20 +320,37 @@ strata_status strata_stack_build(strata_resource *const *resources, size_t count
     return strata_stack_build_named(resources, count, ordinal, NULL, out);
 }
 
-strata_status strata_stack_destroy(strata_stack *stack)
+bool strata_stack_claim(strata_stack *stack)
 {
-    strata_status status = strata_not_forked();
-    if (!stack || status != STRATA_SUCCESS)
-        return status;
+    return !atomic_exchange(&stack->owned, true);
+}
+
+strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
+{
     strata_resource *top = stack->layers[0];
     strata_usage usage;
-    bool usable = strata_usable() == STRATA_SUCCESS;
-    if (usable && top->ops->usage(top, &usage) == STRATA_SUCCESS && usage.live_blocks)
+    bool usable = strata_door_now() == STRATA_DOOR_OPEN;
+    if (usable && strata_deferred_any(&stack->deferred))
         return strata_fail(STRATA_ERROR_BUSY,
-                           "the stack \"%s\" still has %zu live block%s of %zu bytes; free them first", stack->text,
-                           usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
+                           "blocks of %s were freed inside captures whose end was not seen; say that they have ended "
+                           "with strata_stack_captures_ended",
+                           what);
+    if (!usable || top->ops->usage(top, &usage) != STRATA_SUCCESS || usage.live_blocks == 0)
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_BUSY, "%s still has %zu live block%s of %zu bytes in all; free them first", what,
+                       usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
+}
+
+strata_status strata_stack_end(strata_stack *stack)
+{
+    char what[64];
+    snprintf(what, sizeof what, "the stack \"%.40s\"", stack->text);
+    strata_status status = strata_stack_refuse_live(stack, what);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_resource *top = stack->layers[0];
     size_t bytes;
-    status = usable ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
+    status = strata_usable() == STRATA_SUCCESS ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
         return status;
     for (size_t i = 0; i < stack->count; i++)
@@ -303,19 +359,62 @@ strata_status strata_stack_destroy(strata_stack *stack)
     return STRATA_SUCCESS;
 }
 
+strata_status strata_stack_captures_ended(strata_stack *stack, CUstream stream)
+{
+    if (!stack)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_captures_ended: stack is NULL");
+    strata_status status = strata_usable();
+    return status == STRATA_SUCCESS ? strata_deferred_settle(&stack->deferred, stream) : status;
+}
+
+strata_status strata_stack_destroy(strata_stack *stack)
+{
+    strata_status status = strata_not_forked();
+    if (!stack || status != STRATA_SUCCESS)
+        return status;
+    if (atomic_load(&stack->owned))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stack \"%s\" belongs to a runtime, which ends it",
+                           stack->text);
+    return strata_stack_end(stack);
+}
+
+strata_status strata_resource_destroy(strata_resource *resource)
+{
+    if (!resource)
+        return STRATA_SUCCESS;
+    if (resource->stack)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the layer \"%s\" is part of a stack, which ends it",
+                           resource->ops->name);
+    if (!resource->ops || !resource->ops->destroy)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a layer without ops or destroy cannot be ended");
+    strata_status status = strata_not_forked();
+    if (status == STRATA_SUCCESS)
+        resource->ops->destroy(resource);
+    return status;
+}
+
 strata_resource *strata_stack_top(strata_stack *stack)
 {
-    return stack->layers[0];
+    if (stack)
+        return stack->layers[0];
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_top: the stack is NULL");
+    return NULL;
 }
 
 int strata_stack_device(const strata_stack *stack)
 {
-    return stack->device->ordinal;
+    if (stack)
+        return stack->device->ordinal;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_device: the stack is NULL");
+    return -1;
 }
 
 const char *strata_stack_text(const strata_stack *stack)
 {
-    return stack->text;
+    if (stack)
+        return stack->text;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_text: the stack is NULL");
+    return "";
 }
 
 void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
@@ -327,13 +426,14 @@ void strata_report_completion(const strata_resource *owner, const strata_complet
 
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)
 {
-    strata_entry *entry = strata_table_lookup(strata_resource_table(self), id);
+    strata_entry *entry = self && self->stack ? strata_table_lookup(strata_resource_table(self), id) : NULL;
     return entry ? (char *)entry + self->block_offset : NULL;
 }
 
 /* ---- calls through a stack ---- */
 
-strata_status strata_check_request(const strata_request *request)
+/* What every resource checks of a request. Sizes that no device has are left to the driver. */
+static strata_status check_request(const strata_request *request)
 {
     if (request->alignment & (request->alignment - 1))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "an alignment of %zu bytes is not a power of two",
@@ -341,7 +441,9 @@ strata_status strata_check_request(const strata_request *request)
     return STRATA_SUCCESS;
 }
 
-strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+/* What a request that is not passed on answers. */
+static __attribute__((cold)) strata_status refuse_request(const strata_resource *resource,
+                                                          const strata_request *request, strata_block *out)
 {
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "an allocation without a place for the block");
@@ -349,11 +451,19 @@ strata_status strata_resource_allocate(strata_resource *resource, const strata_r
     if (!resource || !request)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "an allocation without a resource or a request");
     strata_status status = strata_usable();
-    if (status == STRATA_SUCCESS)
-        status = strata_check_request(request);
-    if (status != STRATA_SUCCESS || request->bytes == 0)
-        return status;
-    return resource->ops->allocate(resource, request, out);
+    return status == STRATA_SUCCESS ? check_request(request) : status;
+}
+
+strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    bool fine = resource && request && out && request->bytes && !(request->alignment & (request->alignment - 1)) &&
+                strata_door_now() == STRATA_DOOR_OPEN;
+    if (__builtin_expect(!fine, 0))
+        return refuse_request(resource, request, out);
+    strata_status status = resource->ops->allocate(resource, request, out);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        *out = (strata_block){0};
+    return status;
 }
 
 strata_status strata_resource_allocate_ptsz(strata_resource *resource, const strata_request *request, strata_block *out)

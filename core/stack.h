@@ -3,6 +3,7 @@
 #define STRATA_CORE_STACK_H
 
 #include "core/blocks.h"
+#include "core/deferred.h"
 
 #include <strata/resource.h>
 #include <strata/stack.h>
@@ -10,12 +11,14 @@
 struct strata_stack {
     strata_device *device;
     strata_table *table;
+    strata_deferred deferred;
     char *text;
     size_t count;
     strata_resource_ops *ops;     /* filled copies, one a layer */
     strata_resource **layers;     /* outermost first */
     strata_resource **interested; /* those with a `completed`, lowest first */
     size_t interested_count;
+    _Atomic bool owned; /* by a runtime, which ends it: claimed once, given up by that runtime alone */
 };
 
 /* What an owner needs, once it is part of a stack. */
@@ -46,12 +49,22 @@ static inline bool strata_use_is_fine(const strata_resource *resource, const str
     return __builtin_expect(fine, 1);
 }
 
-/* Checks what every resource checks of a request: alignment. Sizes that no device has are left to the driver. */
-strata_status strata_check_request(const strata_request *request);
-
 /* Builds with a text to remember; takes nothing over on failure. */
 strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
                                        strata_stack **out);
+
+/* Makes a stack a runtime's own; false if it has one already. */
+bool strata_stack_claim(strata_stack *stack);
+
+/* BUSY, raised, while the stack has live blocks; `what` holds them: "the runtime". SUCCESS too where nobody can say. */
+strata_status strata_stack_refuse_live(strata_stack *stack, const char *what);
+
+/* What strata_stack_destroy does with a stack that is nobody's, and a runtime with its own. */
+strata_status strata_stack_end(strata_stack *stack);
+
+/* Whether `text` can be read, once the layers that come with the library are registered. Makes nothing and needs no
+ * driver. Errors: SYNTAX, OUT_OF_HOST_MEMORY. */
+strata_status strata_stack_check_text(const char *text);
 
 /* strata_stack_create, once the layers that come with the library are registered. */
 strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out);

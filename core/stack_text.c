@@ -159,7 +159,8 @@ static strata_status store_value(const reader *in, const strata_option *option, 
     case STRATA_OPTION_SIZE:
         if (strata_read_size(value->text, value->length, field))
             return STRATA_SUCCESS;
-        return refuse(in, value->position, "expected a size such as 8GiB, 512MB or 4096");
+        return refuse(in, value->position,
+                      "expected a size such as 8GiB, 512MB or 4096; from one byte to below 2^64, or 0");
     case STRATA_OPTION_DURATION:
         if (strata_read_duration(value->text, value->length, field))
             return STRATA_SUCCESS;
@@ -300,20 +301,42 @@ static strata_status make_stack(const reader *in, int ordinal, strata_stack **ou
     return status;
 }
 
+static reader *open_reader(const char *text)
+{
+    reader *in = strata_host_zalloc(sizeof *in);
+    if (in)
+        in->text = text;
+    return in;
+}
+
+static void close_reader(reader *in)
+{
+    for (size_t i = 0; i < in->count; i++)
+        strata_host_free(in->layers[i].options);
+    strata_host_free(in);
+}
+
+strata_status strata_stack_check_text(const char *text)
+{
+    reader *in = open_reader(text);
+    if (!in)
+        return strata_fail_host_memory("reading a stack text");
+    strata_status status = read_stack(in);
+    close_reader(in);
+    return status;
+}
+
 strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out)
 {
     if (!text || !out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack is built without a text or a place to put it");
     *out = NULL;
-    reader *in = strata_host_zalloc(sizeof *in);
+    reader *in = open_reader(text);
     if (!in)
         return strata_fail_host_memory("reading a stack text");
-    in->text = text;
     strata_status status = read_stack(in);
     if (status == STRATA_SUCCESS)
         status = make_stack(in, ordinal, out);
-    for (size_t i = 0; i < in->count; i++)
-        strata_host_free(in->layers[i].options);
-    strata_host_free(in);
+    close_reader(in);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Finding, identifying and registering streams; what a call notes on one. */
 #include "core/stream_map.h"
 
+#include "core/error.h"
 #include "core/memory.h"
 #include "core/thread.h"
 
@@ -34,13 +35,17 @@ bool strata_stream_is_known(CUstream handle)
 
 /* Where the driver gives no ids, each use of a stream is a stream of its own: waits are never saved, and never missed.
  */
-static CUresult identify(CUstream handle, uint64_t *id)
+static __attribute__((cold)) CUresult make_identity(uint64_t *id)
 {
     static _Atomic uint64_t uses;
-    if (!strata_cu.StreamGetId) {
-        *id = UINT64_C(1) << 63 | (atomic_fetch_add(&uses, 1) + 1);
-        return CUDA_SUCCESS;
-    }
+    *id = UINT64_C(1) << 63 | (atomic_fetch_add(&uses, 1) + 1);
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult identify(CUstream handle, uint64_t *id)
+{
+    if (__builtin_expect(!strata_cu.StreamGetId, 0))
+        return make_identity(id);
     unsigned long long driver_id = 0;
     CUresult result = strata_cu.StreamGetId(handle, &driver_id);
     *id = driver_id + 1; /* 0 is "no stream" here */
@@ -62,6 +67,17 @@ static void sweep(bool keep_homes)
     sweep_at = left < 32 ? 64 : 2 * left;
 }
 
+/* A timeline, if need be one of a stream whose blocks still live. map_lock is held. */
+static strata_timeline *take_timeline(strata_device *device, strata_timeline_kind kind, CUstream handle, uint64_t id)
+{
+    strata_timeline *timeline = strata_timeline_take(device, kind, handle, id);
+    if (timeline)
+        return timeline;
+    sweep(false);
+    return strata_timeline_take(device, kind, handle, id);
+}
+
+/* map_lock is held. */
 static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
 {
     unknown_stream *stream = NULL;
@@ -74,11 +90,7 @@ static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
     if (!stream)
         return NULL;
     stream->id = id;
-    stream->timeline = strata_timeline_take(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
-    if (!stream->timeline) { /* they have run out */
-        sweep(false);
-        stream->timeline = strata_timeline_take(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
-    }
+    stream->timeline = take_timeline(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
     if (!stream->timeline) {
         strata_host_free(stream);
         return NULL;
@@ -92,61 +104,99 @@ static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
     return stream->timeline;
 }
 
-static strata_timeline *unknown_timeline(strata_device *device, uint64_t id)
+static __attribute__((noinline)) strata_timeline *look_up_unknown(strata_device *device, uint64_t id)
 {
     strata_thread *thread = strata_thread_self();
-    strata_stream_cache_line *line = thread ? &thread->streams[id % STRATA_STREAM_CACHE_SIZE] : NULL;
-    if (line && line->stream_id == id && atomic_load_explicit(&line->timeline->stream_id, memory_order_acquire) == id)
-        return line->timeline;
     strata_lock_take(&map_lock);
     strata_timeline *timeline = find_or_take_unknown(device, id);
     strata_lock_release(&map_lock);
-    if (line && timeline)
-        *line = (strata_stream_cache_line){.stream_id = id, .timeline = timeline};
+    if (thread && timeline)
+        thread->streams[id % STRATA_STREAM_CACHE_SIZE] =
+            (strata_stream_cache_line){.stream_id = id, .timeline = timeline};
     return timeline;
 }
 
-static strata_status resolve_unknown(strata_device *device, CUstream handle, strata_stream_ref *out)
+static inline strata_timeline *unknown_timeline(strata_device *device, uint64_t id)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
-    if (status != STRATA_SUCCESS)
-        return status;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    uint64_t id = 0;
-    const char *call = "cuStreamIsCapturing";
-    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
-    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
-        call = "cuStreamGetId";
-        result = identify(handle, &id);
-    }
-    strata_scope_leave(&scope);
+    const strata_thread *thread = strata_thread_current;
+    const strata_stream_cache_line *line = thread ? &thread->streams[id % STRATA_STREAM_CACHE_SIZE] : NULL;
+    if (__builtin_expect(line && line->stream_id == id &&
+                             atomic_load_explicit(&line->timeline->stream_id, memory_order_acquire) == id,
+                         1))
+        return line->timeline;
+    return look_up_unknown(device, id);
+}
+
+static __attribute__((cold)) strata_status refuse_stream(CUresult result, const char *call)
+{
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, call, "identifying a stream");
-    if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                           "the stream is being captured into a graph; memory that comes from "
-                           "outside the graph cannot be ordered inside it");
-    strata_timeline *timeline = unknown_timeline(device, id);
-    if (!timeline)
-        return strata_fail_host_memory("a stream's timeline");
-    *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .stream_id = id};
-    return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream is being captured into a graph; memory that comes from "
+                                                    "outside the graph cannot be ordered inside it");
+}
+
+static inline strata_status ask_identity(CUstream handle, uint64_t *id)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    if (__builtin_expect(result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE, 0))
+        return refuse_stream(result, "cuStreamIsCapturing");
+    result = identify(handle, id);
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : refuse_stream(result, "cuStreamGetId");
+}
+
+static __attribute__((noinline)) strata_status ask_identity_in_context(strata_device *device, CUstream handle,
+                                                                       uint64_t *id)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = ask_identity(handle, id);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+bool strata_stream_is_capturing(strata_device *device, CUstream handle)
+{
+    strata_scope scope;
+    bool in_context = strata_scope_for(handle) != 0;
+    strata_error_hush();
+    strata_status status = strata_scope_enter(&scope, device, in_context ? STRATA_SCOPE_CONTEXT : 0);
+    strata_error_unhush(false);
+    if (status != STRATA_SUCCESS)
+        return false;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    strata_scope_leave(&scope);
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static inline const strata_stream_batch *batch_of(CUstream handle)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->batch.timeline && thread->batch.handle == handle ? &thread->batch : NULL;
 }
 
 strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out)
 {
-    strata_thread *thread = strata_thread_self();
-    if (thread && thread->batch.timeline && thread->batch.handle == handle) {
+    const strata_stream_batch *batch = batch_of(handle);
+    if (batch) {
         *out = (strata_stream_ref){
-            .timeline = thread->batch.timeline,
-            .device = device,
-            .handle = handle,
-            .stream_id = thread->batch.stream_id,
-        };
+            .timeline = batch->timeline, .device = device, .handle = handle, .stream_id = batch->stream_id};
         return STRATA_SUCCESS;
     }
-    return resolve_unknown(device, handle, out);
+    uint64_t id;
+    strata_status status = __builtin_expect(strata_scope_for(handle) == 0, 1)
+                               ? ask_identity(handle, &id)
+                               : ask_identity_in_context(device, handle, &id);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    strata_timeline *timeline = unknown_timeline(device, id);
+    if (__builtin_expect(!timeline, 0))
+        return strata_fail_no_timeline();
+    *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .stream_id = id};
+    return STRATA_SUCCESS;
 }
 
 /* ---- notes ---- */
@@ -249,7 +299,7 @@ strata_clock *strata_note_clock(const strata_note *note)
     const strata_thread *thread = strata_thread_current;
     if (in_noting_batch(thread, note->stream.handle))
         return thread->batch.clock;
-    return strata_timeline_clock(note->stream.timeline, note->held);
+    return strata_timeline_clock(&note->stream, note->held);
 }
 
 void strata_note_clock_done(const strata_note *note, strata_clock *clock)
@@ -282,7 +332,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
         .noting = noting,
     };
     if (noting)
-        thread->batch.clock = strata_timeline_clock(stream.timeline, held);
+        thread->batch.clock = strata_timeline_clock(&stream, held);
     if (held) {
         strata_timeline_close(stream.timeline);
         stream.timeline->notes++;
@@ -304,6 +354,8 @@ strata_status strata_batch_end(void)
     strata_spin_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
     batch.timeline->notes--;
+    if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: nobody records this event again */
+        strata_timeline_close(batch.timeline);
     strata_spin_release(&batch.timeline->lock);
     return status;
 }
@@ -364,7 +416,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
         HASH_DEL(unknown, stream);
         strata_host_free(stream);
     } else {
-        timeline = strata_timeline_take(device, STRATA_TIMELINE_KNOWN, handle, 0);
+        timeline = take_timeline(device, STRATA_TIMELINE_KNOWN, handle, 0);
     }
     if (!timeline)
         return NULL;
@@ -394,6 +446,14 @@ static strata_status check_context(strata_device *device, CUstream handle)
                            device->ordinal);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuEventRecord", "registering a stream");
+}
+
+strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out)
+{
+    strata_lock_take(&map_lock);
+    *out = take_timeline(device, STRATA_TIMELINE_KNOWN, CU_STREAM_LEGACY, 0);
+    strata_lock_release(&map_lock);
+    return *out ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
 /* What may be registered: a stream of this device's context that is not being captured. */
@@ -441,7 +501,7 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "the stream is registered already; if it was destroyed since, it "
                            "had to be unregistered before");
-    return timeline ? STRATA_SUCCESS : strata_fail_host_memory("a registered stream");
+    return timeline ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
 /* Lets the timeline live on as that of an unknown stream until its work is complete. map_lock is held. */

@@ -19,6 +19,10 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_stream_identify(device, handle, out);
 }
 
+/* Whether nothing but work of a graph can be submitted to the stream now: it is being captured, or it is the legacy
+ * stream and a blocking one is. Asks only what a capture survives; raises nothing. */
+bool strata_stream_is_capturing(strata_device *device, CUstream handle);
+
 /* Brackets what a call notes on a stream after its work was submitted. Between begin and end the stream's point may be
  * put into blocks; for an unknown stream the end records the event that covers it. Inside a batch, the batch's end
  * does. */

@@ -4,6 +4,7 @@
 #include "core/blocks.h"
 #include "core/lock.h"
 #include "core/memory.h"
+#include "driver/driver.h"
 
 #include <pthread.h>
 
@@ -12,6 +13,7 @@ _Thread_local strata_thread *strata_thread_current __attribute__((tls_model("ini
 static strata_lock threads_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_THREADS);
 static strata_thread *threads;                   /* guarded by threads_lock */
 static uint64_t taken[STRATA_THREAD_LIMIT / 64]; /* thread numbers in use, one bit each; guarded by threads_lock */
+static uint64_t last_serial;                     /* of the thread that started last; guarded by threads_lock */
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
@@ -31,16 +33,23 @@ static uint32_t take_number(void)
     return 0;
 }
 
+/* In a forked child slots are not given back: nobody will ever take one, and a thread that the child does not have may
+ * have held the lock of their table. */
+static void drop_slots(strata_thread *thread)
+{
+    bool forked = strata_door_now() == STRATA_DOOR_FORKED;
+    for (size_t i = 0; i < STRATA_TABLE_LIMIT; i++) {
+        if (thread->slots[i] && !forked)
+            strata_table_take_back(thread->slots[i]);
+        strata_host_free(thread->slots[i]);
+    }
+}
+
 static void end_thread(void *state)
 {
     strata_thread *thread = state;
     strata_lock_take(&threads_lock);
-    for (size_t i = 0; i < STRATA_TABLE_LIMIT; i++) {
-        if (!thread->slots[i])
-            continue;
-        strata_table_take_back(thread->slots[i]);
-        strata_host_free(thread->slots[i]);
-    }
+    drop_slots(thread);
     if (thread->index)
         taken[thread->index / 64] &= ~(UINT64_C(1) << (thread->index % 64));
     if (thread->next)
@@ -82,6 +91,7 @@ strata_thread *strata_thread_start(void)
     }
     strata_lock_take(&threads_lock);
     thread->index = take_number();
+    thread->serial = ++last_serial;
     thread->next = threads;
     if (threads)
         threads->previous = thread;

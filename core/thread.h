@@ -43,11 +43,16 @@ typedef struct strata_stream_batch {
 } strata_stream_batch;
 
 typedef struct strata_thread {
-    uint32_t index; /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
+    uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
+    uint64_t serial; /* from 1, of no other thread ever */
     strata_error error;
+    uint32_t hushed;     /* how many strata_error_hush are open */
+    strata_error unsaid; /* the last one raised since then */
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
-    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number; entries change under the threads' lock */
+    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a
+                                                     lock; dropped under the threads' lock, when it ends or no call that
+                                                     could use them is in flight any more, as the table ends */
     struct strata_thread *next, *previous;        /* all threads; guarded by the threads' lock */
 } strata_thread;
 

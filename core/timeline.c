@@ -5,6 +5,7 @@
  * recorded the event that ends epoch n, and the event covers it; if it read n + 1, a later event will. */
 #include "core/timeline.h"
 
+#include "core/error.h"
 #include "core/memory.h"
 #include "core/thread.h"
 
@@ -26,6 +27,16 @@ static void raise_completed(strata_timeline *timeline, uint64_t epoch)
 }
 
 /* ---- coming and going ---- */
+
+strata_status strata_fail_no_timeline(void)
+{
+    if (timeline_count < STRATA_TIMELINE_LIMIT)
+        return strata_fail_host_memory("a stream's timeline");
+    return strata_fail(STRATA_ERROR_BUSY,
+                       "%d streams have work pending or blocks that live, more than can be told apart; free blocks or "
+                       "wait for streams",
+                       STRATA_TIMELINE_LIMIT - 1);
+}
 
 static strata_timeline *make_timeline(void)
 {
@@ -50,7 +61,6 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
         return NULL;
     strata_spin_take(&timeline->lock);
     timeline->device = device;
-    atomic_fetch_add_explicit(&timeline->turn, 1, memory_order_relaxed);
     timeline->kind = kind;
     timeline->stream = stream;
     timeline->early = false;
@@ -59,19 +69,13 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     return timeline;
 }
 
-strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out)
-{
-    *out = strata_timeline_take(device, STRATA_TIMELINE_KNOWN, CU_STREAM_LEGACY, 0);
-    return *out ? STRATA_SUCCESS : strata_fail_host_memory("a timeline");
-}
-
 /* The newest event of an epoch before `epoch`, or NULL. The lock is held. */
 static strata_event *event_before(strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *newest = NULL;
     for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-        strata_event *event = &timeline->events[i];
-        if (event->epoch && event->epoch < epoch && (!newest || event->epoch > newest->epoch))
+        strata_event *event = timeline->events[i];
+        if (event && event->epoch && event->epoch < epoch && (!newest || event->epoch > newest->epoch))
             newest = event;
     }
     return newest;
@@ -92,6 +96,16 @@ strata_point strata_timeline_last_closed(uint16_t number)
     return point;
 }
 
+bool strata_timeline_is_known(uint16_t number, uint32_t turn)
+{
+    strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
+    strata_spin_take(&timeline->lock);
+    bool known =
+        timeline->kind == STRATA_TIMELINE_KNOWN && atomic_load_explicit(&timeline->turn, memory_order_relaxed) == turn;
+    strata_spin_release(&timeline->lock);
+    return known;
+}
+
 static CUresult query_event(strata_timeline *timeline, CUevent event)
 {
     strata_scope scope;
@@ -102,36 +116,69 @@ static CUresult query_event(strata_timeline *timeline, CUevent event)
     return result;
 }
 
+static strata_status make_event(strata_device *device, strata_event **out)
+{
+    *out = NULL;
+    strata_event *event = strata_host_zalloc(sizeof *event);
+    if (!event)
+        return strata_fail_host_memory("an event");
+    strata_status status = strata_device_take_event(device, &event->handle);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(event);
+        return status;
+    }
+    event->device = device;
+    atomic_init(&event->refs, 1);
+    *out = event;
+    return STRATA_SUCCESS;
+}
+
+static void drop_event(strata_event *event)
+{
+    if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    strata_device_give_event(event->device, event->handle);
+    strata_clock_unref(event->clock);
+    strata_host_free(event);
+}
+
+/* Whether nobody but the timeline has it. The lock is held. */
+static bool is_alone(const strata_event *event)
+{
+    return atomic_load_explicit(&event->refs, memory_order_acquire) == 1;
+}
+
+/* Ends what the timeline knows of its stream. The lock is held. */
+static void forget_stream(strata_timeline *timeline)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    raise_completed(timeline, epoch);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+    atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
+    atomic_fetch_add_explicit(&timeline->turn, 1, memory_order_relaxed);
+    timeline->kind = STRATA_TIMELINE_FREE;
+    timeline->stream = NULL;
+    timeline->next_event = 0;
+    strata_clock_unref(timeline->clock);
+    timeline->clock = NULL;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        drop_event(timeline->events[i]);
+        timeline->events[i] = NULL;
+    }
+}
+
 bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 {
     strata_spin_take(&timeline->lock);
-    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     done = done && !(keep_homes && atomic_load_explicit(&timeline->homed, memory_order_relaxed));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
-        done = atomic_load_explicit(&timeline->events[i].refs, memory_order_acquire) == 0;
-    if (done) {
-        raise_completed(timeline, epoch);
-        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
-        atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
-        timeline->kind = STRATA_TIMELINE_FREE;
-        timeline->stream = NULL;
-        timeline->next_event = 0;
-        strata_clock_unref(timeline->clock);
-        timeline->clock = NULL;
-        for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-            strata_event *event = &timeline->events[i];
-            strata_clock_unref(event->clock);
-            event->clock = NULL;
-            event->epoch = 0;
-            if (event->handle)
-                strata_device_give_event(timeline->device, event->handle);
-            event->handle = NULL;
-        }
-    }
+        done = !timeline->events[i] || is_alone(timeline->events[i]);
+    if (done)
+        forget_stream(timeline);
     strata_spin_release(&timeline->lock);
     if (done) {
         timeline->next_free = free_timelines;
@@ -142,50 +189,98 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 
 /* ---- recording ---- */
 
-/* The oldest event that nobody is about to wait for; events are recorded in turn. The lock is held. */
-static strata_event *pick_event(strata_timeline *timeline)
+/* Puts an event in the place of the oldest. The lock is held. */
+static void replace_oldest(strata_timeline *timeline, strata_event *event)
 {
-    for (unsigned turn = 0;; strata_backoff(&turn)) {
-        for (unsigned i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-            unsigned which = (timeline->next_event + i) % STRATA_TIMELINE_EVENTS;
-            strata_event *event = &timeline->events[which];
-            if (atomic_load_explicit(&event->refs, memory_order_acquire))
-                continue;
-            timeline->next_event = (which + 1) % STRATA_TIMELINE_EVENTS;
-            return event;
-        }
+    strata_event **slot = &timeline->events[timeline->next_event];
+    if (*slot != event) {
+        drop_event(*slot);
+        *slot = event;
     }
+    timeline->next_event = (timeline->next_event + 1) % STRATA_TIMELINE_EVENTS;
 }
 
-/* Records `event` for `epoch`. The lock is held. */
-static strata_status record_event(strata_timeline *timeline, strata_event *event, uint64_t epoch, CUstream handle)
+/* The event whose turn it is: the oldest, or, while somebody waits for that or it is of a device that the stream is not
+ * of, another in its place. The lock is held. */
+static strata_status pick_event(strata_timeline *timeline, strata_event **out)
+{
+    strata_event *event = timeline->events[timeline->next_event];
+    strata_status status = STRATA_SUCCESS;
+    if (!event || !is_alone(event) || event->device != timeline->device)
+        status = make_event(timeline->device, &event);
+    if (event)
+        replace_oldest(timeline, event);
+    *out = event;
+    return status;
+}
+
+static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
 {
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, timeline->device, strata_scope_for(handle));
-    if (status != STRATA_SUCCESS)
-        return status;
-    if (!event->handle)
-        status = strata_device_take_event(timeline->device, &event->handle);
-    CUresult result = status == STRATA_SUCCESS ? strata_cu.EventRecord(event->handle, handle) : CUDA_SUCCESS;
+    if (strata_scope_enter(&scope, device, strata_scope_for(handle)) != STRATA_SUCCESS)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = strata_cu.EventRecord(event, handle);
     strata_scope_leave(&scope);
-    if (result != CUDA_SUCCESS) /* the event still is what it was */
-        status = strata_fail_driver(result, "cuEventRecord", "marking how far a stream is");
-    if (status != STRATA_SUCCESS)
-        return status;
+    return result;
+}
+
+static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch)
+{
     event->epoch = epoch;
     if (event->clock != timeline->clock) {
         strata_clock_unref(event->clock);
         event->clock = strata_clock_ref(timeline->clock);
     }
-    return STRATA_SUCCESS;
+    timeline->uncovered = false;
+}
+
+/* Finds the device that an unknown stream belongs to, if it was first used with another: a stream takes only events of
+ * its own context. Records one of that device's events for `epoch`. The lock is held. */
+static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline, uint64_t epoch, CUstream handle)
+{
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        strata_event *event = NULL;
+        if (!device || device == timeline->device || make_event(device, &event) != STRATA_SUCCESS)
+            continue;
+        if (record_on(device, event->handle, handle) == CUDA_SUCCESS) {
+            timeline->device = device;
+            replace_oldest(timeline, event);
+            cover(timeline, event, epoch);
+            return CUDA_SUCCESS;
+        }
+        drop_event(event);
+    }
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Records `event` for `epoch`. After a failure it still is what it was. The lock is held. */
+static CUresult record_event(strata_timeline *timeline, strata_event *event, uint64_t epoch, CUstream handle)
+{
+    CUresult result = record_on(timeline->device, event->handle, handle);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        cover(timeline, event, epoch);
+    else if (result == CUDA_ERROR_INVALID_HANDLE && timeline->kind == STRATA_TIMELINE_UNKNOWN) {
+        strata_error_hush();
+        result = record_elsewhere(timeline, epoch, handle);
+        strata_error_unhush(false);
+    }
+    return result;
 }
 
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
 {
-    strata_event *event = pick_event(timeline);
+    strata_event *event;
+    strata_status status = strata_scope_check(timeline->device, strata_scope_for(handle));
+    if (status == STRATA_SUCCESS)
+        status = pick_event(timeline, &event);
+    if (status != STRATA_SUCCESS)
+        return status;
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
-    return record_event(timeline, event, epoch, handle);
+    CUresult result = record_event(timeline, event, epoch, handle);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuEventRecord", "marking how far a stream is");
 }
 
 /* Ends the epoch of an event that somebody is about to look at: later work must not hide behind what is seen now. */
@@ -203,25 +298,42 @@ void strata_timeline_close(strata_timeline *timeline)
         close_open_epoch(timeline, event);
 }
 
+/* Waits on the host for everything that was submitted to the stream, since it could not be marked. The lock is held. */
+static __attribute__((cold)) strata_status wait_instead(strata_timeline *timeline, CUstream handle)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    strata_event *open = strata_timeline_open_event(timeline);
+    strata_status status = strata_stream_synchronize(timeline->device, handle);
+    if (status == STRATA_SUCCESS) {
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+        raise_completed(timeline, epoch);
+        return STRATA_SUCCESS;
+    }
+    if (open) /* it covers only what was submitted before */
+        open->epoch = epoch - 1;
+    timeline->uncovered = true;
+    return status;
+}
+
+/* The event for the current epoch of a stream whose handle is good only now, or NULL. The lock is held. */
+static inline strata_event *event_for_now(strata_timeline *timeline)
+{
+    strata_event *event = strata_timeline_open_event(timeline);
+    if (__builtin_expect(event != NULL, 1))
+        return event;
+    strata_error_hush();
+    pick_event(timeline, &event);
+    strata_error_unhush(false);
+    return event;
+}
+
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    strata_event *event = strata_timeline_open_event(timeline);
-    strata_status status = record_event(timeline, event ? event : pick_event(timeline), epoch, handle);
-    if (__builtin_expect(status == STRATA_SUCCESS, 1))
-        return status;
-    strata_scope scope;
-    if (strata_scope_enter(&scope, timeline->device, strata_scope_for(handle) | STRATA_SCOPE_RELAXED) ==
-        STRATA_SUCCESS) {
-        if (strata_cu.StreamSynchronize(handle) == CUDA_SUCCESS) {
-            atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
-            raise_completed(timeline, epoch);
-            status = STRATA_SUCCESS;
-        }
-        strata_scope_leave(&scope);
-    }
-    timeline->uncovered |= status != STRATA_SUCCESS;
-    return status;
+    strata_event *event = event_for_now(timeline);
+    if (__builtin_expect(event && record_event(timeline, event, epoch, handle) == CUDA_SUCCESS, 1))
+        return STRATA_SUCCESS;
+    return wait_instead(timeline, handle);
 }
 
 /* The earliest event that covers `epoch`, or NULL. The lock is held. */
@@ -229,8 +341,8 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *best = NULL;
     for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-        strata_event *event = &timeline->events[i];
-        if (event->epoch >= epoch && (!best || event->epoch < best->epoch))
+        strata_event *event = timeline->events[i];
+        if (event && event->epoch >= epoch && (!best || event->epoch < best->epoch))
             best = event;
     }
     return best;
@@ -285,11 +397,6 @@ unlock:
     return status;
 }
 
-static void drop_event(strata_event *event)
-{
-    atomic_fetch_sub_explicit(&event->refs, 1, memory_order_release);
-}
-
 strata_status strata_timeline_close_epoch(strata_point point)
 {
     strata_event *event;
@@ -301,21 +408,29 @@ strata_status strata_timeline_close_epoch(strata_point point)
 
 /* ---- waiting ---- */
 
-strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held)
+/* Whether the timeline is still that stream's. The lock is held. */
+static bool is_still(const strata_stream_ref *stream)
+{
+    const strata_timeline *timeline = stream->timeline;
+    return stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
+                         : atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id;
+}
+
+strata_clock *strata_timeline_clock(const strata_stream_ref *stream, bool held)
 {
     if (!held)
-        strata_spin_take(&timeline->lock);
-    strata_clock *clock = strata_clock_ref(timeline->clock);
+        strata_spin_take(&stream->timeline->lock);
+    strata_clock *clock = is_still(stream) ? strata_clock_ref(stream->timeline->clock) : NULL;
     if (!held)
-        strata_spin_release(&timeline->lock);
+        strata_spin_release(&stream->timeline->lock);
     return clock;
 }
 
-bool strata_timeline_covers(strata_timeline *timeline, strata_point point)
+static bool covers(const strata_stream_ref *stream, strata_point point)
 {
-    strata_spin_take(&timeline->lock);
-    bool covered = strata_clock_covers(timeline->clock, point);
-    strata_spin_release(&timeline->lock);
+    strata_spin_take(&stream->timeline->lock);
+    bool covered = is_still(stream) && strata_clock_covers(stream->timeline->clock, point);
+    strata_spin_release(&stream->timeline->lock);
     return covered;
 }
 
@@ -331,10 +446,9 @@ static void learn(const strata_stream_ref *stream, strata_point covered, const s
 {
     strata_timeline *timeline = stream->timeline;
     strata_spin_take(&timeline->lock);
-    bool same = stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
-                              : atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id;
-    strata_clock *merged =
-        same ? strata_clock_merge(timeline->clock, event->clock, covered, strata_point_known_complete) : NULL;
+    strata_clock *merged = is_still(stream)
+                               ? strata_clock_merge(timeline->clock, event->clock, covered, strata_point_known_complete)
+                               : NULL;
     if (merged) {
         strata_clock_unref(timeline->clock);
         timeline->clock = merged;
@@ -351,7 +465,7 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
     if (in_batch && strata_point_timeline(thread->batch.waited) == strata_point_timeline(point) &&
         strata_point_epoch(point) <= strata_point_epoch(thread->batch.waited))
         return STRATA_SUCCESS;
-    if (strata_timeline_covers(stream->timeline, point))
+    if (covers(stream, point))
         return STRATA_SUCCESS;
     strata_event *event;
     strata_status status = event_for(point, &event);
@@ -410,14 +524,13 @@ strata_status strata_point_synchronize(strata_point point)
     strata_status status = event_for(point, &event);
     if (!event)
         return status;
-    strata_timeline *timeline = strata_timeline_of(point);
     strata_scope scope;
-    status = strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED);
+    status = strata_scope_enter(&scope, event->device, STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.EventSynchronize(event->handle);
         strata_scope_leave(&scope);
         if (result == CUDA_SUCCESS)
-            raise_completed(timeline, event->epoch);
+            raise_completed(strata_timeline_of(point), event->epoch);
         else
             status = strata_fail_driver(result, "cuEventSynchronize", "waiting for a stream");
     }

@@ -16,11 +16,15 @@ enum {
         8, /* how many closed epochs a timeline can tell apart; older ones wait for a later event */
 };
 
+/* A recorded event. Its timeline has one reference, and whoever is about to wait for it another. It is recorded again
+ * only while the timeline's is the only one; if somebody still waits when its turn comes, another takes its place, so
+ * that recording never waits for a thread that waits for the device. */
 typedef struct strata_event {
-    CUevent handle;
-    uint64_t epoch;        /* the last one that it covers; guarded by the timeline's lock */
-    strata_clock *clock;   /* what the stream had waited for when it was recorded; the same lock */
-    _Atomic uint32_t refs; /* raised under the timeline's lock, lowered by any thread; recorded again only at zero */
+    CUevent handle;        /* constant, like the device */
+    strata_device *device; /* whose free events it comes from and goes back to */
+    uint64_t epoch;        /* the last one that it covers; changes under the timeline's lock, with one reference */
+    strata_clock *clock;   /* what the stream had waited for when it was recorded; the same */
+    _Atomic uint32_t refs; /* raised under the timeline's lock, lowered by any thread; the last one ends it */
 } strata_event;
 
 typedef enum strata_timeline_kind {
@@ -32,8 +36,7 @@ typedef enum strata_timeline_kind {
 typedef struct strata_timeline {
     strata_spin lock;
     uint16_t number;            /* constant */
-    strata_device *device;      /* changes only while FREE */
-    _Atomic uint32_t turn;      /* counts the streams that have had it; changes only while FREE, read by any thread */
+    _Atomic uint32_t turn;      /* counts the streams that had it before; changes as one leaves, read by any thread */
     _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */
     _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
@@ -41,13 +44,14 @@ typedef struct strata_timeline {
     _Atomic uint32_t
         homed;  /* live blocks that were allocated here while the stream was unknown; any thread. See retire. */
     bool early; /* known: close the epoch at each launch. Written before the stream becomes known. */
-    strata_timeline_kind kind; /* the rest is guarded by the lock */
-    CUstream stream;           /* while KNOWN */
-    strata_clock *clock;       /* what the stream has waited for */
-    strata_event events[STRATA_TIMELINE_EVENTS];
-    unsigned next_event; /* to record: the oldest */
-    bool uncovered;      /* recording and waiting failed: there is work that no event covers, and never will */
-    unsigned notes;      /* batches that have put the current point into blocks and will record its event */
+    strata_timeline_kind kind;                    /* the rest is guarded by the lock */
+    CUstream stream;                              /* while KNOWN */
+    strata_device *device;                        /* whose events can be recorded on the stream */
+    strata_clock *clock;                          /* what the stream has waited for */
+    strata_event *events[STRATA_TIMELINE_EVENTS]; /* NULL until first needed */
+    unsigned next_event;                          /* to record: the oldest */
+    bool uncovered; /* recording and waiting failed: there is work that no event covers, until one is recorded */
+    unsigned notes; /* batches that have put the current point into blocks and will record its event */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
 
@@ -70,9 +74,9 @@ static inline strata_point strata_timeline_now(const strata_timeline *timeline)
 }
 
 /* A block of an unknown stream comes to life, and ends. The caller keeps the timeline from being retired meanwhile. */
-static inline void strata_timeline_enter_home(strata_point point)
+static inline void strata_timeline_enter_home(strata_timeline *timeline)
 {
-    atomic_fetch_add_explicit(&strata_timeline_of(point)->homed, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&timeline->homed, 1, memory_order_relaxed);
 }
 
 static inline void strata_timeline_leave_home(uint16_t number)
@@ -95,19 +99,17 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
 /* Whether the stream comes after `point` by what is known now. `clock` is the stream's, from strata_timeline_clock. */
 bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point);
 
-/* A reference to the stream's clock. With `held` the caller has the timeline's lock. */
-strata_clock *strata_timeline_clock(strata_timeline *timeline, bool held);
-
-/* Whether `point` is covered by the stream's clock. */
-bool strata_timeline_covers(strata_timeline *timeline, strata_point point);
+/* A reference to the stream's clock; NULL if the timeline has gone to another stream since this one was found. With
+ * `held` the caller has the timeline's lock. */
+strata_clock *strata_timeline_clock(const strata_stream_ref *stream, bool held);
 
 /* The event that covers the current epoch of an unknown stream so far, if nobody has looked at it; else NULL. Events
  * are recorded in turn, so it is the last one. The lock is held. */
 static inline strata_event *strata_timeline_open_event(strata_timeline *timeline)
 {
     unsigned last = (timeline->next_event + STRATA_TIMELINE_EVENTS - 1) % STRATA_TIMELINE_EVENTS;
-    strata_event *event = &timeline->events[last];
-    return event->epoch == atomic_load_explicit(&timeline->epoch, memory_order_relaxed) ? event : NULL;
+    strata_event *event = timeline->events[last];
+    return event && event->epoch == atomic_load_explicit(&timeline->epoch, memory_order_relaxed) ? event : NULL;
 }
 
 /* Asks the driver whether `point` is complete; never waits. */
@@ -135,9 +137,14 @@ strata_status strata_timeline_close_epoch(strata_point point);
 /* The newest point of a timeline that an event covers; 0 if there is none. */
 strata_point strata_timeline_last_closed(uint16_t number);
 
+/* Whether the stream that had the timeline in that turn has it still, and is known. */
+bool strata_timeline_is_known(uint16_t number, uint32_t turn);
+
 /* ---- for core/stream_map.c, which holds its own lock around these ---- */
 
-/* A timeline for a stream: a free one or a new one; NULL at the limit or without memory. */
+/* A timeline for a stream: a free one or a new one. NULL at the limit or without memory, which
+ * strata_fail_no_timeline tells apart. */
+strata_status strata_fail_no_timeline(void);
 strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id);
 
 /* Frees the timeline if all its points are complete, which is asked of the driver. With `keep_homes`, not while blocks

@@ -65,35 +65,52 @@ static inline bool is_owner(const strata_entry *entry)
     return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
 }
 
-/* Pins a live block of the calling thread's own; the word was read before. */
-static inline void pin_own(strata_entry *entry, uint64_t generation)
+enum { OWN_PINS_MASK = 0xffff };
+
+/* The owner's pins in this life of the entry, with their generation. */
+static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    if (pins >> STRATA_WORD_GENERATION != generation)
-        pins = generation << STRATA_WORD_GENERATION;
+    return pins >> STRATA_WORD_GENERATION == generation ? pins : generation << STRATA_WORD_GENERATION;
+}
+
+/* Pins a live block of the calling thread's own; the word was read before. False if there are too many pins. */
+static inline bool pin_own(strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = load_own_pins(entry, generation);
+    if (__builtin_expect((pins & OWN_PINS_MASK) == OWN_PINS_MASK, 0))
+        return false;
     atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+    return true;
+}
+
+static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
+{
+    return strata_fail(
+        STRATA_ERROR_BUSY,
+        "block 0x%llx (tag \"%s\", generation %llu) has too many uses that were prepared and not finished; "
+        "was a finish forgotten?",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
 /* Pins a live block, or says that the identity is stale. */
-static bool pin(strata_entry *entry, uint64_t generation)
+static strata_status pin(const strata_table *table, strata_entry *entry, const strata_block *block)
 {
-    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    if (!strata_word_is(word, generation, STRATA_BLOCK_LIVE))
-        return false;
-    if (is_owner(entry)) {
-        pin_own(entry, generation);
-        return true;
-    }
+    uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (strata_word_is(word, generation, STRATA_BLOCK_LIVE) && is_owner(entry))
+        return pin_own(entry, generation) ? STRATA_SUCCESS : refuse_pin(block);
     for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
-        if (word & STRATA_WORD_LOCKED || (word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK) {
+        if ((word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK)
+            return refuse_pin(block);
+        if (word & STRATA_WORD_LOCKED) {
             strata_backoff(&turn);
             word = atomic_load_explicit(&entry->word, memory_order_acquire);
         } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word + STRATA_WORD_PIN,
                                                          memory_order_acquire, memory_order_acquire)) {
-            return true;
+            return STRATA_SUCCESS;
         }
     }
-    return false;
+    return refuse_stale(table, block);
 }
 
 /* Takes this thread's pin back. False if the block has none of it. */
@@ -263,9 +280,14 @@ __attribute__((noinline)) static strata_status prepare_slowly(strata_table *tabl
                                                               const strata_block *block,
                                                               const strata_stream_ref *stream, strata_access access)
 {
-    if (!pin(entry, block->id.generation))
-        return refuse_stale(table, block);
-    strata_status status = prepare_pinned(table, entry, block, stream, access);
+    /* A thread gets its number before it pins: one that came in between could be that of the thread that made the
+     * block and has ended, and the pin would be looked for in the wrong place. */
+    if (!strata_thread_self())
+        return strata_fail_host_memory("a thread's state");
+    strata_status status = pin(table, entry, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = prepare_pinned(table, entry, block, stream, access);
     if (status != STRATA_SUCCESS)
         unpin(entry, block->id.generation);
     return status;
@@ -283,10 +305,9 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     entry_points points = load_points(entry);
-    if (!only_of(&points, stream.timeline->number) || !is_owner(entry))
-        return prepare_slowly(table, entry, block, &stream, access);
-    pin_own(entry, block->id.generation);
-    return STRATA_SUCCESS;
+    if (only_of(&points, stream.timeline->number) && is_owner(entry) && pin_own(entry, block->id.generation))
+        return STRATA_SUCCESS;
+    return prepare_slowly(table, entry, block, &stream, access);
 }
 
 /* ---- finish ---- */
@@ -318,7 +339,7 @@ static bool append(strata_more_points *more, strata_point point)
     return true;
 }
 
-/* The entry is locked. False if there is no room: then nothing was changed. */
+/* The entry is locked. False if there is no room: then nothing was forgotten but what may be. */
 static bool note_write(strata_entry *entry, const strata_note *note, const strata_clock *clock, strata_point point)
 {
     entry_points now = load_points(entry);
@@ -381,6 +402,7 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
             status = refuse_stale(table, block);
             break;
         }
+        point = strata_timeline_now(note->stream.timeline); /* no earlier than any that is there, and than the clock */
         noted = access & STRATA_ACCESS_WRITE ? note_write(entry, note, clock, point) : note_read(entry, point);
         strata_entry_unlock(entry);
         if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
@@ -402,6 +424,27 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
+strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, strata_status why)
+{
+    if (why != STRATA_ERROR_OUT_OF_HOST_MEMORY && why != STRATA_ERROR_BUSY && why != STRATA_ERROR_DRIVER &&
+        why != STRATA_ERROR_OUT_OF_MEMORY)
+        return why;
+    strata_error_hush();
+    strata_status status = strata_stream_synchronize(device, handle);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS ? STRATA_SUCCESS : why;
+}
+
+/* Notes a use, or sees to it that there is nothing to note. */
+static strata_status note_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
+                                  const strata_stream_ref *stream, strata_access access)
+{
+    strata_status status = note_on(table, entry, block, stream, access);
+    return __builtin_expect(status == STRATA_SUCCESS, 1)
+               ? status
+               : strata_uses_wait_instead(table->device, stream->handle, status);
+}
+
 /* Whether this use is the thread's own, and noting it changes nothing in the entry. */
 static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
                                    strata_access access)
@@ -418,17 +461,34 @@ static void unpin_own(strata_entry *entry)
     atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
 }
 
+static __attribute__((cold)) strata_status refuse_unprepared(const strata_block *block)
+{
+    return strata_fail(
+        STRATA_ERROR_STREAM_MISUSE,
+        "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+}
+
+/* The way out when the stream could not be identified: `failure` says why. */
+static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
+                                                               const strata_block *block, CUstream handle,
+                                                               strata_status failure)
+{
+    if (!is_pinned(entry, block->id.generation))
+        return refuse_unprepared(block);
+    strata_status status = strata_uses_wait_instead(table->device, handle, failure);
+    unpin(entry, block->id.generation);
+    return status;
+}
+
 /* The general way. `stream` is NULL if the work was not submitted. */
 __attribute__((noinline)) static strata_status finish_slowly(strata_table *table, strata_entry *entry,
                                                              const strata_block *block, const strata_stream_ref *stream,
                                                              strata_access access)
 {
     if (!is_pinned(entry, block->id.generation))
-        return strata_fail(
-            STRATA_ERROR_STREAM_MISUSE,
-            "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
-            (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
-    strata_status status = stream ? note_on(table, entry, block, stream, access) : STRATA_SUCCESS;
+        return refuse_unprepared(block);
+    strata_status status = stream ? note_or_wait(table, entry, block, stream, access) : STRATA_SUCCESS;
     unpin(entry, block->id.generation);
     return status;
 }
@@ -444,10 +504,8 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
         return finish_slowly(table, entry, block, NULL, access);
     strata_stream_ref stream;
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
-        unpin(entry, block->id.generation);
-        return status;
-    }
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return finish_unidentified(table, entry, block, handle, status);
     strata_point point = strata_timeline_now(stream.timeline);
     bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
                  (stream.known ? !stream.timeline->early : strata_own_stream_record(&stream, point));
@@ -460,13 +518,16 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
 strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use is noted without an owner or a block");
     strata_table *table = owner->stack->table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
     strata_stream_ref stream;
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    return status == STRATA_SUCCESS ? note_on(table, entry, block, &stream, access) : status;
+    return status == STRATA_SUCCESS ? note_or_wait(table, entry, block, &stream, access)
+                                    : strata_uses_wait_instead(table->device, handle, status);
 }
 
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)
@@ -481,6 +542,20 @@ bool strata_uses_untouched(strata_table *table, strata_block_id id)
     if (!entry || strata_table_state(table, id) != STRATA_BLOCK_LIVE)
         return false;
     return !atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+strata_status strata_uses_end_of_home(const strata_entry *entry, const strata_block *block, strata_point *end)
+{
+    uint16_t home = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    *end = 0;
+    if (strata_timeline_is_known(home, atomic_load_explicit(&entry->home_turn, memory_order_relaxed)))
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "block 0x%llx (tag \"%s\", generation %llu) cannot be freed as one whose stream is gone: that stream is "
+            "known still; free the block on it",
+            (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+    *end = strata_timeline_last_closed(home);
+    return STRATA_SUCCESS;
 }
 
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),

@@ -4,12 +4,14 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 strata_entry_table strata_cu;
 _Atomic int strata_door_state;
@@ -117,9 +119,11 @@ static void *try_library(const char *path, strata_entry_table *table, strata_doo
         goto refuse;
     CUresult result = table->Init(0);
     if (result != CUDA_SUCCESS) {
-        const char *name = NULL;
+        const char *name = NULL, *text = NULL;
         table->GetErrorName(result, &name);
-        say(failure, result, "cuInit", "%s: cuInit answered %s", path, name ? name : "an unknown error");
+        table->GetErrorString(result, &text);
+        say(failure, result, "cuInit", "%.120s: cuInit answered %s (%s)", path, name ? name : "an unknown error",
+            text ? text : "without a text");
         goto refuse;
     }
     if ((result = table->DriverGetVersion(&door.version)) != CUDA_SUCCESS ||
@@ -133,6 +137,21 @@ refuse:
     return NULL;
 }
 
+/* The file that this code was loaded from: the shared library, or the program that it is linked into, which the loader
+ * knows by no more than the first word of its command line. */
+static bool own_file(char *path, size_t size)
+{
+    Dl_info symbol;
+    struct link_map *object = NULL;
+    if (dladdr1((void *)&strata_door_state, &symbol, (void **)&object, RTLD_DL_LINKMAP) && object && *object->l_name)
+        return (size_t)snprintf(path, size, "%s", object->l_name) < size;
+    ssize_t length = readlink("/proc/self/exe", path, size);
+    if (length < 0 || (size_t)length >= size)
+        return false;
+    path[length] = '\0';
+    return true;
+}
+
 /* The simulated driver: $STRATA_SIM_LIBRARY, or beside this library, or wherever the loader finds it. */
 static void *try_simulated(strata_entry_table *table, strata_door_failure *failure)
 {
@@ -142,14 +161,13 @@ static void *try_simulated(strata_entry_table *table, strata_door_failure *failu
         snprintf(door.library, sizeof door.library, "%s", given);
         return try_library(door.library, table, failure);
     }
-    Dl_info self;
-    if (dladdr((void *)&strata_door_state, &self) && self.dli_fname) {
-        const char *slash = strrchr(self.dli_fname, '/');
-        int directory = slash ? (int)(slash - self.dli_fname) + 1 : 0;
+    char self[PATH_MAX];
+    const char *slash = own_file(self, sizeof self) ? strrchr(self, '/') : NULL;
+    if (slash) {
+        int directory = (int)(slash - self) + 1;
         static const char *const beside[] = {"", "../lib/"};
         for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-            int length =
-                snprintf(door.library, sizeof door.library, "%.*s%s%s", directory, self.dli_fname, beside[i], name);
+            int length = snprintf(door.library, sizeof door.library, "%.*s%s%s", directory, self, beside[i], name);
             if (length < 0 || (size_t)length >= sizeof door.library)
                 continue;
             void *library = try_library(door.library, table, failure);
@@ -167,10 +185,28 @@ static void *try_cuda(strata_entry_table *table, strata_door_failure *failure)
     return try_library(door.library, table, failure);
 }
 
+/* What somebody without a GPU needs to know first. */
+static void point_to_simulation(strata_door_failure *failure)
+{
+    size_t used = strlen(failure->message);
+    snprintf(failure->message + used, sizeof failure->message - used,
+             ". Without a GPU, STRATA_DRIVER=sim takes the simulated driver, and auto takes whichever there is");
+}
+
+static bool is_choice(const char *choice)
+{
+    return strcmp(choice, "cuda") == 0 || strcmp(choice, "sim") == 0 || strcmp(choice, "auto") == 0 ||
+           strchr(choice, '/');
+}
+
 static void *try_choice(const char *choice, strata_entry_table *table, strata_door_failure *failure)
 {
-    if (strcmp(choice, "cuda") == 0)
-        return try_cuda(table, failure);
+    if (strcmp(choice, "cuda") == 0) {
+        void *library = try_cuda(table, failure);
+        if (!library)
+            point_to_simulation(failure);
+        return library;
+    }
     if (strcmp(choice, "sim") == 0)
         return try_simulated(table, failure);
     if (strcmp(choice, "auto") == 0) {
@@ -181,8 +217,8 @@ static void *try_choice(const char *choice, strata_entry_table *table, strata_do
             dlclose(library);
         return try_simulated(table, failure);
     }
-    if (!strchr(choice, '/')) {
-        say(failure, CUDA_SUCCESS, NULL, "driver choice \"%s\": expected cuda, sim, auto, or the path of a library",
+    if (!is_choice(choice)) {
+        say(failure, CUDA_SUCCESS, NULL, "driver choice \"%.120s\": expected cuda, sim, auto, or the path of a library",
             choice);
         return NULL;
     }
@@ -247,13 +283,18 @@ bool strata_door_open(strata_door_failure *failure)
     return open;
 }
 
+bool strata_door_takes(const char *choice)
+{
+    return is_choice(choice) && strlen(choice) < sizeof door.choice;
+}
+
 bool strata_door_choose(const char *choice)
 {
     bool chosen = false;
     if (strata_door_now() == STRATA_DOOR_FORKED)
         return false;
     pthread_mutex_lock(&opening);
-    if (strata_door_now() == STRATA_DOOR_CLOSED && strlen(choice) < sizeof door.choice) {
+    if (strata_door_now() == STRATA_DOOR_CLOSED) {
         strcpy(door.choice, choice);
         chosen = true;
     } else if (strcmp(choice, door.choice) == 0) {

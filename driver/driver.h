@@ -52,8 +52,11 @@ bool strata_door_open(strata_door_failure *failure);
 /* Notes that the driver has shut down. Any thread. */
 void strata_door_shut_down(void);
 
-/* Sets the process's choice ("cuda", "sim", "auto" or a path) that STRATA_DRIVER overrides. False if the door is open
- * as another one already, or if the text is too long. Any thread. */
+/* Whether this is "cuda", "sim", "auto", or something that can be the path of a library. */
+bool strata_door_takes(const char *choice);
+
+/* Sets the process's choice, one that the door takes; STRATA_DRIVER overrides it. False if the door is open as another
+ * one already. Any thread. */
 bool strata_door_choose(const char *choice);
 
 /* What was opened; NULL strings while closed. */

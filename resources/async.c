@@ -7,7 +7,9 @@
 
 #include "core/counters.h"
 #include "core/error.h"
+#include "core/made_stream.h"
 #include "core/memory.h"
+#include "core/options.h"
 #include "core/stack.h"
 #include "core/uses.h"
 #include "resources/builtin.h"
@@ -19,12 +21,15 @@ enum {
     CHARGE_GRANULE = 512, /* what a pool rounds to: tests/answers/h200.txt, "pool_size." */
 };
 
+/* What a pool reserves at a time, and what its maximum is rounded up to: tests/answers/h200.txt, "pool.max_". */
+static const uint64_t RESERVE_GRANULE = UINT64_C(32) << 20;
+
 typedef struct async {
     strata_resource resource;
     strata_device *device;
     CUmemoryPool pool;
     bool own_pool;
-    uint64_t limit;
+    uint64_t limit; /* bytes that the pool may reserve, 0: what the device has; constant */
     strata_retired retired;
     strata_lock lock;
     CUstream waiting; /* for frees that wait for several streams; made when first needed, guarded by lock */
@@ -32,7 +37,7 @@ typedef struct async {
 
 /* ---- allocating ---- */
 
-static strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address)
+static inline strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address)
 {
     strata_scope scope;
     strata_status status =
@@ -46,43 +51,55 @@ static strata_status allocate_memory(async *self, const strata_request *request,
     return strata_fail_allocation(&self->resource, request, result, "cuMemAllocFromPoolAsync");
 }
 
-static CUresult free_memory(async *self, CUdeviceptr address, CUstream stream)
+static __attribute__((cold)) strata_status fail_free(CUresult result, CUdeviceptr address)
+{
+    return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)address);
+}
+
+static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream)
 {
     strata_scope scope;
-    if (strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
-        return CUDA_ERROR_UNKNOWN;
+    strata_status status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
     CUresult result = strata_cu.MemFreeAsync(address, stream);
     strata_scope_leave(&scope);
-    return result;
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : fail_free(result, address);
+}
+
+/* Takes back what the driver gave for a block that came to nothing. */
+static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CUstream stream)
+{
+    strata_error_hush();
+    free_memory(self, address, stream);
+    strata_error_unhush(false);
 }
 
 /* Makes memory that the driver has given into a block; the stream is noted. */
-static strata_status enter_block(async *self, CUdeviceptr address, const strata_request *request,
-                                 const strata_stream_ref *stream, strata_block *out)
+static inline bool enter_block(async *self, CUdeviceptr address, const strata_request *request,
+                               strata_timeline *timeline, bool known, strata_block *out)
 {
     uint32_t slot = strata_retired_enter(&self->retired, address, request->bytes);
     if (__builtin_expect(!slot, 0))
-        return strata_fail_host_memory("a block");
-    *out = (strata_block){
-        .address = address,
-        .bytes = request->bytes,
-        .requested = request->bytes,
-        .alignment = ALIGNMENT,
-        .tag = request->tag,
-        .stream = request->stream,
-    };
-    strata_entry_publish(strata_resource_table(&self->resource), slot, out, strata_timeline_now(stream->timeline),
-                         stream->known, out);
-    return STRATA_SUCCESS;
+        return false;
+    out->address = address;
+    out->bytes = out->requested = request->bytes;
+    out->alignment = ALIGNMENT;
+    out->tag = request->tag;
+    out->stream = request->stream;
+    strata_entry_publish(strata_resource_table(&self->resource), slot, timeline, known, out);
+    return true;
 }
 
-static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+/* The general way: on any stream, with all that can go wrong. */
+static __attribute__((noinline)) strata_status allocate_noted(async *self, const strata_request *request,
+                                                              strata_block *out)
 {
-    async *self = (async *)resource;
     *out = (strata_block){0};
-    strata_status status = strata_check_alignment(resource, request, ALIGNMENT);
+    strata_status status = strata_check_alignment(&self->resource, request, ALIGNMENT);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
     strata_note note;
     CUdeviceptr address = 0;
     if ((status = strata_note_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
@@ -91,17 +108,38 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
         strata_note_cancel(&note);
         return status;
     }
-    status = enter_block(self, address, request, &note.stream, out);
-    strata_status end = strata_note_end(&note);
-    if (__builtin_expect(status == STRATA_SUCCESS && end == STRATA_SUCCESS, 1))
+    bool entered = enter_block(self, address, request, note.stream.timeline, note.stream.known, out);
+    status = strata_note_end(&note);
+    if (entered && status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
-    if (status == STRATA_SUCCESS) {
+    if (entered)
         strata_retired_leave(&self->retired, out->id.slot, address, request->bytes);
-        status = end;
-    }
-    free_memory(self, address, request->stream);
+    else
+        status = strata_fail_host_memory("a block");
+    give_back(self, address, request->stream);
     *out = (strata_block){0};
     return status;
+}
+
+/* On a known stream with late events nothing is noted that could fail. */
+static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    async *self = (async *)resource;
+    strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    bool plain = timeline && !timeline->early && request->bytes && request->alignment <= ALIGNMENT;
+    if (__builtin_expect(!plain, 0))
+        return allocate_noted(self, request, out);
+    CUdeviceptr address = 0;
+    strata_status status = allocate_memory(self, request, &address);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        *out = (strata_block){0};
+        return status;
+    }
+    if (__builtin_expect(enter_block(self, address, request, timeline, true, out), 1))
+        return STRATA_SUCCESS;
+    give_back(self, address, request->stream);
+    *out = (strata_block){0};
+    return strata_fail_host_memory("a block");
 }
 
 /* ---- freeing ---- */
@@ -111,28 +149,15 @@ static strata_status waiting_stream(async *self, CUstream *out)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->lock);
-    if (!self->waiting) {
-        strata_scope scope;
-        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT);
-        if (status == STRATA_SUCCESS) {
-            CUresult result = strata_cu.StreamCreate(&self->waiting, CU_STREAM_NON_BLOCKING);
-            if (result != CUDA_SUCCESS) {
-                self->waiting = NULL;
-                status = strata_fail_driver(result, "cuStreamCreate", "making a stream that waits for others");
-            } else if ((status = strata_stream_register(self->device, self->waiting, false)) != STRATA_SUCCESS) {
-                strata_cu.StreamDestroy(self->waiting);
-                self->waiting = NULL;
-            }
-            strata_scope_leave(&scope);
-        }
-    }
+    if (!self->waiting)
+        status = strata_made_stream_create(self->device, false, "a stream that waits for others", &self->waiting);
     *out = self->waiting;
     strata_lock_release(&self->lock);
     return status;
 }
 
 typedef struct pending {
-    const strata_stream_ref *stream; /* the freeing stream, or NULL */
+    const strata_stream_ref *stream; /* the freeing stream */
     const strata_clock *clock;
     bool any;
 } pending;
@@ -140,9 +165,7 @@ typedef struct pending {
 static strata_status look_for_pending(strata_point point, void *data)
 {
     pending *found = data;
-    bool ordered = found->stream ? strata_timeline_follows(found->stream, found->clock, point)
-                                 : strata_point_known_complete(point);
-    if (!ordered && !strata_point_query(point))
+    if (!strata_timeline_follows(found->stream, found->clock, point) && !strata_point_query(point))
         found->any = true;
     return STRATA_SUCCESS;
 }
@@ -150,7 +173,7 @@ static strata_status look_for_pending(strata_point point, void *data)
 /* Whether a free on `stream` would come before a use that some other stream may not have finished. */
 static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref *stream)
 {
-    strata_clock *clock = strata_timeline_clock(stream->timeline, false);
+    strata_clock *clock = strata_timeline_clock(stream, false);
     pending found = {.stream = stream, .clock = clock};
     strata_uses_visit(entry, look_for_pending, &found);
     strata_clock_unref(clock);
@@ -160,11 +183,6 @@ static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref 
 static strata_status make_wait(strata_point point, void *waiting)
 {
     return strata_timeline_wait(waiting, point);
-}
-
-static strata_status fail_free(CUresult result, const strata_block *block)
-{
-    return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)block->address);
 }
 
 /* Lets the waiting stream come after everything that may touch the block, and frees on it. */
@@ -182,55 +200,50 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
         status = strata_uses_visit(entry, make_wait, &waiting);
     if (status != STRATA_SUCCESS)
         return status;
-    CUresult result = free_memory(self, block->address, handle);
-    if (result != CUDA_SUCCESS)
-        return fail_free(result, block);
+    if ((status = free_memory(self, block->address, handle)) != STRATA_SUCCESS)
+        return status;
     *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
     return STRATA_SUCCESS;
 }
 
 /* Everything that was submitted to the stream so far, as a point that an event covers or can. */
-static strata_status point_so_far(async *self, CUstream stream, strata_point *point)
+static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
 {
     strata_note note;
-    strata_status status = strata_note_begin(&note, self->device, stream);
+    strata_status status = strata_note_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     *point = strata_timeline_now(note.stream.timeline);
     return strata_note_end(&note);
 }
 
-static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
-                                     bool *reap)
+static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block,
+                                     const strata_stream_ref *stream, bool *reap)
 {
     strata_note note;
-    strata_status status = strata_note_begin(&note, self->device, stream);
+    strata_status status = strata_note_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    CUresult result = free_memory(self, block->address, stream);
-    if (result != CUDA_SUCCESS) {
+    if ((status = free_memory(self, block->address, stream->handle)) != STRATA_SUCCESS) {
         strata_note_cancel(&note);
-        return fail_free(result, block);
+        return status;
     }
     *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
     strata_note_end(&note); /* the free is done; without its event it is found complete later, by a later one */
     return STRATA_SUCCESS;
 }
 
-static strata_status free_on_stream(async *self, strata_entry *entry, const strata_block *block,
-                                    const strata_stream_ref *stream, bool *reap)
+static inline strata_status free_on_known(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                          const strata_timeline *timeline, bool *reap)
 {
-    if (!stream->known)
-        return free_on_unknown(self, entry, block, stream->handle, reap);
-    CUresult result = free_memory(self, block->address, stream->handle);
-    if (result != CUDA_SUCCESS)
-        return fail_free(result, block);
-    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(stream->timeline));
+    strata_status status = free_memory(self, block->address, stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(timeline));
     return STRATA_SUCCESS;
 }
 
-/* Where a block only ever saw the known stream on which it is freed, and that is usual, there is nothing to ask. */
-static bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
 {
     strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     return strata_point_timeline(write) == timeline->number &&
@@ -238,22 +251,62 @@ static bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
-static strata_status free_in_order(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
-                                   bool *reap)
+static strata_status free_without_stream(async *self, strata_entry *entry, const strata_block *block, bool *reap)
+{
+    strata_point end;
+    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, end, reap) : status;
+}
+
+static __attribute__((noinline)) strata_status free_in_order(async *self, strata_entry *entry,
+                                                             const strata_block *block, CUstream stream, bool *reap)
 {
     strata_stream_ref ref;
     if (stream == STRATA_STREAM_GONE)
-        return free_on_waiting_stream(
-            self, entry, block, strata_timeline_last_closed(atomic_load_explicit(&entry->home, memory_order_relaxed)),
-            reap);
+        return free_without_stream(self, entry, block, reap);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
     if (only_saw(entry, ref.timeline) || !has_pending_uses(entry, &ref))
-        return free_on_stream(self, entry, block, &ref, reap);
+        return ref.known ? free_on_known(self, entry, block, stream, ref.timeline, reap)
+                         : free_on_unknown(self, entry, block, &ref, reap);
     strata_point upto = 0;
-    status = point_so_far(self, stream, &upto);
+    status = point_so_far(&ref, &upto);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    async *self = (async *)resource;
+    bool reap = false;
+    return finished ? free_on_waiting_stream(self, entry, block, 0, &reap)
+                    : free_in_order(self, entry, block, stream, &reap);
+}
+
+/* The general way. Where a capture is met, nothing was freed, and the free waits for its end. */
+static strata_status free_or_defer(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                   bool *reap)
+{
+    strata_deferred *deferred = &self->resource.stack->deferred;
+    strata_deferred_settle_quietly(deferred, stream);
+    strata_error_hush();
+    strata_status status = free_in_order(self, entry, block, stream, reap);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status != STRATA_ERROR_STREAM_CAPTURE)
+        return status;
+    strata_retired_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
+    status = strata_deferred_add(deferred, &self->resource, carry_out, entry, block, stream);
+    if (status != STRATA_SUCCESS)
+        strata_retired_undefer(&self->retired, entry, block->bytes);
+    return status;
+}
+
+/* Where a block only ever saw the known stream on which it is freed, and that is usual, there is nothing to ask. */
+static inline strata_timeline *only_saw_known(async *self, const strata_entry *entry, CUstream stream)
+{
+    strata_timeline *timeline = strata_known_timeline(self->device, stream);
+    return timeline && !strata_scope_for(stream) && only_saw(entry, timeline) ? timeline : NULL;
 }
 
 static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -261,16 +314,20 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
     async *self = (async *)resource;
     strata_entry *entry;
     strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
-    if (status != STRATA_SUCCESS)
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     bool reap = false;
-    status = free_in_order(self, entry, block, stream, &reap);
-    if (status != STRATA_SUCCESS) {
+    strata_timeline *timeline = only_saw_known(self, entry, stream);
+    if (__builtin_expect(timeline != NULL, 1))
+        status = free_on_known(self, entry, block, stream, timeline, &reap);
+    else
+        status = free_or_defer(self, entry, block, stream, &reap);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
         strata_entry_revive(entry);
         return status;
     }
     size_t bytes;
-    if (reap) /* keeps the pending frees few; what goes wrong here will be met again by whoever waits */
+    if (__builtin_expect(reap, 0)) /* keeps the pending frees few; what goes wrong here is met again by who waits */
         strata_retired_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
     return STRATA_SUCCESS;
 }
@@ -279,13 +336,23 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
 
 static strata_status async_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
-    return strata_retired_reap(&((async *)resource)->retired, mode, bytes);
+    async *self = (async *)resource;
+    strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
+    strata_status status = strata_retired_reap(&self->retired, mode, bytes);
+    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
+        status = strata_deferred_refuse(&resource->stack->deferred);
+    return status;
 }
 
 static size_t pool_bytes(const async *self, CUmemPool_attribute attribute)
 {
     cuuint64_t value = 0;
-    return strata_cu.MemPoolGetAttribute(self->pool, attribute, &value) == CUDA_SUCCESS ? (size_t)value : 0;
+    strata_scope scope;
+    if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return 0;
+    CUresult result = strata_cu.MemPoolGetAttribute(self->pool, attribute, &value);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? (size_t)value : 0;
 }
 
 static strata_status async_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
@@ -342,16 +409,21 @@ static strata_status async_find(strata_resource *resource, CUdeviceptr address, 
                        (unsigned long long)address);
 }
 
+static int async_device(strata_resource *resource)
+{
+    return ((async *)resource)->device->ordinal;
+}
+
 static void async_destroy(strata_resource *resource)
 {
     async *self = (async *)resource;
     strata_scope scope;
-    if (strata_door_now() == STRATA_DOOR_OPEN &&
+    bool gone, usable = strata_door_now() == STRATA_DOOR_OPEN;
+    if (usable && self->waiting)
+        strata_made_stream_end(self->device, self->waiting, &gone);
+    if (usable && self->own_pool &&
         strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        if (self->waiting && strata_stream_unregister(self->device, self->waiting) == STRATA_SUCCESS)
-            strata_cu.StreamDestroy(self->waiting);
-        if (self->own_pool)
-            strata_cu.MemPoolDestroy(self->pool);
+        strata_cu.MemPoolDestroy(self->pool);
         strata_scope_leave(&scope);
     }
     strata_retired_end(&self->retired);
@@ -375,6 +447,7 @@ static const strata_resource_ops async_ops = {
     .capabilities = async_capabilities,
     .find = async_find,
     .destroy = async_destroy,
+    .device = async_device,
 };
 
 CUmemoryPool strata_async_pool_handle(const strata_resource *resource)
@@ -457,7 +530,7 @@ static strata_status make_pool(async *self, const strata_async_options *options)
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemPoolCreate", "making a pool on device %d", self->device->ordinal);
     self->own_pool = true;
-    self->limit = options->max_size;
+    self->limit = (options->max_size + RESERVE_GRANULE - 1) / RESERVE_GRANULE * RESERVE_GRANULE;
     strata_status status = configure(self, options);
     if (status != STRATA_SUCCESS)
         strata_cu.MemPoolDestroy(self->pool);
@@ -485,13 +558,33 @@ static strata_status view_pool(async *self, const strata_async_options *options)
                       : strata_fail(STRATA_ERROR_INVALID_VALUE, "a view of a pool, and the pool is NULL");
 }
 
-static strata_status check_options(const strata_device *device, const strata_async_options *options)
+static bool is_switch(strata_switch value)
 {
+    return (unsigned)value <= STRATA_SWITCH_OFF;
+}
+
+static strata_status check_options(const strata_async_options *options)
+{
+    const char *problem = NULL;
     if ((unsigned)options->pool > STRATA_ASYNC_POOL_GIVEN || (unsigned)options->export_type > STRATA_EXPORT_FABRIC)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: pool or export type is none of those that there are");
+        problem = "pool or export type is none of those that there are";
+    else if (!is_switch(options->follow_event_dependencies) || !is_switch(options->opportunistic) ||
+             !is_switch(options->internal_dependencies))
+        problem = "a switch is neither default nor on nor off";
+    else if (options->given && options->pool != STRATA_ASYNC_POOL_GIVEN)
+        problem = "a pool is given, and another one is to be used: set pool to STRATA_ASYNC_POOL_GIVEN";
+    else if (options->release_all && options->release_threshold)
+        problem = "release_all is a release_threshold of zero: only one of the two can be set";
+    if (problem)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: %s", problem);
     if (options->max_size && options->initial_size > options->max_size)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: initial_size is %llu bytes and max_size only %llu",
                            (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+    return STRATA_SUCCESS;
+}
+
+static strata_status check_device(const strata_device *device, const strata_async_options *options)
+{
     const strata_device_info *info = &device->info;
     if (!info->memory_pools)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "device %d has no memory pools; use direct", device->ordinal);
@@ -502,17 +595,20 @@ static strata_status check_options(const strata_device *device, const strata_asy
     return STRATA_SUCCESS;
 }
 
-strata_status strata_async_create(int ordinal, const strata_async_options *options, strata_resource **out)
+strata_status strata_async_create(int ordinal, const strata_async_options *given, strata_resource **out)
 {
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "async is made without a place for it");
     *out = NULL;
-    const strata_async_options defaults = {0};
-    options = options ? options : &defaults;
+    strata_async_options options;
     strata_device *device;
-    strata_status status = strata_device_get(ordinal, &device);
+    strata_status status = strata_options_read(&options, sizeof options, given, "strata_async_options");
     if (status == STRATA_SUCCESS)
-        status = check_options(device, options);
+        status = check_options(&options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = check_device(device, &options);
     if (status != STRATA_SUCCESS)
         return status;
     async *self = strata_host_zalloc_aligned(64, sizeof *self);
@@ -523,7 +619,7 @@ strata_status strata_async_create(int ordinal, const strata_async_options *optio
     strata_scope scope;
     status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
-        status = options->pool == STRATA_ASYNC_POOL_OWN ? make_pool(self, options) : view_pool(self, options);
+        status = options.pool == STRATA_ASYNC_POOL_OWN ? make_pool(self, &options) : view_pool(self, &options);
         strata_scope_leave(&scope);
     }
     if (status != STRATA_SUCCESS) {

@@ -6,6 +6,7 @@
 #include "core/counters.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/options.h"
 #include "core/stack.h"
 #include "core/uses.h"
 #include "resources/builtin.h"
@@ -16,14 +17,17 @@ enum {
     CHARGE_GRANULE = 512, /* what cuMemAlloc rounds to: tests/answers/h200.txt, "memory." */
 };
 
-enum { LIVE_BYTES, LIVE_BLOCKS };
+/* Totals since the start, counted and read as in resources/retired.c. A block that is found by its address may be freed
+ * before its allocation is counted. */
+/* What is deferred is freed, and not yet back with the driver. */
+enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, DEFERRED_BYTES };
 
 typedef struct direct {
     strata_resource resource;
     strata_device *device;
     strata_counters counters;
     strata_lock lock;
-    strata_address_index index; /* live blocks by address; guarded by lock */
+    strata_address_index index; /* live blocks by address, and blocks whose free is under way; guarded by lock */
 } direct;
 
 static strata_status enter_block(direct *self, CUdeviceptr address, const strata_request *request, uint32_t slot,
@@ -34,7 +38,7 @@ static strata_status enter_block(direct *self, CUdeviceptr address, const strata
     strata_status status = strata_note_begin(&note, self->device, request->stream);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_block facts = {
+    strata_block made = {
         .address = address,
         .bytes = request->bytes,
         .requested = request->bytes,
@@ -42,8 +46,7 @@ static strata_status enter_block(direct *self, CUdeviceptr address, const strata
         .tag = request->tag,
         .stream = request->stream,
     };
-    strata_block made;
-    strata_entry_publish(table, slot, &facts, strata_timeline_now(note.stream.timeline), note.stream.known, &made);
+    strata_entry_publish(table, slot, note.stream.timeline, note.stream.known, &made);
     if ((status = strata_note_end(&note)) == STRATA_SUCCESS)
         *out = made;
     return status;
@@ -83,6 +86,7 @@ static strata_status direct_allocate(strata_resource *resource, const strata_req
         status = strata_stream_resolve(self->device, request->stream, &stream);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
+    strata_deferred_settle_quietly(&resource->stack->deferred, request->stream);
     uint32_t slot = strata_table_take_slot(table);
     if (!slot)
         return strata_fail_host_memory("a block");
@@ -97,8 +101,8 @@ static strata_status direct_allocate(strata_resource *resource, const strata_req
     if (status != STRATA_SUCCESS)
         goto give_memory;
     strata_thread *thread = strata_thread_current;
-    strata_counters_add(&self->counters, thread, LIVE_BYTES, (int64_t)request->bytes);
-    strata_counters_add(&self->counters, thread, LIVE_BLOCKS, 1);
+    strata_counters_add(&self->counters, thread, ALLOCATED_BYTES, (int64_t)request->bytes);
+    strata_counters_add(&self->counters, thread, ALLOCATED_BLOCKS, 1);
     return STRATA_SUCCESS;
 
 give_memory:
@@ -113,79 +117,148 @@ give_slot:
 
 static strata_status wait_for_point(strata_point point, void *data)
 {
-    (void)data;
+    const strata_timeline *waited_for = data;
+    if (waited_for && strata_point_timeline(point) == waited_for->number)
+        return STRATA_SUCCESS;
     return strata_point_synchronize(point);
 }
 
-/* Waits until nothing can touch the block: what was submitted to the freeing stream, and every noted use. */
-static strata_status wait_for_block(direct *self, const strata_entry *entry, CUstream stream)
+static strata_status wait_for_gone_stream(const strata_entry *entry, const strata_block *block)
 {
-    strata_status status = STRATA_SUCCESS;
-    if (stream == STRATA_STREAM_GONE) {
-        strata_point last = strata_timeline_last_closed(atomic_load_explicit(&entry->home, memory_order_relaxed));
-        status = last ? strata_point_synchronize(last) : STRATA_SUCCESS;
-    } else {
-        strata_scope scope;
-        status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
-        if (status != STRATA_SUCCESS)
-            return status;
-        CUresult result = strata_cu.StreamSynchronize(stream);
-        strata_scope_leave(&scope);
-        if (result != CUDA_SUCCESS)
-            return strata_fail_driver(result, "cuStreamSynchronize",
-                                      "waiting for the stream on which a block is freed");
-    }
-    return status == STRATA_SUCCESS ? strata_uses_visit(entry, wait_for_point, NULL) : status;
+    strata_point end;
+    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
+}
+
+static strata_status wait_for_stream(direct *self, CUstream stream, strata_timeline **timeline)
+{
+    strata_stream_ref ref;
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *timeline = ref.timeline;
+    return strata_stream_synchronize(self->device, stream);
+}
+
+/* Waits until nothing can touch the block: what was submitted to the freeing stream, and every noted use elsewhere. */
+static strata_status wait_for_block(direct *self, const strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    strata_timeline *waited_for = NULL;
+    strata_status status =
+        stream == STRATA_STREAM_GONE ? wait_for_gone_stream(entry, block) : wait_for_stream(self, stream, &waited_for);
+    return status == STRATA_SUCCESS ? strata_uses_visit(entry, wait_for_point, waited_for) : status;
+}
+
+/* Takes a block whose memory is back with the driver out of the index, unless that has given the address to a new one.
+ * Not before: putting it in again, should the driver refuse the free, could fail. */
+static void leave_index(direct *self, const strata_block *block)
+{
+    strata_lock_take(&self->lock);
+    if (strata_index_at(&self->index, block->address) == block->id.slot)
+        strata_index_remove(&self->index, block->address);
+    strata_lock_release(&self->lock);
+}
+
+/* Gives the memory of a block that nothing can touch any more back to the driver. */
+static strata_status give_memory_back(direct *self, strata_entry *entry, const strata_block *block)
+{
+    CUresult result = free_memory(self, block->address);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemFree", "freeing block 0x%llx", (unsigned long long)block->address);
+    leave_index(self, block);
+    strata_report_completion(&self->resource,
+                             &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
+    strata_entry_end(strata_resource_table(&self->resource), entry, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
+/* `times` is 1, or -1 to take it back. */
+static void count_free(direct *self, const strata_block *block, int64_t times)
+{
+    strata_thread *thread = strata_thread_self();
+    strata_counters_add(&self->counters, thread, FREED_BYTES, times * (int64_t)block->bytes);
+    strata_counters_add(&self->counters, thread, FREED_BLOCKS, times);
+}
+
+static void count_deferred(direct *self, const strata_block *block, int64_t times)
+{
+    strata_counters_add(&self->counters, strata_thread_self(), DEFERRED_BYTES, times * (int64_t)block->bytes);
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    direct *self = (direct *)resource;
+    strata_status status =
+        finished ? strata_uses_visit(entry, wait_for_point, NULL) : wait_for_block(self, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        status = give_memory_back(self, entry, block);
+    if (status == STRATA_SUCCESS)
+        count_deferred(self, block, -1);
+    return status;
+}
+
+/* Where the wait meets a capture, the free waits for its end. */
+static strata_status defer(direct *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    count_deferred(self, block, 1);
+    count_free(self, block, 1); /* before another thread may carry it out */
+    strata_status status =
+        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        return status;
+    count_free(self, block, -1);
+    count_deferred(self, block, -1);
+    return status;
 }
 
 static strata_status direct_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     direct *self = (direct *)resource;
-    strata_table *table = strata_resource_table(resource);
     strata_entry *entry;
-    strata_status status = strata_entry_retire(table, block, &entry);
+    strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_stream_ref ref;
-    if (stream != STRATA_STREAM_GONE)
-        status = strata_stream_resolve(self->device, stream, &ref);
-    if (status == STRATA_SUCCESS)
-        status = wait_for_block(self, entry, stream);
-    if (status != STRATA_SUCCESS)
-        goto revive;
-    /* From the moment the driver has the memory back, another thread may be given the same address. */
-    strata_lock_take(&self->lock);
-    strata_index_remove(&self->index, block->address);
-    strata_lock_release(&self->lock);
-    CUresult result = free_memory(self, block->address);
-    if (result != CUDA_SUCCESS) {
-        status = strata_fail_driver(result, "cuMemFree", "freeing block 0x%llx", (unsigned long long)block->address);
-        strata_lock_take(&self->lock);
-        strata_index_insert(&self->index, block->address, block->id.slot);
-        strata_lock_release(&self->lock);
-        goto revive;
+    strata_deferred_settle_quietly(&resource->stack->deferred, stream);
+    strata_error_hush();
+    status = wait_for_block(self, entry, block, stream);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status == STRATA_ERROR_STREAM_CAPTURE) {
+        status = defer(self, entry, block, stream);
+    } else if (status == STRATA_SUCCESS && (status = give_memory_back(self, entry, block)) == STRATA_SUCCESS) {
+        count_free(self, block, 1);
     }
-    strata_thread *thread = strata_thread_self();
-    strata_counters_add(&self->counters, thread, LIVE_BYTES, -(int64_t)block->bytes);
-    strata_counters_add(&self->counters, thread, LIVE_BLOCKS, -1);
-    strata_report_completion(resource, &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
-    strata_entry_end(table, entry, block->id.slot);
-    return STRATA_SUCCESS;
-
-revive:
-    strata_entry_revive(entry);
+    if (status != STRATA_SUCCESS)
+        strata_entry_revive(entry);
     return status;
+}
+
+static strata_status direct_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    direct *self = (direct *)resource;
+    strata_deferred *deferred = &resource->stack->deferred;
+    int64_t before = strata_counters_sum(&self->counters, DEFERRED_BYTES);
+    strata_deferred_settle_quietly(deferred, CU_STREAM_LEGACY);
+    int64_t now = strata_counters_sum(&self->counters, DEFERRED_BYTES);
+    *bytes = before > now ? (size_t)(before - now) : 0;
+    return mode == STRATA_REAP_WAIT && strata_deferred_any(deferred) ? strata_deferred_refuse(deferred)
+                                                                     : STRATA_SUCCESS;
 }
 
 static strata_status direct_usage(strata_resource *resource, strata_usage *usage)
 {
     direct *self = (direct *)resource;
-    size_t live = (size_t)strata_counters_sum(&self->counters, LIVE_BYTES);
+    int64_t freed = strata_counters_sum(&self->counters, FREED_BYTES);
+    int64_t freed_blocks = strata_counters_sum(&self->counters, FREED_BLOCKS);
+    size_t live = strata_counters_between(freed, strata_counters_sum(&self->counters, ALLOCATED_BYTES));
+    int64_t allocated_blocks = strata_counters_sum(&self->counters, ALLOCATED_BLOCKS);
+    size_t retired = strata_counters_between(0, strata_counters_sum(&self->counters, DEFERRED_BYTES));
     *usage = (strata_usage){
         .live_bytes = live,
-        .bytes_outstanding = live,
-        .live_blocks = (size_t)strata_counters_sum(&self->counters, LIVE_BLOCKS),
-        .reserved_bytes = live,
+        .retired_bytes = retired,
+        .bytes_outstanding = live + retired,
+        .live_blocks = strata_counters_between(freed_blocks, allocated_blocks),
+        .reserved_bytes = live + retired,
     };
     return STRATA_SUCCESS;
 }
@@ -203,21 +276,33 @@ static uint32_t direct_capabilities(strata_resource *resource)
     return STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND | STRATA_CAPABILITY_DEVICE_MEMORY;
 }
 
+/* The last live block that starts at or before `address`. One whose free is under way may stand between, in a range
+ * that is part of a new block already. The lock is held. */
+static bool find_live(const direct *self, CUdeviceptr address, strata_block *out)
+{
+    CUdeviceptr start = address;
+    for (uint32_t slot; (slot = strata_index_floor(&self->index, start, &start)); start--)
+        if (strata_entry_describe(strata_resource_table(&self->resource), slot, out))
+            return true;
+    return false;
+}
+
 static strata_status direct_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
     direct *self = (direct *)resource;
-    *out = (strata_block){0};
-    CUdeviceptr start;
     strata_lock_take(&self->lock);
-    uint32_t slot = strata_index_floor(&self->index, address, &start);
-    bool found = slot && strata_entry_describe(strata_resource_table(resource), slot, out) &&
-                 address - out->address < out->bytes;
+    bool found = find_live(self, address, out) && address - out->address < out->bytes;
     strata_lock_release(&self->lock);
     if (found)
         return STRATA_SUCCESS;
     *out = (strata_block){0};
     return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
                        (unsigned long long)address);
+}
+
+static int direct_device(strata_resource *resource)
+{
+    return ((direct *)resource)->device->ordinal;
 }
 
 static void direct_destroy(strata_resource *resource)
@@ -237,21 +322,25 @@ static const strata_resource_ops direct_ops = {
     .prepare_use = strata_block_prepare_use,
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
+    .reap = direct_reap,
     .usage = direct_usage,
     .charge = direct_charge,
     .capabilities = direct_capabilities,
     .find = direct_find,
     .destroy = direct_destroy,
+    .device = direct_device,
 };
 
 strata_status strata_direct_create(int ordinal, const strata_direct_options *options, strata_resource **out)
 {
-    (void)options;
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "direct is made without a place for it");
     *out = NULL;
+    strata_direct_options read;
     strata_device *device;
-    strata_status status = strata_device_get(ordinal, &device);
+    strata_status status = strata_options_read(&read, sizeof read, options, "strata_direct_options");
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)
         return status;
     direct *self = strata_host_zalloc_aligned(64, sizeof *self);

@@ -3,6 +3,28 @@
 
 #include "core/error.h"
 
+#include <stdio.h>
+
+enum { TEXT_SIZE = 24 };
+
+static void write_bytes(char text[TEXT_SIZE], size_t bytes, const char *for_zero)
+{
+    if (bytes)
+        snprintf(text, TEXT_SIZE, "%zu", bytes);
+    else
+        snprintf(text, TEXT_SIZE, "%s", for_zero);
+}
+
+/* What helps. Freeing does not, where the request is larger than all that there could ever be. */
+static const char *advice(const strata_request *request, size_t limit, size_t device_total)
+{
+    if (request->bytes > device_total)
+        return "The device has less in all: ask for less, or use several devices";
+    if (limit && request->bytes > limit)
+        return "The request alone is beyond the limit: raise it, or ask for less";
+    return "Free or trim memory, wait for pending frees, or raise the limit";
+}
+
 strata_status strata_fail_allocation(strata_resource *owner, const strata_request *request, CUresult result,
                                      const char *call)
 {
@@ -11,7 +33,8 @@ strata_status strata_fail_allocation(strata_resource *owner, const strata_reques
                                   request->bytes, strata_tag_name(request->tag));
     strata_usage usage = {0};
     owner->ops->usage(owner, &usage);
-    size_t device_free = strata_device_free_bytes(owner->stack->device);
+    strata_device *device = owner->stack->device;
+    size_t device_free = strata_device_free_bytes(device);
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
     error->driver_code = result;
     error->driver_name = strata_driver_error_name(result);
@@ -25,15 +48,16 @@ strata_status strata_fail_allocation(strata_resource *owner, const strata_reques
     error->tag = request->tag;
     size_t room = usage.limit > usage.reserved_bytes ? usage.limit - usage.reserved_bytes : 0;
     error->remaining = usage.reserved_free + (usage.limit && room < device_free ? room : device_free);
-    return strata_error_raise(error,
-                              "%s: no memory for %zu bytes (tag \"%s\") on device %d: limit %zu, live %zu in %zu "
-                              "blocks, retired %zu, reserved but "
-                              "free %zu, largest free block %zu (0: the driver does not say), free on the device %zu. "
-                              "Free or trim memory, wait for "
-                              "pending frees, or raise the limit",
-                              owner->ops->name, request->bytes, strata_tag_name(request->tag),
-                              owner->stack->device->ordinal, usage.limit, usage.live_bytes, usage.live_blocks,
-                              usage.retired_bytes, usage.reserved_free, usage.largest_free, device_free);
+    char limit[TEXT_SIZE], largest[TEXT_SIZE];
+    write_bytes(limit, usage.limit, "none");
+    write_bytes(largest, usage.largest_free, "unknown to the driver");
+    return strata_error_raise(
+        error,
+        "%s: no memory for %zu bytes (tag \"%.100s\") on device %d: limit %s, live %zu in %zu blocks, retired %zu, "
+        "reserved but free %zu, largest free block %s, free on the device %zu of %zu. %s",
+        owner->ops->name, request->bytes, strata_tag_name(request->tag), device->ordinal, limit, usage.live_bytes,
+        usage.live_blocks, usage.retired_bytes, usage.reserved_free, largest, device_free, device->info.total_bytes,
+        advice(request, usage.limit, device->info.total_bytes));
 }
 
 strata_status strata_check_alignment(const strata_resource *owner, const strata_request *request, size_t most)

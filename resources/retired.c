@@ -4,9 +4,12 @@
 #include "core/error.h"
 #include "core/timeline.h"
 
+#include <string.h>
+
 enum { REAP_EVERY = 256, STREAMS_AT_ONCE = 64 };
 
-/* Totals since the start: what is live is allocated and not freed, what is retired is freed and not ended. */
+/* Totals since the start: what is live is allocated and not freed, what is retired is freed and not ended. A block is
+ * counted in this order, and the totals are read in the opposite one, so that no difference is negative. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES, ENDED_BLOCKS };
 
 /* The point of a block until its free has been given to the driver. */
@@ -51,34 +54,48 @@ static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t
     return (start + bytes + set->granule - 1) & ~(CUdeviceptr)(set->granule - 1);
 }
 
-/* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
-static bool count_as_free(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
+static __attribute__((cold)) void report(const strata_retired *set, uint32_t slot, uint64_t amount, bool ends,
+                                         strata_completion_kind kind)
 {
     const strata_entry *entry = strata_table_entry(table_of(set), slot);
-    strata_retired_bytes *bytes = bytes_at(set, slot);
+    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    strata_completion completion = {
+        .kind = kind,
+        .id = {.table = strata_table_id(table_of(set)), .slot = slot, .generation = generation},
+        .bytes = (size_t)amount,
+        .last = ends,
+    };
+    strata_report_completion(set->owner, &completion);
+}
+
+/* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
+static inline bool count_as_free(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes, uint64_t amount,
+                                 strata_stripe *mine, strata_completion_kind kind)
+{
     bytes->outstanding -= amount;
     bool ends = bytes->outstanding == 0;
-    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ENDED_BYTES, (int64_t)amount);
     strata_counters_add_to(&set->counters, mine, ENDED_BLOCKS, ends);
-    if (__builtin_expect(set->owner->stack->interested_count != 0, 0)) {
-        uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
-        strata_completion completion = {
-            .kind = kind,
-            .id = {.table = strata_table_id(table_of(set)), .slot = slot, .generation = generation},
-            .bytes = (size_t)amount,
-            .last = ends,
-        };
-        strata_report_completion(set->owner, &completion);
-    }
+    if (__builtin_expect(set->owner->stack->interested_count != 0, 0))
+        report(set, slot, amount, ends, kind);
     return ends;
 }
 
 /* The same, and ends the block with the last of its bytes. It has left the index then. */
 static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
-    if (count_as_free(set, slot, amount, kind))
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    if (count_as_free(set, slot, bytes_at(set, slot), amount, mine, kind))
         strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+}
+
+/* The range of a block that is about to live. The lock is held. */
+static inline void occupy(strata_retired_bytes *bytes, CUdeviceptr start, uint64_t length)
+{
+    bytes->start = start;
+    bytes->length = bytes->outstanding = length;
+    bytes->deferred = false;
+    atomic_store_explicit(&bytes->point, not_settled, memory_order_relaxed);
 }
 
 /* ---- handing memory out ---- */
@@ -145,54 +162,60 @@ static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr
 }
 
 /* Puts a new slot where the index has `before`, or nothing. The lock is held. */
-static uint32_t enter_fresh(strata_retired *set, uint32_t before, CUdeviceptr start, CUdeviceptr end)
+static __attribute__((noinline)) uint32_t enter_fresh(strata_retired *set, uint32_t before, CUdeviceptr start,
+                                                      uint64_t length)
 {
+    CUdeviceptr end = end_of(set, start, length);
     uint32_t slot = strata_table_take_slot(table_of(set));
     bool entered = slot && strata_index_insert(&set->index, start, slot);
     if (before && is_retired(set, before))
         reuse(set, before, start, end);
     reuse_overlapped(set, start, end);
-    if (entered)
+    if (entered) {
+        occupy(bytes_at(set, slot), start, length);
         return slot;
+    }
     strata_index_remove(&set->index, start);
     if (slot)
         strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
     return 0;
 }
 
-/* Ends the retired block of a slot whose memory comes back whole, and prepares the slot for the next one: the place in
- * the index stays. The lock is held. */
-static void take_over(strata_retired *set, uint32_t slot)
+/* Whether a slot's block is retired, of the same range as the one to enter, and nothing of it was handed out since:
+ * then the place in the index and the slot stay. The lock is held. */
+static inline bool comes_back_whole(const strata_retired *set, const strata_entry *entry,
+                                    const strata_retired_bytes *bytes, CUdeviceptr start, uint64_t length)
 {
-    strata_retired_bytes *bytes = bytes_at(set, slot);
-    wait_until_settled(bytes);
-    count_as_free(set, slot, bytes->outstanding, STRATA_COMPLETION_REUSED);
-    strata_entry_renew(table_of(set), strata_table_entry(table_of(set), slot));
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED && bytes->length == bytes->outstanding &&
+           end_of(set, start, bytes->length) == end_of(set, start, length) && strata_entry_is_renewable(entry);
 }
 
-uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t bytes)
+static inline void take_over(strata_retired *set, uint32_t slot, strata_entry *entry, strata_retired_bytes *bytes,
+                             strata_stripe *mine)
 {
-    CUdeviceptr end = end_of(set, address, bytes);
+    wait_until_settled(bytes);
+    count_as_free(set, slot, bytes, bytes->outstanding, mine, STRATA_COMPLETION_REUSED);
+    strata_entry_renew(entry, bytes);
+}
+
+uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t length)
+{
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_spin_take(&set->lock);
-    uint32_t before = strata_index_at(&set->index, address), slot;
-    const strata_retired_bytes *old = before ? bytes_at(set, before) : NULL;
-    bool whole = old && is_retired(set, before) && old->length == old->outstanding &&
-                 end_of(set, old->start, old->length) == end;
-    if (__builtin_expect(whole, 1))
-        take_over(set, slot = before);
-    else
-        slot = enter_fresh(set, before, address, end);
-    if (slot) {
-        strata_retired_bytes *own = bytes_at(set, slot);
-        own->start = address;
-        own->length = own->outstanding = bytes;
-        atomic_store_explicit(&own->point, not_settled, memory_order_relaxed);
+    uint32_t slot = strata_index_at(&set->index, address);
+    strata_entry *entry = slot ? strata_table_entry(table_of(set), slot) : NULL;
+    strata_retired_bytes *bytes = slot ? bytes_of(set, entry) : NULL;
+    if (__builtin_expect(slot && comes_back_whole(set, entry, bytes, address, length), 1)) {
+        take_over(set, slot, entry, bytes, mine);
+        occupy(bytes, address, length);
+    } else {
+        slot = enter_fresh(set, slot, address, length);
     }
     strata_spin_release(&set->lock);
     if (__builtin_expect(!slot, 0))
         return 0;
-    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
-    strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, (int64_t)bytes);
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, (int64_t)length);
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, 1);
     return slot;
 }
@@ -210,30 +233,41 @@ void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr addres
 
 /* ---- freeing ---- */
 
-static int64_t live_blocks(const strata_retired *set)
-{
-    return strata_counters_sum(&set->counters, ALLOCATED_BLOCKS) - strata_counters_sum(&set->counters, FREED_BLOCKS);
-}
-
-static int64_t retired_bytes(const strata_retired *set)
-{
-    return strata_counters_sum(&set->counters, FREED_BYTES) - strata_counters_sum(&set->counters, ENDED_BYTES);
-}
-
 /* Reaping walks the index, so it waits until there is as much to find as to pass by. */
 static bool worth_reaping(const strata_retired *set)
 {
-    int64_t retired =
-        strata_counters_sum(&set->counters, FREED_BLOCKS) - strata_counters_sum(&set->counters, ENDED_BLOCKS);
-    return retired >= REAP_EVERY && retired >= live_blocks(set);
+    int64_t ended = strata_counters_sum(&set->counters, ENDED_BLOCKS);
+    int64_t freed = strata_counters_sum(&set->counters, FREED_BLOCKS);
+    int64_t allocated = strata_counters_sum(&set->counters, ALLOCATED_BLOCKS);
+    size_t retired = strata_counters_between(ended, freed);
+    return retired >= REAP_EVERY && retired >= strata_counters_between(freed, allocated);
 }
 
-bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t bytes, strata_point point)
+/* `times` is 1, or -1 to take it back. Returns how many frees this thread has counted. */
+static inline int64_t count_free(strata_retired *set, uint64_t bytes, int64_t times)
 {
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
-    strata_counters_add_to(&set->counters, mine, FREED_BYTES, (int64_t)bytes);
-    int64_t frees = strata_counters_add_to(&set->counters, mine, FREED_BLOCKS, 1);
-    atomic_store_explicit(&bytes_of(set, entry)->point, point, memory_order_release);
+    strata_counters_add_to(&set->counters, mine, FREED_BYTES, times * (int64_t)bytes);
+    return strata_counters_add_to(&set->counters, mine, FREED_BLOCKS, times);
+}
+
+void strata_retired_defer(strata_retired *set, strata_entry *entry, uint64_t bytes)
+{
+    count_free(set, bytes, 1);
+    bytes_of(set, entry)->deferred = true;
+}
+
+void strata_retired_undefer(strata_retired *set, strata_entry *entry, uint64_t bytes)
+{
+    bytes_of(set, entry)->deferred = false;
+    count_free(set, bytes, -1);
+}
+
+bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t length, strata_point point)
+{
+    strata_retired_bytes *bytes = bytes_of(set, entry);
+    int64_t frees = __builtin_expect(bytes->deferred, 0) ? 1 : count_free(set, length, 1);
+    atomic_store_explicit(&bytes->point, point, memory_order_release);
     return __builtin_expect(frees % REAP_EVERY == 0, 0) && worth_reaping(set);
 }
 
@@ -287,9 +321,10 @@ static void end_if_complete(strata_retired *set, uint32_t slot, strata_point poi
     release(set, slot, bytes->outstanding, STRATA_COMPLETION_FINISHED);
 }
 
-/* The newest pending point of each stream, up to a number of streams. */
+/* The newest pending point of each of the first streams whose timelines come after one. */
 typedef struct pending_points {
-    strata_point points[STREAMS_AT_ONCE];
+    uint16_t after;                       /* the number of a timeline; all up to it were asked */
+    strata_point points[STREAMS_AT_ONCE]; /* in the order of their timelines */
     size_t count;
 } pending_points;
 
@@ -297,17 +332,22 @@ static void collect(strata_retired *set, uint32_t slot, strata_point point, void
 {
     (void)set, (void)slot;
     pending_points *pending = data;
-    if (strata_point_known_complete(point))
+    strata_point *points = pending->points;
+    uint16_t timeline = strata_point_timeline(point);
+    if (timeline <= pending->after || strata_point_known_complete(point))
         return;
-    size_t at = 0;
-    while (at < pending->count && strata_point_timeline(pending->points[at]) != strata_point_timeline(point))
-        at++;
+    size_t at = pending->count;
+    while (at > 0 && strata_point_timeline(points[at - 1]) >= timeline)
+        at--;
+    if (at < pending->count && strata_point_timeline(points[at]) == timeline) {
+        points[at] = points[at] < point ? point : points[at];
+        return;
+    }
     if (at == STREAMS_AT_ONCE)
         return;
-    if (at == pending->count)
-        pending->points[pending->count++] = point;
-    else if (pending->points[at] < point)
-        pending->points[at] = point;
+    size_t moved = (pending->count < STREAMS_AT_ONCE ? pending->count++ : STREAMS_AT_ONCE - 1) - at;
+    memmove(&points[at + 1], &points[at], moved * sizeof *points);
+    points[at] = point;
 }
 
 /* Asks, or waits, for one stream. */
@@ -323,10 +363,11 @@ static strata_status ask(strata_point point, strata_reap_mode mode)
 
 strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes)
 {
-    pending_points pending;
+    pending_points pending = {0};
     strata_status status = STRATA_SUCCESS;
     *bytes = 0;
-    do {
+    do { /* each stream once, whatever others free meanwhile */
+        pending.after = pending.count ? strata_point_timeline(pending.points[pending.count - 1]) : 0;
         pending.count = 0;
         strata_spin_take(&set->lock);
         for_each_settled(set, collect, &pending);
@@ -336,7 +377,7 @@ strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, si
         strata_spin_take(&set->lock);
         for_each_settled(set, end_if_complete, bytes);
         strata_spin_release(&set->lock);
-    } while (pending.count == STREAMS_AT_ONCE && mode == STRATA_REAP_WAIT && status == STRATA_SUCCESS);
+    } while (pending.count == STREAMS_AT_ONCE && status == STRATA_SUCCESS);
     return status;
 }
 
@@ -357,9 +398,13 @@ bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block 
 
 void strata_retired_usage(const strata_retired *set, strata_usage *usage)
 {
-    usage->live_bytes = (size_t)(strata_counters_sum(&set->counters, ALLOCATED_BYTES) -
-                                 strata_counters_sum(&set->counters, FREED_BYTES));
-    usage->live_blocks = (size_t)live_blocks(set);
-    usage->retired_bytes = (size_t)retired_bytes(set);
+    int64_t ended = strata_counters_sum(&set->counters, ENDED_BYTES);
+    int64_t freed = strata_counters_sum(&set->counters, FREED_BYTES);
+    int64_t freed_blocks = strata_counters_sum(&set->counters, FREED_BLOCKS);
+    int64_t allocated = strata_counters_sum(&set->counters, ALLOCATED_BYTES);
+    int64_t allocated_blocks = strata_counters_sum(&set->counters, ALLOCATED_BLOCKS);
+    usage->live_bytes = strata_counters_between(freed, allocated);
+    usage->live_blocks = strata_counters_between(freed_blocks, allocated_blocks);
+    usage->retired_bytes = strata_counters_between(ended, freed);
     usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
 }

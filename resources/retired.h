@@ -14,6 +14,7 @@
 /* An owner's bytes of a block. */
 typedef struct strata_retired_bytes {
     _Atomic strata_point point; /* the free is complete when this is. Written by the thread that frees, read by any. */
+    bool deferred;              /* the free is counted already; written by the thread that frees */
     CUdeviceptr start;          /* the range that stands in the index; guarded by the lock */
     uint64_t length;
     uint64_t outstanding; /* bytes that are not free yet; the same */
@@ -45,8 +46,12 @@ void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr addres
  * that the owner should reap. */
 bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t bytes, strata_point point);
 
-/* Ends what is complete. With WAIT, waits for everything that was retired when it was called; on an error the rest
- * stays. */
+/* Counts the free of a block that is to be settled later, and takes that back. */
+void strata_retired_defer(strata_retired *set, strata_entry *entry, uint64_t bytes);
+void strata_retired_undefer(strata_retired *set, strata_entry *entry, uint64_t bytes);
+
+/* Ends what is complete, on however many streams. With WAIT, waits for everything that was retired when it was called,
+ * for each stream once; on an error the rest stays. */
 strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes);
 
 /* The live block that contains `address`. */

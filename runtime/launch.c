@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/stream_map.h"
+#include "core/uses.h"
 #include "runtime/runtime.h"
 
 #include <string.h>
@@ -29,7 +30,6 @@ strata_status strata_launch_begin(strata_launch *launch, strata_runtime *runtime
     launch->stream = stream;
     launch->mode = mode;
     launch->state = LAUNCH_OPEN;
-    launch->entries = launch->storage;
     launch->capacity = STRATA_LAUNCH_INLINE;
     return STRATA_SUCCESS;
 }
@@ -42,6 +42,12 @@ static strata_status refuse_state(const strata_launch *launch, const char *call)
                         : launch->state == LAUNCH_DONE  ? "the launch is over"
                                                         : "the recorder was not begun";
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: %s", call, state);
+}
+
+/* A recorder holds no pointer into itself: it may be returned or copied to another place. */
+static inline strata_launch_entry *entries_of(strata_launch *launch)
+{
+    return launch->entries ? launch->entries : launch->storage;
 }
 
 static bool same_block(const strata_block *a, const strata_block *b)
@@ -69,9 +75,8 @@ static bool grow(strata_launch *launch)
         strata_host_zalloc(capacity * sizeof *entries + 2 * capacity * sizeof *launch->buckets);
     if (!entries)
         return false;
-    memcpy(entries, launch->entries, launch->count * sizeof *entries);
-    if (launch->entries != launch->storage)
-        strata_host_free(launch->entries);
+    memcpy(entries, entries_of(launch), launch->count * sizeof *entries);
+    strata_host_free(launch->entries);
     launch->entries = entries;
     launch->buckets = (uint32_t *)(void *)(entries + capacity);
     launch->capacity = capacity;
@@ -80,15 +85,16 @@ static bool grow(strata_launch *launch)
     return true;
 }
 
-static strata_launch_entry *find_entry(const strata_launch *launch, const strata_block *block)
+static strata_launch_entry *find_entry(strata_launch *launch, const strata_block *block)
 {
+    strata_launch_entry *entries = entries_of(launch);
     if (launch->buckets) {
         uint32_t at = *find_bucket(launch, block);
-        return at ? &launch->entries[at - 1] : NULL;
+        return at ? &entries[at - 1] : NULL;
     }
     for (size_t i = 0; i < launch->count; i++)
-        if (same_block(&launch->entries[i].block, block))
-            return &launch->entries[i];
+        if (same_block(&entries[i].block, block))
+            return &entries[i];
     return NULL;
 }
 
@@ -137,7 +143,7 @@ static strata_status add_use(strata_launch *launch, const strata_block *block, s
     }
     if (launch->count == launch->capacity && !grow(launch))
         return strata_fail_host_memory("the blocks of a launch");
-    launch->entries[launch->count++] = (strata_launch_entry){.block = *block, .access = access};
+    entries_of(launch)[launch->count++] = (strata_launch_entry){.block = *block, .access = access};
     if (launch->buckets)
         *find_bucket(launch, block) = (uint32_t)launch->count;
     return STRATA_SUCCESS;
@@ -170,8 +176,13 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
     if (address == 0)
         return STRATA_SUCCESS;
     strata_block block;
+    bool permissive = launch->mode == STRATA_LAUNCH_PERMISSIVE;
+    if (permissive)
+        strata_error_hush();
     status = launch->runtime->top->ops->find(launch->runtime->top, address, &block);
-    if (status != STRATA_SUCCESS && launch->mode == STRATA_LAUNCH_PERMISSIVE) {
+    if (permissive)
+        strata_error_unhush(false);
+    if (status != STRATA_SUCCESS && permissive) {
         launch->skipped++;
         return STRATA_SUCCESS;
     }
@@ -182,9 +193,10 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
 static strata_status finish_all(strata_launch *launch, size_t count, bool noting)
 {
     strata_resource *top = launch->runtime->top;
+    const strata_launch_entry *entries = entries_of(launch);
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < count; i++) {
-        const strata_launch_entry *entry = &launch->entries[i];
+        const strata_launch_entry *entry = &entries[i];
         strata_access access = noting ? entry->access : STRATA_ACCESS_NONE;
         strata_status one = top->ops->finish_use(top, &entry->block, launch->stream, access);
         status = status == STRATA_SUCCESS ? one : status;
@@ -192,11 +204,12 @@ static strata_status finish_all(strata_launch *launch, size_t count, bool noting
     return status;
 }
 
-static strata_status check_all(const strata_launch *launch)
+static strata_status check_all(strata_launch *launch)
 {
     const strata_table *table = launch->runtime->stack->table;
+    const strata_launch_entry *entries = entries_of(launch);
     for (size_t i = 0; i < launch->count; i++) {
-        const strata_block *block = &launch->entries[i].block;
+        const strata_block *block = &entries[i].block;
         if (strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
             return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
     }
@@ -209,9 +222,10 @@ static strata_status prepare_all(strata_launch *launch)
     strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, false);
     if (status != STRATA_SUCCESS)
         return status;
+    const strata_launch_entry *entries = entries_of(launch);
     size_t prepared = 0;
     while (prepared < launch->count && status == STRATA_SUCCESS) {
-        const strata_launch_entry *entry = &launch->entries[prepared];
+        const strata_launch_entry *entry = &entries[prepared];
         status = top->ops->prepare_use(top, &entry->block, launch->stream, entry->access);
         prepared += status == STRATA_SUCCESS;
     }
@@ -245,6 +259,7 @@ static strata_status note_all(strata_launch *launch)
         return STRATA_SUCCESS;
     strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, true);
     if (status != STRATA_SUCCESS) {
+        status = strata_uses_wait_instead(launch->runtime->device, launch->stream, status);
         finish_all(launch, launch->count, false);
         return status;
     }
@@ -288,8 +303,7 @@ strata_status strata_launch_end(strata_launch *launch)
             "a launch of %zu blocks was prepared and neither committed nor cancelled; it counts as submitted",
             launch->count);
     }
-    if (launch->entries != launch->storage)
-        strata_host_free(launch->entries);
+    strata_host_free(launch->entries);
     memset(launch, 0, sizeof *launch);
     return status;
 }

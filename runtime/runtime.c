@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/options.h"
 #include "core/stream_map.h"
 #include "core/uses.h"
 
@@ -35,6 +36,11 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
         if ((status = strata_stack_create(text, config->device, &runtime->stack)) != STRATA_SUCCESS)
             goto refuse;
     }
+    if (!strata_stack_claim(runtime->stack)) {
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stack \"%s\" belongs to another runtime already",
+                             strata_stack_text(runtime->stack));
+        goto refuse;
+    }
     runtime->top = strata_stack_top(runtime->stack);
     runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
     runtime->early_events = config->events == STRATA_EVENTS_EARLY;
@@ -59,15 +65,16 @@ static strata_status check_config(const strata_runtime_config *config)
     return STRATA_SUCCESS;
 }
 
-strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out)
+strata_status strata_runtime_create(const strata_runtime_config *given, strata_runtime **out)
 {
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a runtime is made without a place for it");
     *out = NULL;
-    const strata_runtime_config defaults = {0};
-    config = config ? config : &defaults;
-    strata_status status = check_config(config);
-    return status == STRATA_SUCCESS ? make_runtime(config, out) : status;
+    strata_runtime_config config;
+    strata_status status = strata_options_read(&config, sizeof config, given, "strata_runtime_config");
+    if (status == STRATA_SUCCESS)
+        status = check_config(&config);
+    return status == STRATA_SUCCESS ? make_runtime(&config, out) : status;
 }
 
 static strata_status build_singleton(int ordinal, strata_runtime **out)
@@ -113,14 +120,16 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "the runtime of a device lives until the process ends; only private "
                            "ones are destroyed");
-    strata_usage usage = {0};
-    bool usable = strata_door_now() == STRATA_DOOR_OPEN;
-    if (usable && runtime->top->ops->usage(runtime->top, &usage) == STRATA_SUCCESS && usage.live_blocks)
-        return strata_fail(STRATA_ERROR_BUSY, "the runtime still has %zu live block%s of %zu bytes; free them first",
-                           usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
-    status = strata_streams_end(runtime);
+    status = strata_stack_refuse_live(runtime->stack, "the runtime");
     if (status == STRATA_SUCCESS)
-        status = strata_stack_destroy(runtime->stack);
+        status = strata_streams_check_released(runtime);
+    size_t bytes;
+    if (status == STRATA_SUCCESS && strata_door_now() == STRATA_DOOR_OPEN)
+        status = runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes); /* while nothing is half done */
+    if (status == STRATA_SUCCESS || status == STRATA_ERROR_SHUT_DOWN)
+        status = strata_streams_end(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_stack_end(runtime->stack);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_destroy(&runtime->streams_lock);
@@ -130,12 +139,18 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
 
 int strata_runtime_device(const strata_runtime *runtime)
 {
-    return runtime->device->ordinal;
+    if (runtime)
+        return runtime->device->ordinal;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_device: the runtime is NULL");
+    return -1;
 }
 
 strata_stack *strata_runtime_stack(strata_runtime *runtime)
 {
-    return runtime->stack;
+    if (runtime)
+        return runtime->stack;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_stack: the runtime is NULL");
+    return NULL;
 }
 
 /* ---- memory ---- */
@@ -164,22 +179,30 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
     strata_request request = {.bytes = bytes, .stream = stream};
-    return strata_runtime_allocate_request(runtime, &request, out);
+    return __builtin_expect(runtime != NULL, 1) ? strata_resource_allocate(runtime->top, &request, out)
+                                                : strata_runtime_allocate_request(runtime, &request, out);
 }
 
 strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
-    if (!runtime || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
+    if (__builtin_expect(!runtime || !block || stream == STRATA_STREAM_GONE, 0))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a free without a runtime, a block, or a stream: STRATA_STREAM_GONE is for layers, and "
+                           "strata_runtime_deallocate finds out by itself");
     return strata_resource_deallocate(runtime->top, block, stream);
+}
+
+/* Whether no other stream has had the block's home timeline since. */
+static inline bool is_turn(const strata_entry *entry, const strata_timeline *home)
+{
+    return atomic_load_explicit(&home->turn, memory_order_relaxed) ==
+           atomic_load_explicit(&entry->home_turn, memory_order_relaxed);
 }
 
 /* Whether the block was allocated on the stream that has the timeline now, and not on one that had it before. */
 static inline bool is_home(const strata_entry *entry, const strata_timeline *timeline)
 {
-    return timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed) &&
-           atomic_load_explicit(&timeline->turn, memory_order_relaxed) ==
-               atomic_load_explicit(&entry->home_turn, memory_order_relaxed);
+    return timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed) && is_turn(entry, timeline);
 }
 
 /* Whether a block's own stream is known now and still the one on which it was allocated. */
@@ -188,6 +211,22 @@ static inline bool home_is_known(strata_runtime *runtime, const strata_block *bl
     const strata_entry *entry = strata_table_lookup(runtime->stack->table, block->id);
     const strata_timeline *timeline = strata_known_timeline(runtime->device, block->stream);
     return entry && timeline && is_home(entry, timeline);
+}
+
+/* The handle of a block's own stream is known, with another timeline. If the block's own timeline has gone to another
+ * stream since, all that was noted there is complete, and the handle is that of the same stream, registered again, or
+ * of one that has nothing to do with the block: freeing on it is right. If not, it is another stream; but where the
+ * driver gives streams no ids, nobody can tell, and then the free comes after both. */
+static strata_status came_back(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
+{
+    uint16_t number = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    const strata_timeline *home = strata_timeline_of(strata_point_make(number, 1));
+    if (is_turn(entry, home) && strata_cu.StreamGetId) {
+        *stream = STRATA_STREAM_GONE;
+        return STRATA_SUCCESS;
+    }
+    strata_point last = is_turn(entry, home) ? strata_timeline_last_closed(number) : 0;
+    return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
 }
 
 /* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
@@ -205,6 +244,8 @@ __attribute__((noinline)) static strata_status home_stream(strata_runtime *runti
         strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
         if (status != STRATA_SUCCESS || is_home(entry, ref.timeline))
             return status;
+        if (entry->home_known && ref.known)
+            return came_back(entry, &ref, stream);
     }
     if (entry->home_known) {
         *stream = STRATA_STREAM_GONE;
@@ -214,12 +255,14 @@ __attribute__((noinline)) static strata_status home_stream(strata_runtime *runti
     error->requested = block->requested;
     error->tag = block->tag;
     error->generation = block->id.generation;
-    return strata_error_raise(
-        error,
-        "block 0x%llx (tag \"%s\", generation %llu) was allocated on a stream that this runtime does not "
-        "know, so its handle may be dead by now: free it with strata_runtime_deallocate_on, or register "
-        "the stream",
-        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+    const char *why = entry->stream == CU_STREAM_PER_THREAD
+                          ? "the default stream of another thread: free it on that thread, or name a stream that comes "
+                            "after its work with strata_runtime_deallocate_on"
+                          : "a stream that this runtime does not know, so its handle may be dead by now: free it with "
+                            "strata_runtime_deallocate_on, or register the stream";
+    return strata_error_raise(error, "block 0x%llx (tag \"%s\", generation %llu) was allocated on %s",
+                              (unsigned long long)block->address, strata_tag_name(block->tag),
+                              (unsigned long long)block->id.generation, why);
 }
 
 strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)

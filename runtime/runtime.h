@@ -28,7 +28,11 @@ struct strata_runtime {
     size_t stream_count, stream_room;
 };
 
-/* Ends what runtime/streams.c made for the runtime. BUSY, and nothing done, while streams are taken. */
+/* BUSY while streams of the pool are taken. */
+strata_status strata_streams_check_released(strata_runtime *runtime);
+
+/* Ends what runtime/streams.c made for the runtime. On an error the streams that are left stay as they were, for the
+ * next try; one that the driver would not destroy is reported once, and is none of them. */
 strata_status strata_streams_end(strata_runtime *runtime);
 
 /* SUCCESS, or why this call cannot be made: no runtime, shut down, forked. */

@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "core/error.h"
+#include "core/made_stream.h"
 #include "core/memory.h"
 #include "core/stream_map.h"
 
@@ -71,21 +72,6 @@ strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream
 
 /* ---- the pool ---- */
 
-static strata_status make_stream(strata_runtime *runtime, CUstream *out)
-{
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, runtime->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    CUresult result = strata_cu.StreamCreate(out, CU_STREAM_NON_BLOCKING);
-    if (result != CUDA_SUCCESS)
-        status = strata_fail_driver(result, "cuStreamCreate", "making a stream of the pool");
-    else if ((status = strata_stream_register(runtime->device, *out, runtime->early_events)) != STRATA_SUCCESS)
-        strata_cu.StreamDestroy(*out);
-    strata_scope_leave(&scope);
-    return status;
-}
-
 static strata_status take_stream(strata_runtime *runtime, CUstream *out)
 {
     size_t pooled = 0;
@@ -105,7 +91,8 @@ static strata_status take_stream(strata_runtime *runtime, CUstream *out)
                            runtime->stream_capacity);
     if (!reserve_slot(runtime))
         return strata_fail_host_memory("a stream of the pool");
-    strata_status status = make_stream(runtime, out);
+    strata_status status =
+        strata_made_stream_create(runtime->device, runtime->early_events, "a stream of the pool", out);
     if (status == STRATA_SUCCESS)
         runtime->streams[runtime->stream_count++] = (strata_stream_slot){.stream = *out, .pooled = true, .taken = true};
     return status;
@@ -142,34 +129,38 @@ strata_status strata_runtime_stream_release(strata_runtime *runtime, CUstream st
     return status;
 }
 
-static strata_status end_pooled(strata_runtime *runtime, CUstream stream)
-{
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, runtime->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = strata_stream_unregister(runtime->device, stream);
-    CUresult result = status == STRATA_SUCCESS ? strata_cu.StreamDestroy(stream) : CUDA_SUCCESS;
-    strata_scope_leave(&scope);
-    return result == CUDA_SUCCESS ? status
-                                  : strata_fail_driver(result, "cuStreamDestroy", "ending a stream of the pool");
-}
-
-strata_status strata_streams_end(strata_runtime *runtime)
+strata_status strata_streams_check_released(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&runtime->streams_lock);
     for (size_t i = 0; i < runtime->stream_count && status == STRATA_SUCCESS; i++)
         if (runtime->streams[i].pooled && runtime->streams[i].taken)
             status = strata_fail(STRATA_ERROR_BUSY, "a stream of the runtime's pool is still taken; release it first");
-    bool usable = strata_door_now() == STRATA_DOOR_OPEN;
+    strata_lock_release(&runtime->streams_lock);
+    return status;
+}
+
+/* Ends what a slot stands for. *gone: there is nothing left of it that could be ended at another try. */
+static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot *slot, bool *gone)
+{
+    *gone = true;
+    if (strata_door_now() != STRATA_DOOR_OPEN)
+        return STRATA_SUCCESS;
+    if (slot->pooled)
+        return strata_made_stream_end(runtime->device, slot->stream, gone);
+    strata_status status = strata_stream_unregister(runtime->device, slot->stream);
+    *gone = status == STRATA_SUCCESS;
+    return status;
+}
+
+strata_status strata_streams_end(strata_runtime *runtime)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&runtime->streams_lock);
     while (runtime->stream_count && status == STRATA_SUCCESS) {
-        const strata_stream_slot *slot = &runtime->streams[runtime->stream_count - 1];
-        if (usable)
-            status = slot->pooled ? end_pooled(runtime, slot->stream)
-                                  : strata_stream_unregister(runtime->device, slot->stream);
-        if (status == STRATA_SUCCESS)
-            runtime->stream_count--;
+        bool gone;
+        status = end_slot(runtime, &runtime->streams[runtime->stream_count - 1], &gone);
+        runtime->stream_count -= gone;
     }
     if (status == STRATA_SUCCESS) {
         strata_host_free(runtime->streams);

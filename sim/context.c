@@ -57,6 +57,7 @@ static void free_handles(sim_context *context)
 static void strip(sim_context *context)
 {
     free_handles(context);
+    sim_peers_free(context);
     sim_blocks_of_context_free(context);
     while (context->queues) {
         sim_threads_forget_queue(context->queues);
@@ -65,6 +66,10 @@ static void strip(sim_context *context)
     }
     context->legacy = NULL;
     context->active = false;
+    sim_clock_drop(context->ended);
+    sim_clock_drop(context->ended_blocking);
+    context->ended = NULL;
+    context->ended_blocking = NULL;
 }
 
 void sim_context_free(sim_context *context)
@@ -385,12 +390,12 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
 
 /* Begins a call about a context, NULL meaning the current one. As with sim_enter, the lock is not held after a failure.
  */
-static CUresult enter(CUcontext given, sim_context **context)
+static CUresult enter(const char *entry, CUcontext given, sim_context **context)
 {
     if (!given) {
-        return sim_enter_context(context);
+        return sim_enter_context_as(entry, context);
     }
-    CUresult result = sim_enter();
+    CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -405,7 +410,7 @@ static CUresult enter(CUcontext given, sim_context **context)
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
     sim_context *context;
-    CUresult result = enter(ctx, &context);
+    CUresult result = enter(__func__, ctx, &context);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -438,7 +443,7 @@ CUresult cuCtxGetFlags(unsigned int *flags)
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
     sim_context *context;
-    CUresult result = enter(ctx, &context);
+    CUresult result = enter(__func__, ctx, &context);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -482,11 +487,15 @@ CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 CUresult cuCtxSynchronize_v2(CUcontext ctx)
 {
     sim_context *context;
-    CUresult result = enter(ctx, &context);
+    CUresult result = enter(__func__, ctx, &context);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(sim_context_wait(context));
+    result = sim_capture_guard_context(context);
+    if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE)) {
+        result = sim_context_wait(context);
+    }
+    return sim_leave(result);
 }
 
 CUresult cuCtxSynchronize(void)

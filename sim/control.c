@@ -11,11 +11,13 @@ CUresult strata_sim_set_seed(uint64_t seed)
     return CUDA_SUCCESS;
 }
 
-static void need_everything(void)
+void sim_need_everything(void)
 {
-    for (uint32_t i = 0; i < sim.queue_slots; i++) {
-        if (sim.queues[i] && sim.queues[i]->tail) {
-            sim_op_need(sim.queues[i]->tail);
+    for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));) {
+        for (struct sim_queue *queue = context->queues; queue; queue = queue->next) {
+            if (queue->tail) {
+                sim_op_need(queue->tail);
+            }
         }
     }
 }
@@ -29,7 +31,7 @@ CUresult strata_sim_set_policy(strata_sim_policy policy)
     sim.settings.policy = policy;
     sim.settings.policy_set = true;
     if (policy == STRATA_SIM_EARLY) {
-        need_everything();
+        sim_need_everything();
         sim_run_chosen();
     }
     pthread_mutex_unlock(&sim.lock);
@@ -68,6 +70,18 @@ CUresult strata_sim_set_memory(uint64_t bytes_of_each_device)
     return result;
 }
 
+CUresult strata_sim_set_latency(strata_sim_work work, uint64_t nanoseconds, uint64_t bytes_per_microsecond)
+{
+    if ((unsigned)work >= STRATA_SIM_KINDS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&sim.lock);
+    sim.settings.latency[work] = nanoseconds;
+    sim.settings.rate[work] = bytes_per_microsecond;
+    pthread_mutex_unlock(&sim.lock);
+    return CUDA_SUCCESS;
+}
+
 CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin)
 {
     if (!name || !twin) {
@@ -104,6 +118,10 @@ CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
             .pools = sim.pools.alive - (uint64_t)sim.settings.devices,
             .device_blocks = sim.device_blocks,
             .pinned_blocks = sim.pinned_blocks,
+            .registered_blocks = sim.registered_blocks,
+            .memory_handles = sim.physicals.alive,
+            .memory_maps = sim.mapped_blocks,
+            .address_ranges = sim.reserved_ranges,
             .unfinished_work = sim.unfinished,
             .finished_work = sim.finished,
         };

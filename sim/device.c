@@ -36,7 +36,7 @@ void sim_device_close(struct sim_device *device)
     *device = (struct sim_device){0};
 }
 
-void sim_device_observe(struct sim_device *device, const struct sim_seen *seen)
+void sim_device_observe(struct sim_device *device, const struct sim_point *seen)
 {
     for (struct sim_space *space = device->spaces; space; space = space->next) {
         sim_space_observe(space, seen);
@@ -74,9 +74,9 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 
 /* Begins a call about a device that gives something to `out`. As with sim_enter, the lock is not held after a failure.
  */
-static CUresult enter(CUdevice ordinal, const void *out, struct sim_device **device)
+static CUresult enter(const char *entry, CUdevice ordinal, const void *out, struct sim_device **device)
 {
-    CUresult result = sim_enter();
+    CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -90,7 +90,7 @@ static CUresult enter(CUdevice ordinal, const void *out, struct sim_device **dev
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
     struct sim_device *device;
-    CUresult result = enter(dev, name, &device);
+    CUresult result = enter(__func__, dev, name, &device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -106,7 +106,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
     static const char bytes[sizeof uuid->bytes] = {'s', 't', 'r', 'a', 't', 'a', '-', 's', 'i', 'm'};
     struct sim_device *device;
-    CUresult result = enter(dev, uuid, &device);
+    CUresult result = enter(__func__, dev, uuid, &device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -123,7 +123,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
     struct sim_device *device;
-    CUresult result = enter(dev, bytes, &device);
+    CUresult result = enter(__func__, dev, bytes, &device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -134,7 +134,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
     struct sim_device *device;
-    CUresult result = enter(dev, major && minor ? major : NULL, &device);
+    CUresult result = enter(__func__, dev, major && minor ? major : NULL, &device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -152,7 +152,7 @@ CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
     enum { ID_BYTES = sizeof "0000:00:00.0" };
     struct sim_device *device;
-    CUresult result = enter(dev, pciBusId, &device);
+    CUresult result = enter(__func__, dev, pciBusId, &device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -234,12 +234,24 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
     {CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x233510de},
+    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
+    {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1},
+    {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1},
 };
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
     struct sim_device *device;
-    CUresult result = enter(dev, pi, &device);
+    CUresult result = enter(__func__, dev, pi, &device);
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -188,6 +188,11 @@ CUresult cuGetErrorString(CUresult error, const char **pStr)
     if (!pStr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    const char *problem = error == CUDA_ERROR_INVALID_VALUE ? sim_settings_problem() : NULL;
+    if (problem) { /* cuInit failed for it: say more than the driver could */
+        *pStr = problem;
+        return CUDA_SUCCESS;
+    }
     size_t i = find(error);
     *pStr = i < RESULTS ? results[i].text : NULL;
     return i < RESULTS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -169,3 +169,117 @@ CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigne
 {
     return cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, own_default(hStream));
 }
+
+CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                                CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+    return cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, own_default(hStream));
+}
+
+CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+    return cuMemcpy2DAsync_v2(pCopy, own_default(hStream));
+}
+
+CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+    return cuMemcpy3DAsync_v2(pCopy, own_default(hStream));
+}
+
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
+{
+    return cuMemPrefetchAsync(devPtr, count, dstDevice, own_default(hStream));
+}
+
+CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
+                                    CUstream hStream)
+{
+    return cuMemPrefetchAsync_v2(devPtr, count, location, flags, own_default(hStream));
+}
+
+CUresult cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+    return cuStreamWriteValue32_v2(own_default(stream), addr, value, flags);
+}
+
+CUresult cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+    return cuStreamWriteValue64_v2(own_default(stream), addr, value, flags);
+}
+
+CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+    return cuStreamWaitValue32_v2(own_default(stream), addr, value, flags);
+}
+
+CUresult cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+    return cuStreamWaitValue64_v2(own_default(stream), addr, value, flags);
+}
+
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
+                                    unsigned int flags)
+{
+    return cuStreamBatchMemOp_v2(own_default(stream), count, paramArray, flags);
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+    return cuStreamBeginCapture(own_default(hStream));
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+    return cuStreamBeginCapture_v2(own_default(hStream), mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                          CUstreamCaptureMode mode)
+{
+    return cuStreamBeginCaptureToGraph(own_default(hStream), hGraph, dependencies, dependencyData, numDependencies,
+                                       mode);
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+    return cuStreamEndCapture(own_default(hStream), phGraph);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
+                                                unsigned int flags)
+{
+    return cuStreamUpdateCaptureDependencies(own_default(hStream), dependencies, numDependencies, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream, CUgraphNode *dependencies,
+                                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                                   unsigned int flags)
+{
+    return cuStreamUpdateCaptureDependencies_v2(own_default(hStream), dependencies, dependencyData, numDependencies,
+                                                flags);
+}
+
+/* The stream of an upload is in the parameters. */
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+    if (!instantiateParams) {
+        return cuGraphInstantiateWithParams(phGraphExec, hGraph, NULL);
+    }
+    CUstream given = instantiateParams->hUploadStream;
+    instantiateParams->hUploadStream = own_default(given);
+    CUresult result = cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
+    instantiateParams->hUploadStream = given;
+    return result;
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+    return cuGraphUpload(hGraphExec, own_default(hStream));
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+    return cuGraphLaunch(hGraphExec, own_default(hStream));
+}

@@ -1,8 +1,19 @@
-/* What the environment asks of the simulation. A value that means nothing is an error, never a default. */
+/* What the environment asks of the simulation. A value that means nothing is an error, never a default; an empty one is
+ * none. */
 #include "sim.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Why the last start failed, "" if the environment was not the reason. Written by cuInit under sim.lock; read by
+ * whoever was told that it failed. */
+static char problem[320];
+
+const char *sim_settings_problem(void)
+{
+    return problem[0] ? problem : NULL;
+}
 
 /* A whole number at the start of text, in decimal digits alone. */
 static bool read_number(const char *text, const char **end, uint64_t *number)
@@ -70,22 +81,84 @@ static bool read_memory(const char *text, struct sim_settings *settings)
     return false;
 }
 
+/* 0, 1, or words with commas between them. */
+static bool read_check(const char *text, struct sim_settings *settings)
+{
+    static const struct {
+        const char *name;
+        uint32_t mode;
+    } words[] = {
+        {"0", STRATA_SIM_CHECK_OFF},
+        {"1", STRATA_SIM_CHECK_ON},
+        {"unwritten", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN},
+        {"pages", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_PAGES},
+        {"host-functions", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_HOST_FUNCTIONS},
+        {"no-stacks", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_NO_STACKS},
+    };
+    settings->check = 0;
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        size_t i = 0;
+        while (i < sizeof words / sizeof words[0] &&
+               (strlen(words[i].name) != length || memcmp(words[i].name, text, length) != 0)) {
+            i++;
+        }
+        if (i == sizeof words / sizeof words[0]) {
+            return false;
+        }
+        settings->check |= words[i].mode;
+        if (text[length] == '\0') {
+            settings->check_at_exit = settings->check != 0;
+            return true;
+        }
+        text += length + 1;
+    }
+}
+
+static bool read_check_file(const char *text, struct sim_settings *settings)
+{
+    free(settings->check_file);
+    settings->check_file = strdup(text);
+    return text[0] != '\0' && settings->check_file;
+}
+
+static bool read_check_exit(const char *text, struct sim_settings *settings)
+{
+    const char *end;
+    uint64_t status;
+    if (!read_number(text, &end, &status) || *end != '\0' || status < 1 || status > 255) {
+        return false;
+    }
+    settings->check_exit = (int)status;
+    return true;
+}
+
 CUresult sim_settings_read(struct sim_settings *settings)
 {
     static const struct {
         const char *variable;
         bool (*read)(const char *text, struct sim_settings *settings);
         size_t set;
+        const char *expected;
     } variables[] = {
-        {"STRATA_SIM_SEED", read_seed, offsetof(struct sim_settings, seed_set)},
-        {"STRATA_SIM_POLICY", read_policy, offsetof(struct sim_settings, policy_set)},
-        {"STRATA_SIM_DEVICES", read_devices, offsetof(struct sim_settings, devices_set)},
-        {"STRATA_SIM_MEMORY", read_memory, offsetof(struct sim_settings, memory_set)},
+        {"STRATA_SIM_SEED", read_seed, offsetof(struct sim_settings, seed_set), "a whole number"},
+        {"STRATA_SIM_POLICY", read_policy, offsetof(struct sim_settings, policy_set), "early, random or late"},
+        {"STRATA_SIM_DEVICES", read_devices, offsetof(struct sim_settings, devices_set), "a whole number from 1 to 64"},
+        {"STRATA_SIM_MEMORY", read_memory, offsetof(struct sim_settings, memory_set),
+         "a whole number and B, KiB, MiB, GiB or TiB, at least 64MiB"},
+        {"STRATA_SIM_CHECK", read_check, offsetof(struct sim_settings, check_set),
+         "0, 1, or some of unwritten, pages, host-functions and no-stacks, with commas between them"},
+        {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(struct sim_settings, never_set), "a file's name"},
+        {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(struct sim_settings, never_set),
+         "a whole number from 1 to 255"},
     };
+    problem[0] = '\0';
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const char *text = getenv(variables[i].variable);
         bool *set = (bool *)((char *)settings + variables[i].set);
-        if (text && !*set && !variables[i].read(text, settings)) {
+        if (text && *text && !*set && !variables[i].read(text, settings)) {
+            snprintf(problem, sizeof problem, "%s is \"%.120s\": expected %s", variables[i].variable, text,
+                     variables[i].expected);
             return CUDA_ERROR_INVALID_VALUE;
         }
     }

@@ -4,9 +4,10 @@
  * are called with it held. A driver call takes it in sim_enter, does its own part, and gives it back in sim_leave,
  * where the scheduler may run work. It is free while a host function runs and while a call waits for one.
  *
- * The parts, each in its file: handles (slabs of objects that handles point to), work (operations, their dependencies,
- * the scheduler), queues and clocks (streams and what they are ordered after), address space, spans (how memory is
- * handed out), blocks (what is allocated), and the subjects of the driver's interface. */
+ * The rooms: order/ (operations, their dependencies, the scheduler; streams, events, clocks: what comes before what),
+ * memory/ (address space, how memory is handed out, what is allocated, mapped, copied), graph/ (captures and graphs),
+ * check/ (the checker and its reports), kernels/ (modules, launches, the twins of Strata's own kernels); beside this
+ * header what all share: handles, contexts and devices, threads, faults on purpose, the beginning and the end. */
 #ifndef STRATA_SIM_SIM_H
 #define STRATA_SIM_SIM_H
 
@@ -27,6 +28,7 @@ typedef struct CUctx_st sim_context;
 #define SIM_LEAST_MEMORY   (UINT64_C(64) << 20)
 #define SIM_MOST_MEMORY    (UINT64_C(1) << 50)
 #define SIM_MOST_RANGE     (UINT64_C(1) << 38) /* of addresses, that a pool begins with */
+#define SIM_SMALL_RANGE    (UINT64_C(1) << 30) /* where the process has few addresses: pools have several ranges */
 
 enum {
     SIM_GRANULE = 512,          /* every address and size handed out is a multiple of it */
@@ -68,29 +70,66 @@ void sim_slab_give(struct sim_slab *slab, void *object);
 bool sim_slab_has(const struct sim_slab *slab, const void *object);
 void *sim_slab_next(const struct sim_slab *slab, const void *object); /* the next live one; NULL starts and ends */
 
-/* ---- clock.c: what a stream is known to be ordered after ---- */
+/* ---- clock.c: what comes before what ---- */
+
+/* The checker's: the operations of a lane that have not said yet all that they touch, in a ring, and the neighbours in
+ * the list of lanes that have any. */
+struct sim_pending {
+    struct sim_act **at;
+    size_t first;
+    size_t count;
+    size_t capacity; /* a power of two, or 0 */
+    struct sim_lane *previous;
+    struct sim_lane *next;
+};
+
+/* A row of operations, each after the one before. */
+struct sim_lane {
+    uint32_t slot;
+    uint32_t references;
+    uint64_t uid;            /* never used again; of a stream, what cuStreamGetId gives */
+    uint64_t last;           /* position of the last operation */
+    struct sim_queue *queue; /* NULL: no stream's, or the stream is gone */
+    struct sim_pending pending;
+};
+
+struct sim_lane *sim_lane_open(void); /* held for the caller; NULL without memory */
+struct sim_lane *sim_lane_hold(struct sim_lane *lane);
+void sim_lane_drop(struct sim_lane *lane);
 
 struct sim_tick {
-    uint64_t queue; /* its uid; 0: nothing known */
+    uint64_t lane; /* its uid; 0: nothing known */
     uint64_t position;
 };
 
-/* Positions in other queues, one for each queue slot. Shared and immutable while it has more than one reference. */
+/* Positions in lanes, by slot. Shared and immutable while it has more than one reference. */
 struct sim_clock {
     uint32_t references;
     uint32_t slots;
     struct sim_tick at[];
 };
 
+/* One lane up to a position, and everything that comes before that. */
+struct sim_point {
+    uint32_t slot;
+    uint64_t lane; /* its uid; 0: a point in no lane, which is only what it comes after */
+    uint64_t position;
+    struct sim_clock *knows; /* may be NULL */
+};
+
 struct sim_queue;
 struct sim_clock *sim_clock_hold(struct sim_clock *clock);
 void sim_clock_drop(struct sim_clock *clock);
-uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64_t queue_uid);
+uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64_t lane);
+bool sim_point_covers(const struct sim_point *later, const struct sim_point *earlier); /* the earlier's place */
 
-/* Teaches the queue that it is ordered after `position` of the other queue and after everything in `clock`. Without
- * memory the lesson is lost, which only costs reuse. */
-void sim_queue_learn(struct sim_queue *queue, uint32_t slot, uint64_t queue_uid, uint64_t position,
-                     const struct sim_clock *clock);
+/* The owner of a clock comes after the point. Without memory the lesson is lost (sim.lessons_lost): a pool reuses less,
+ * and the checker stops. */
+void sim_clock_learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point);
+
+struct sim_point sim_queue_point(const struct sim_queue *queue); /* the work so far; borrows the clock */
+void sim_queue_learn(struct sim_queue *queue, const struct sim_point *point);
+void sim_host_learn(const struct sim_point *point); /* the host has seen that it is done */
 
 /* ---- work.c, schedule.c: operations ---- */
 
@@ -102,6 +141,9 @@ enum sim_op_kind {
     SIM_OP_KERNEL,
     SIM_OP_ALLOCATE,
     SIM_OP_FREE,
+    SIM_OP_COPY_ROWS,
+    SIM_OP_WRITE_VALUE,
+    SIM_OP_WAIT_VALUE,
 };
 
 enum sim_op_state {
@@ -111,6 +153,7 @@ enum sim_op_state {
     SIM_OP_DELAYED,   /* may run when its time has come: in sim.delayed */
     SIM_OP_CHOSEN,    /* runs next: in sim.chosen */
     SIM_OP_RUNNING,   /* a host function, with its thread */
+    SIM_OP_WATCHING,  /* a wait for a value that is not there yet: in sim.watching */
     SIM_OP_DONE,
 };
 
@@ -123,14 +166,24 @@ struct sim_edge {
 };
 
 struct sim_device;
+struct sim_thread;
 struct sim_block;
 struct sim_span;
+struct sim_veil;
 struct sim_kernel_launch;
 
 /* An end of a copy. */
 struct sim_place {
     uint64_t address;
-    bool pageable; /* plain host memory, reached through its address */
+    bool pageable;       /* plain host memory, reached through its address */
+    CUmemorytype called; /* what the call that named it said that it is */
+};
+
+/* An end of a copy of rows: where its first byte is, and how far rows and planes are apart. */
+struct sim_rows {
+    struct sim_place place;
+    uint64_t pitch;
+    uint64_t plane;
 };
 
 struct sim_op {
@@ -141,14 +194,18 @@ struct sim_op {
     sim_context *context;
     struct sim_queue *queue; /* NULL: ordered by its edges alone */
     uint64_t sequence;       /* order of submission in the process */
-    uint64_t position;       /* place in its queue */
+    struct sim_point at;     /* its place, and what it comes after; complete when it is submitted */
+    struct sim_lane *chain;  /* of one without a queue: its lane; held */
+    struct sim_act *act;     /* how the checker knows it, or NULL; held */
+    CUresult fault;          /* what the fault plan makes of it when it runs */
     uint64_t order;          /* key in the heap it is in */
     size_t heap_index;
     size_t blockers; /* edges that come in */
     struct sim_edge *predecessors;
     struct sim_edge *successors;
     struct sim_op *next;        /* waiting for the host thread, or free */
-    struct sim_op *next_marked; /* while the closure of a needed operation is gathered */
+    struct sim_op *next_marked; /* while the closure of an operation is gathered */
+    uint64_t visited;           /* the checker's */
     uint64_t finished_at;       /* device time, ns */
     union {
         struct {
@@ -171,10 +228,25 @@ struct sim_op {
             size_t rows;
             uint32_t value;
         } fill;
+        struct {
+            struct sim_rows to;
+            struct sim_rows from;
+            size_t width; /* bytes of a row */
+            size_t rows;  /* of a plane */
+            size_t planes;
+            void *staged; /* a copy of pageable memory, row after row, owned */
+        } rows;
+        struct {
+            uint64_t address;
+            uint64_t value;
+            unsigned width; /* bytes: 4 or 8 */
+            unsigned flags; /* of a wait: the comparison */
+        } value;
         struct sim_kernel_launch *kernel;
         struct sim_block *block; /* allocate, free */
     } work;
     struct sim_span *span; /* of a free: the free span whose completion this is */
+    CUgraphNode node;      /* that it becomes instead of being run: it was called for on a captured stream */
 };
 
 struct sim_heap {
@@ -186,10 +258,23 @@ struct sim_heap {
 /* Makes sure that the next operation of that queue (NULL: of none) can be made, with so many more dependencies. */
 bool sim_op_reserve(const struct sim_queue *queue, size_t extra);
 
+/* The same for so many operations of no queue, with so many dependencies in all. */
+bool sim_op_reserve_many(size_t ops, size_t edges);
+
 /* A new operation at the end of a queue, ordered after what its stream must be ordered after, or of no queue. There is
  * room for `extra` more dependencies. NULL without memory. */
 struct sim_op *sim_op_create(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind, size_t extra);
-void sim_op_depend(struct sim_op *op, struct sim_op *on); /* `on` may be NULL or done */
+struct sim_op *sim_op_detached(sim_context *context, enum sim_op_kind kind); /* in no order, and never to run */
+
+/* The operation comes after `on`, which was submitted and may be done, or is NULL. Any edge that the program asked for,
+ * wherever it comes from, is made with this; it counts for the order that programs may rely on. */
+void sim_op_depend(struct sim_op *op, struct sim_op *on);
+
+/* The same for order that is known without an operation to wait for. Before the operation is submitted. */
+void sim_op_learn(struct sim_op *op, const struct sim_point *point);
+
+/* The operation runs after `on`, by the driver's own wish: no program may rely on it. */
+void sim_op_await(struct sim_op *op, struct sim_op *on);
 void sim_op_submit(struct sim_op *op);
 struct sim_op *sim_op_hold(struct sim_op *op);
 void sim_op_drop(struct sim_op *op);
@@ -197,8 +282,15 @@ static inline bool sim_op_done(const struct sim_op *op)
 {
     return !op || op->state == SIM_OP_DONE;
 }
-void sim_op_run(struct sim_op *op);     /* what the operation does; run.c */
-void sim_op_discard(struct sim_op *op); /* frees what it owns; run.c */
+void sim_op_run(struct sim_op *op);               /* what the operation does; run.c */
+void sim_op_discard(struct sim_op *op);           /* frees what it owns; run.c */
+bool sim_rows_run(const struct sim_op *op);       /* copy2d.c; false after an illegal access */
+uint64_t sim_rows_bytes(const struct sim_op *op); /* that are copied */
+CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, struct sim_op *what); /* for a graph */
+void sim_value_write(const struct sim_op *op);                                                     /* values.c */
+bool sim_value_reached(const struct sim_op *op); /* true also where the address is gone, which poisons */
+void sim_value_watch(struct sim_op *op);         /* a wait whose value is not there is looked at again later */
+bool sim_values_check(void);                     /* ends waits whose values have come; whether there is work to run */
 void sim_op_complete(struct sim_op *op);
 void sim_ops_close(void);
 
@@ -206,6 +298,7 @@ void sim_op_became_ready(struct sim_op *op);
 void sim_op_need(struct sim_op *op); /* the operation and all it waits for shall run; does not wait */
 void sim_run_chosen(void);
 void sim_tick(void);
+void sim_need_everything(void); /* that was submitted; control.c */
 
 /* Waits for the operation; NULL is done. Answers what the driver answers after waiting. Gives the lock away meanwhile.
  */
@@ -219,8 +312,17 @@ void sim_heap_remove(struct sim_heap *heap, struct sim_op *op);
 
 CUresult sim_host_thread_start(void);
 void sim_host_thread_give(struct sim_op *op);
+void sim_host_thread_call(CUhostFn function, void *data); /* in the order of these calls, after none */
 bool sim_host_thread_stop(void); /* gives the lock away meanwhile; false if a function of the user is still running */
 bool sim_in_host_function(void); /* without the lock */
+struct sim_op *sim_host_function_op(void); /* that the thread runs, or NULL; without the lock */
+
+/* Nodes of graphs, in an order that matters; graph_nodes.c. */
+struct sim_nodes {
+    CUgraphNode *at;
+    size_t count;
+    size_t capacity;
+};
 
 /* ---- queue.c: streams ---- */
 
@@ -234,14 +336,15 @@ struct sim_queue {
     sim_context *context;
     struct sim_queue *previous; /* in the context's list */
     struct sim_queue *next;
-    uint32_t slot;
-    uint64_t uid; /* process-wide, never used again; what cuStreamGetId gives */
+    struct sim_lane *lane; /* held */
     unsigned flags;
     int priority;
-    uint64_t submitted;  /* position of the last operation */
     struct sim_op *tail; /* the last operation, until it is done */
     struct sim_clock *knows;
     unsigned polls;
+    struct sim_capture *capture;     /* that it takes part in */
+    struct sim_queue *next_captured; /* in the capture */
+    struct sim_nodes captured;       /* what the next captured call comes after */
 };
 
 struct CUstream_st {
@@ -253,22 +356,23 @@ struct sim_queue *sim_queue_open(sim_context *context, enum sim_queue_kind kind,
 void sim_queue_close(struct sim_queue *queue);
 void sim_queue_finished(struct sim_queue *queue, struct sim_op *op);
 void sim_queue_free(struct sim_queue *queue);
-CUresult sim_queue_of(CUstream stream, struct sim_queue **queue); /* a default stream: of the current context */
+CUresult sim_queue_of(CUstream stream, struct sim_queue **queue);       /* a default stream: of the current context */
+CUresult sim_queue_for_work(CUstream stream, struct sim_queue **queue); /* the same, if it takes work */
+CUresult sim_queue_to_ask(CUstream stream, struct sim_queue **queue);   /* the same, whatever is captured */
 size_t sim_queue_order_room(const struct sim_queue *queue);
 void sim_queue_order(struct sim_queue *queue, struct sim_op *op);
 CUresult sim_queue_wait(struct sim_queue *queue);
+void sim_queue_learn_done(struct sim_queue *queue); /* the host has seen that all of it is done */
 CUresult sim_context_wait(sim_context *context);
-bool sim_queue_alive(uint32_t slot, uint64_t uid);
 
 struct CUevent_st {
     struct sim_handle handle;
     sim_context *context;
     unsigned flags;
     unsigned polls;
-    struct sim_op *op; /* the last record; held */
-    uint32_t queue_slot;
-    uint64_t queue_uid;
-    struct sim_clock *knows; /* what the recording stream knew then */
+    struct sim_op *op;         /* the last record; held */
+    uint64_t capture;          /* the id of the capture in which it was recorded last, or 0 */
+    struct sim_nodes captured; /* what it then stood for */
 };
 void sim_event_free(CUevent event);
 
@@ -290,6 +394,9 @@ struct sim_extent {
 };
 
 bool sim_address_take(uint64_t bytes, uint64_t *address); /* whole pages */
+
+/* The same at a multiple of `alignment`, a power of two of at least a page; at `wish` if that is free. */
+bool sim_address_take_aligned(uint64_t bytes, uint64_t alignment, uint64_t wish, uint64_t *address);
 void sim_address_give(uint64_t address, uint64_t bytes);
 void sim_address_close(void);
 char *sim_backing_take(uint64_t bytes);
@@ -300,18 +407,10 @@ void sim_backing_give(char *memory, uint64_t bytes);
 
 /* Free spans that wait for one queue's frees, by size. */
 struct sim_bin {
-    uint64_t queue_uid;
+    uint64_t lane; /* the queue's, by uid */
     struct sim_tree by_size;
     uint64_t finished; /* the last free that is done */
     uint64_t seen;     /* the last such free that the host waited for */
-};
-
-/* What the host knows to be done after it waited: one queue's work up to a position, and what came before that. */
-struct sim_seen {
-    uint32_t slot;
-    uint64_t queue_uid;
-    uint64_t position;
-    struct sim_clock *knows; /* may be NULL */
 };
 
 /* Part of an extent: in use, free, or a hole, without memory behind it. A free span in a bin was freed in the order of
@@ -347,7 +446,7 @@ struct sim_space {
     bool unseen; /* a queue went whose frees the host had not waited for */
     struct sim_extent *extents;
     struct sim_tree common; /* free spans that anybody may use */
-    struct sim_bin **bins;  /* by queue slot */
+    struct sim_bin **bins;  /* by the slot of the queue's lane */
     uint32_t bin_slots;
     struct sim_space *previous; /* in the device's list */
     struct sim_space *next;
@@ -366,23 +465,31 @@ bool sim_space_expect(struct sim_space *space, const struct sim_queue *queue);
 
 /* The span is free once `op`, a free that is not submitted yet, is done; a NULL op means now. */
 void sim_space_give(struct sim_span *span, struct sim_op *op);
-void sim_space_freed(struct sim_span *span);                                  /* its op is done */
-void sim_space_observe(struct sim_space *space, const struct sim_seen *seen); /* NULL: the host waited for all work */
+void sim_space_freed(struct sim_span *span);                                   /* its op is done */
+void sim_space_observe(struct sim_space *space, const struct sim_point *seen); /* NULL: the host waited for all work */
 void sim_space_settle(struct sim_space *space); /* finished frees are anybody's, whatever the policies */
 void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *queue);
 void sim_space_shrink(struct sim_space *space, uint64_t keep);
+bool sim_device_make_room(struct sim_device *device, uint64_t bytes); /* unused memory of pools goes back, if needed */
 
 /* ---- block.c: what is allocated ---- */
 
-enum sim_block_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_POOLED, SIM_BLOCK_PINNED };
+enum sim_block_kind {
+    SIM_BLOCK_DEVICE,
+    SIM_BLOCK_POOLED,
+    SIM_BLOCK_PINNED,
+    SIM_BLOCK_REGISTERED, /* the program's own memory; the driver only knows of it */
+    SIM_BLOCK_MANAGED,
+    SIM_BLOCK_MAPPED, /* a struct sim_map */
+};
 
 /* One allocation. To the host it exists from the call that made it to the call that frees it; to the device from the
  * operation that allocates to the operation that frees. */
 struct sim_block {
     struct sim_block *previous; /* among the blocks that the host knows */
     struct sim_block *next;
-    struct sim_node by_address; /* of pinned memory, in sim.pinned */
-    struct sim_extent *extent;  /* of device memory: the extent that it is in */
+    struct sim_node by_address; /* of memory in no extent, in sim.apart */
+    struct sim_extent *extent;  /* of cuMemAlloc's and pools' memory: the extent that it is in */
     bool present;
     enum sim_block_kind kind;
     uint64_t address;
@@ -397,7 +504,11 @@ struct sim_block {
     uint64_t id;
     unsigned host_flags;
     bool sync_memops;
-    bool of_module; /* a global variable, which only goes with its module */
+    bool of_module;                 /* a global variable, which only goes with its module */
+    struct sim_graph_memory *graph; /* memory of a graph, which it is part of */
+    struct sim_watch *watch;        /* of pinned memory whose pages are protected; host_access.c */
+    struct sim_shadow *shadow;      /* the checker's, or NULL */
+    struct sim_veil *in_flight;     /* bytes of it that are on their way to the host; in_flight.c */
 };
 
 CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_block **block);
@@ -407,10 +518,51 @@ void sim_block_retire(struct sim_block *block);  /* no longer known to the host 
 void sim_block_appear(struct sim_block *block);  /* there for the device */
 void sim_block_vanish(struct sim_block *block);
 struct sim_block *sim_block_at(uint64_t address); /* that the host knows, interior addresses included */
-struct sim_block *sim_block_around(uint64_t address, uint64_t bytes); /* that holds the whole range */
+struct sim_block *sim_block_around(uint64_t address, uint64_t bytes);  /* that holds the whole range */
+struct sim_block *sim_block_present(uint64_t address, uint64_t bytes); /* the same, there for the device now */
 char *sim_memory_at(uint64_t address, uint64_t bytes); /* for the device, now; NULL if not all of it is there */
 void sim_blocks_of_context_free(const sim_context *context);
-void sim_blocks_close(void); /* frees every block there still is */
+void sim_blocks_close(void);                       /* frees every block there still is */
+void sim_extent_vanish(struct sim_extent *extent); /* it goes, with what is still there in it */
+void sim_managed_end(struct sim_block *block);     /* managed.c: its memory goes */
+
+/* ---- copy.c: what copies of bytes and of rows share ---- */
+
+enum sim_side { SIM_HOST_SIDE, SIM_DEVICE_SIDE, SIM_ANY_SIDE };
+
+/* What an end of a copy is, which begins at the address and spans so many bytes. False if the call must not name it.
+ * With `graphs`, memory that a graph may allocate is known, too. */
+bool sim_locate(const sim_context *context, uint64_t address, size_t bytes, enum sim_side side, bool write, bool graphs,
+                struct sim_place *place);
+
+/* A call that is synchronous waits, unless both ends are the device's; so does a call that writes plain host memory.
+ * The second drops the operation. */
+CUresult sim_copy_prepare(struct sim_queue *queue, const struct sim_place *from, bool synchronous);
+CUresult sim_copy_finish(sim_context *context, struct sim_op *op, const struct sim_place *to,
+                         const struct sim_place *from, bool synchronous);
+
+/* ---- in_flight.c: for memory debuggers, bytes that the host must not touch ---- */
+
+void sim_in_flight_begin(const struct sim_op *op); /* submitted */
+void sim_in_flight_run(const struct sim_op *op);   /* is about to run */
+void sim_in_flight_end(const struct sim_op *op);   /* is complete */
+
+/* ---- reach.c: who may touch which memory ---- */
+
+enum sim_toucher { SIM_BY_COPY, SIM_BY_FILL, SIM_BY_KERNEL };
+
+/* May work of that context read, or write, the range, which is in known blocks? */
+bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write);
+
+/* Where the process finds the bytes, for work that runs now; NULL if they are not all there, or not for that context.
+ */
+char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write);
+
+/* Memory that the host reads and writes at its address. */
+static inline bool sim_block_is_host(const struct sim_block *block)
+{
+    return block->kind == SIM_BLOCK_PINNED || block->kind == SIM_BLOCK_REGISTERED;
+}
 
 struct CUmemPoolHandle_st {
     struct sim_handle handle;
@@ -450,6 +602,7 @@ struct CUfunc_st {
     struct CUfunc_st *next;
     const struct sim_entry *entry;
     strata_sim_kernel twin;
+    const char *name; /* good as long as the simulation */
 };
 
 struct CUmod_st {
@@ -463,11 +616,50 @@ struct CUmod_st {
 CUresult sim_ptx_parse(const char *text, struct sim_entry **entries, struct sim_global **globals);
 void sim_ptx_free(struct sim_entry *entries, struct sim_global *globals);
 void sim_module_free(CUmodule module);
-strata_sim_kernel sim_kernel_find(const char *name);
+strata_sim_kernel sim_kernel_find(const char *name, const char **known_as); /* a name that stays */
 CUresult sim_kernel_register(const char *name, strata_sim_kernel twin);
 void sim_kernels_close(void);
-strata_sim_kernel sim_twin_find(const char *name); /* Strata's own; twins.c */
-bool sim_kernel_run(struct sim_op *op);            /* false after an illegal access */
+strata_sim_kernel sim_twin_find(const char *name, const char **known_as); /* Strata's own; twins.c */
+const char *sim_kernel_name(const struct sim_op *op);
+bool sim_kernel_run(struct sim_op *op);                                            /* false after an illegal access */
+struct sim_kernel_launch *sim_kernel_copy(const struct sim_kernel_launch *kernel); /* NULL without memory */
+CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, struct sim_kernel_launch **kernel);
+void sim_kernel_describe(const struct sim_kernel_launch *kernel, CUDA_KERNEL_NODE_PARAMS *params);
+
+/* ---- capture_rules.c: what a capture does not survive ---- */
+
+/* For calls that a capture may not survive, whatever they are about: by the capture modes and the calling thread's own,
+ * they end captures and are refused. */
+CUresult sim_capture_guard(void);
+CUresult sim_capture_guard_queue(struct sim_queue *queue); /* that the call is about: refused if it is captured */
+CUresult sim_capture_guard_context(sim_context *context);  /* the call waits for all of the context's streams */
+CUresult sim_capture_guard_legacy(sim_context *context);   /* the call is about the legacy stream */
+CUresult sim_capture_guard_event(CUevent event);           /* the call asks about an event */
+bool sim_capture_beside_legacy(sim_context *context); /* is a stream captured that is ordered with the legacy stream? */
+/* capture.c */
+void sim_capture_forget_queue(struct sim_queue *queue);
+void sim_capture_forget_thread(const struct sim_thread *thread);
+
+/* ---- capture_work.c: calls on captured streams ---- */
+
+CUresult sim_capture_check(const struct sim_queue *queue); /* is it not captured, or captured and in order? */
+struct sim_op *sim_capture_op(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind);
+void sim_capture_submit(struct sim_op *op);
+CUresult sim_capture_record(struct sim_queue *queue, CUevent event, unsigned flags);
+CUresult sim_capture_wait(struct sim_queue *queue, CUevent event, unsigned flags);
+CUresult sim_capture_allocate(struct sim_queue *queue, struct sim_device *device, size_t bytes, CUdeviceptr *address);
+CUresult sim_capture_free(struct sim_queue *queue, CUdeviceptr address);
+void sim_nodes_free(struct sim_nodes *nodes);
+
+/* ---- graph_memory.c ---- */
+
+bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* that a graph may allocate */
+void sim_graph_memory_freed(struct sim_graph_memory *memory, struct sim_op *op);
+void sim_graph_block_free(struct sim_block *block); /* the operation that frees it runs */
+void sim_graph_block_free_now(struct sim_block *block);
+void sim_graph_memories_close(void);
+void sim_graphs_close(void); /* graph_exec.c */
+void sim_captures_close(void);
 
 /* ---- device.c, context.c ---- */
 
@@ -481,6 +673,18 @@ struct CUctx_st {
     struct sim_queue *queues;
     size_t queue_count;
     struct sim_queue *legacy;
+    struct sim_peer *peers;           /* contexts whose memory this one may touch */
+    struct sim_clock *ended;          /* the work of streams that are gone */
+    struct sim_clock *ended_blocking; /* of those that the legacy stream comes after */
+};
+
+/* What a device's graphs hold; graph_memory.c. */
+struct sim_graph_pool {
+    uint64_t reserved;
+    uint64_t reserved_high;
+    uint64_t used_high;
+    uint64_t idle;                     /* of what is reserved: not behind any graph's addresses now */
+    struct sim_graph_memory *memories; /* every allocation that a graph of this device may make */
 };
 
 struct sim_device {
@@ -496,16 +700,22 @@ struct sim_device {
     struct sim_space *spaces; /* of memory pools */
     CUmemoryPool default_pool;
     CUmemoryPool current_pool;
+    struct sim_graph_pool graphs;
 };
 
 struct sim_device *sim_device_of(CUdevice device); /* NULL if there is none */
 CUresult sim_device_open(struct sim_device *device, int ordinal);
 void sim_device_close(struct sim_device *device);
-void sim_device_observe(struct sim_device *device, const struct sim_seen *seen); /* as sim_space_observe */
+void sim_device_observe(struct sim_device *device, const struct sim_point *seen); /* as sim_space_observe */
 CUresult sim_context_open(struct sim_device *device, bool primary, unsigned flags, sim_context **context);
 CUresult sim_context_close(sim_context *context);
 void sim_context_free(sim_context *context); /* at the end of the process: whatever state it is in */
 bool sim_context_valid(const sim_context *context);
+
+/* ---- peer.c ---- */
+
+bool sim_peer_enabled(const sim_context *context, const sim_context *peer);
+void sim_peers_free(sim_context *context);
 
 /* ---- threads.c: what belongs to a thread ---- */
 
@@ -543,6 +753,14 @@ struct sim_settings {
     strata_sim_policy policy;
     int devices;
     uint64_t memory;
+    uint32_t check;     /* modes of the checker */
+    char *check_file;   /* owned; NULL: standard error */
+    bool check_at_exit; /* reports are written then: the environment turned the checker on */
+    int check_exit;     /* status to exit with after reports; 0: the program's own */
+    uint64_t latency[STRATA_SIM_KINDS];
+    uint64_t rate[STRATA_SIM_KINDS]; /* bytes a microsecond; 0: any number */
+    bool check_set;
+    bool never_set;
     bool seed_set; /* by a function, so that the environment does not count */
     bool policy_set;
     bool devices_set;
@@ -557,16 +775,25 @@ struct sim {
     unsigned inside; /* calls that gave the lock away to wait */
 
     struct sim_device devices[SIM_MAX_DEVICES];
-    struct sim_slab contexts, streams, events, modules, functions, pools;
+    struct sim_slab contexts, streams, events, modules, functions, pools, physicals;
+    struct sim_slab graphs, graph_nodes, graph_execs, objects;
 
-    struct sim_queue **queues; /* by slot; NULL: free */
-    uint32_t queue_slots;
-    uint64_t last_uid; /* of queues and contexts */
+    struct sim_lane **lanes; /* by slot; NULL: free */
+    uint32_t lane_slots;
+    uint32_t lane_hint;           /* no slot below it is free */
+    struct sim_clock *host_knows; /* what the host has seen done */
+    uint64_t clock_bytes;         /* of all clocks */
+    bool lessons_lost;            /* for want of memory */
+    bool checking;                /* the checker is on; check.h */
+    uint64_t last_uid;            /* of lanes and contexts */
     uint64_t last_block;
+    uint64_t last_graph; /* id of graphs, of nodes and of captures */
+    struct sim_capture *captures;
 
     uint64_t submitted;
     uint64_t seeded_at; /* what had been submitted when the seed was set */
     uint64_t unfinished;
+    uint64_t held_by_host; /* host functions and waits for values that are not finished */
     uint64_t finished;
     uint64_t calls; /* what delays are counted in */
     struct sim_heap chosen;
@@ -574,9 +801,14 @@ struct sim {
 
     struct sim_block *blocks; /* that the host knows */
     struct sim_tree extents;  /* all device memory, by address */
-    struct sim_tree pinned;   /* pinned blocks, by address */
+    struct sim_tree apart;    /* blocks in no extent, by address: pinned, registered, managed, mapped */
+    struct sim_tree ranges;   /* reserved addresses, by address */
+    struct sim_op *watching;  /* waits for values, by sim_op.next */
     uint64_t device_blocks;
     uint64_t pinned_blocks;
+    uint64_t registered_blocks;
+    uint64_t mapped_blocks;
+    uint64_t reserved_ranges;
 };
 
 extern struct sim sim;
@@ -585,16 +817,39 @@ extern struct sim sim;
  *
  * The driver looks at as little as a call needs, and so do these. Most calls are refused in a host function and in a
  * forked child, and many need a current context. A call on a handle needs the handle alone: it works without a current
- * context and in a host function (sim_enter_handle), and if it only asks, even in a forked child (sim_enter_query). */
-CUresult sim_enter(void);
-CUresult sim_enter_context(sim_context **context);
-CUresult sim_enter_handle(void);
-CUresult sim_enter_query(void);
+ * context and in a host function (sim_enter_handle), and if it only asks, even in a forked child (sim_enter_query).
+ *
+ * They note which entry point was called, for reports and for the fault plan, and are macros since only so they learn
+ * the name of the function that they stand in. A function that begins calls for several entry points passes the name on
+ * (`..._as`); an entry point that is another one by a further name says so before it calls that (sim_called_as). */
+#define sim_enter()                       sim_enter_as(__func__)
+#define sim_enter_context(context)        sim_enter_context_as(__func__, context)
+#define sim_enter_unsafe()                sim_enter_unsafe_as(__func__)
+#define sim_enter_context_unsafe(context) sim_enter_context_unsafe_as(__func__, context)
+#define sim_enter_handle()                sim_enter_handle_as(__func__)
+#define sim_enter_query()                 sim_enter_query_as(__func__)
+CUresult sim_enter_as(const char *entry);
+CUresult sim_enter_context_as(const char *entry, sim_context **context);
+CUresult sim_enter_unsafe_as(const char *entry); /* as sim_enter, and a capture may not survive it */
+CUresult sim_enter_context_unsafe_as(const char *entry, sim_context **context);
+CUresult sim_enter_handle_as(const char *entry);
+CUresult sim_enter_query_as(const char *entry);
 CUresult sim_leave(CUresult result);
 bool sim_ended(void); /* without the lock */
+void sim_called_as(const char *entry);
+const char *sim_entry(void);               /* of the thread's last call */
+size_t sim_entry_length(const char *name); /* without the suffix of a version or a per-thread twin; fault.c */
+bool sim_entry_known(const char *name);    /* proc_address.c; without such a suffix */
+
+/* ---- fault.c: what the plan makes go wrong ---- */
+
+CUresult sim_fault_call(const char *entry);                  /* what the call fails with, or CUDA_SUCCESS */
+CUresult sim_fault_operation(const struct sim_queue *queue); /* what its newest operation fails with */
+bool sim_fault_drops(strata_sim_edge edge);                  /* such a wait or record is asked for: forget it? */
 
 CUresult sim_context_current(sim_context **context);       /* the thread's, if it is good for work */
 CUresult sim_context_check(sim_context *context);          /* is it good for work? */
 CUresult sim_settings_read(struct sim_settings *settings); /* settings.c: what the environment says */
+const char *sim_settings_problem(void);                    /* what was wrong with that, or NULL */
 
 #endif

@@ -1,12 +1,21 @@
 /* The beginning and the end: cuInit, the door of every driver call, a fork, and the end of the process. */
-#include "sim.h"
+#include "check/check.h"
+#include "graph/graph.h"
+#include "memory/vmm.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct sim sim = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .progress = PTHREAD_COND_INITIALIZER,
-    .settings = {.devices = 1, .memory = UINT64_C(16) << 30},
+    .settings =
+        {
+            .devices = 1,
+            .memory = UINT64_C(16) << 30,
+            .latency = {2000, 2000, 2000, 2000, 100, 100},
+            .rate = {4000000, 4000000},
+        },
 };
 
 static CUresult phase_error(void)
@@ -23,29 +32,58 @@ static CUresult phase_error(void)
     return CUDA_ERROR_NOT_INITIALIZED;
 }
 
-CUresult sim_enter(void)
+/* The entry point that the thread is in. */
+static _Thread_local const char *entry;
+static _Thread_local const char *alias;
+
+const char *sim_entry(void)
 {
-    return sim_in_host_function() ? CUDA_ERROR_NOT_PERMITTED : sim_enter_handle();
+    return entry;
 }
 
-CUresult sim_enter_handle(void)
+void sim_called_as(const char *name)
 {
+    alias = name;
+}
+
+static void name_call(const char *name)
+{
+    entry = alias ? alias : name;
+    alias = NULL;
+}
+
+/* Takes the lock for a call, unless the phase or the fault plan forbids it. */
+static CUresult begin(const char *name, bool in_child)
+{
+    name_call(name);
     pthread_mutex_lock(&sim.lock);
-    CUresult result = phase_error();
+    CUresult result = in_child && sim.phase == SIM_FORKED ? CUDA_SUCCESS : phase_error();
+    if (result == CUDA_SUCCESS) {
+        result = sim_fault_call(entry);
+    }
     if (result != CUDA_SUCCESS) {
         pthread_mutex_unlock(&sim.lock);
     }
     return result;
 }
 
-CUresult sim_enter_query(void)
+CUresult sim_enter_as(const char *name)
 {
-    pthread_mutex_lock(&sim.lock);
-    CUresult result = sim.phase == SIM_FORKED ? CUDA_SUCCESS : phase_error();
-    if (result != CUDA_SUCCESS) {
-        pthread_mutex_unlock(&sim.lock);
+    if (sim_in_host_function()) {
+        alias = NULL;
+        return CUDA_ERROR_NOT_PERMITTED;
     }
-    return result;
+    return begin(name, false);
+}
+
+CUresult sim_enter_handle_as(const char *name)
+{
+    return begin(name, false);
+}
+
+CUresult sim_enter_query_as(const char *name)
+{
+    return begin(name, true);
 }
 
 CUresult sim_context_check(sim_context *context)
@@ -74,9 +112,9 @@ CUresult sim_context_current(sim_context **context)
     return sim_context_check(top->context);
 }
 
-CUresult sim_enter_context(sim_context **context)
+CUresult sim_enter_context_as(const char *name, sim_context **context)
 {
-    CUresult result = sim_enter();
+    CUresult result = sim_enter_as(name);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -85,6 +123,28 @@ CUresult sim_enter_context(sim_context **context)
         pthread_mutex_unlock(&sim.lock);
     }
     return result;
+}
+
+static CUresult guard(CUresult result)
+{
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = sim_capture_guard();
+    if (result != CUDA_SUCCESS) {
+        pthread_mutex_unlock(&sim.lock);
+    }
+    return result;
+}
+
+CUresult sim_enter_unsafe_as(const char *name)
+{
+    return guard(sim_enter_as(name));
+}
+
+CUresult sim_enter_context_unsafe_as(const char *name, sim_context **context)
+{
+    return guard(sim_enter_context_as(name, context));
 }
 
 CUresult sim_leave(CUresult result)
@@ -104,6 +164,11 @@ static void close_slabs(void)
     sim_slab_close(&sim.modules);
     sim_slab_close(&sim.functions);
     sim_slab_close(&sim.pools);
+    sim_slab_close(&sim.graphs);
+    sim_slab_close(&sim.graph_nodes);
+    sim_slab_close(&sim.graph_execs);
+    sim_slab_close(&sim.objects);
+    sim_slab_close(&sim.physicals);
 }
 
 static bool open_slabs(void)
@@ -113,26 +178,39 @@ static bool open_slabs(void)
            sim_slab_open(&sim.events, sizeof(struct CUevent_st)) &&
            sim_slab_open(&sim.modules, sizeof(struct CUmod_st)) &&
            sim_slab_open(&sim.functions, sizeof(struct CUfunc_st)) &&
-           sim_slab_open(&sim.pools, sizeof(struct CUmemPoolHandle_st));
+           sim_slab_open(&sim.pools, sizeof(struct CUmemPoolHandle_st)) &&
+           sim_slab_open(&sim.graphs, sizeof(struct CUgraph_st)) &&
+           sim_slab_open(&sim.graph_nodes, sizeof(struct CUgraphNode_st)) &&
+           sim_slab_open(&sim.graph_execs, sizeof(struct CUgraphExec_st)) &&
+           sim_slab_open(&sim.objects, sizeof(struct CUuserObject_st)) &&
+           sim_slab_open(&sim.physicals, sizeof(struct sim_physical));
 }
 
 static void release_everything(void)
 {
     sim_context *context = NULL;
+    sim_captures_close();
     while ((context = sim_slab_next(&sim.contexts, NULL))) {
         sim_context_free(context);
     }
+    sim_shadows_close();
     sim_blocks_close();
+    sim_graphs_close();
+    sim_ranges_close();
+    sim_physicals_close();
     for (int i = 0; i < sim.settings.devices; i++) {
         sim_device_close(&sim.devices[i]);
     }
+    sim_ops_close();
+    sim_graph_memories_close();
     sim_address_close();
     sim_threads_close();
-    sim_ops_close();
     sim_kernels_close();
-    free(sim.queues);
-    sim.queues = NULL;
-    sim.queue_slots = 0;
+    sim_clock_drop(sim.host_knows);
+    sim.host_knows = NULL;
+    free(sim.lanes);
+    sim.lanes = NULL;
+    sim.lane_slots = 0;
     close_slabs();
 }
 
@@ -147,13 +225,23 @@ static CUresult open_devices(void)
     return CUDA_SUCCESS;
 }
 
-/* At exit, before handlers that the program registered earlier than its cuInit; or when the library is unloaded. A call
- * that is inside and waits, or a host function that does not end, still uses what would be released: then nothing is.
- */
+/* What work has not said yet it touches, it says now. A kernel's twin may be called here; a host function is not. */
+static void finish_checking(void)
+{
+    if (sim.checking) {
+        sim_need_everything();
+        sim_run_chosen();
+    }
+    sim_reports_write();
+}
+
+/* At exit, before handlers that the program registered earlier than its cuInit. A call that is inside and waits, or a
+ * host function that does not end, still uses what would be released: then nothing is. */
 static void end(void)
 {
     pthread_mutex_lock(&sim.lock);
     if (sim.phase == SIM_RUNNING) {
+        finish_checking();
         sim.phase = SIM_ENDED;
         pthread_cond_broadcast(&sim.progress);
         bool quiet = sim_host_thread_stop() && sim.inside == 0;
@@ -166,6 +254,8 @@ static void end(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
+/* The last that happens when the process exits, but for the flushing of streams. The library is linked so that dlclose
+ * leaves it where it is (-z nodelete): handlers of exit, of fork and of signals point into it. */
 __attribute__((destructor)) static void unload(void)
 {
     end();
@@ -173,7 +263,16 @@ __attribute__((destructor)) static void unload(void)
     if (sim.phase == SIM_NOT_INITIALIZED) {
         sim_kernels_close();
     }
+    int status = sim.phase == SIM_ENDED && sim_reports_any() ? sim.settings.check_exit : 0;
+    sim_reports_close();
+    sim_stacks_close();
+    free(sim.settings.check_file);
+    sim.settings.check_file = NULL;
     pthread_mutex_unlock(&sim.lock);
+    if (status != 0) {
+        fflush(NULL);
+        _exit(status);
+    }
 }
 
 static void before_fork(void)
@@ -216,7 +315,7 @@ static CUresult start(void)
         return result;
     }
     sim.phase = SIM_RUNNING;
-    return CUDA_SUCCESS;
+    return sim.settings.check != 0 ? sim_check_begin(sim.settings.check) : CUDA_SUCCESS;
 }
 
 CUresult cuInit(unsigned int Flags)
@@ -227,8 +326,12 @@ CUresult cuInit(unsigned int Flags)
     if (Flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    name_call(__func__);
     pthread_mutex_lock(&sim.lock);
-    CUresult result = sim.phase == SIM_NOT_INITIALIZED ? start() : phase_error();
+    CUresult result = sim_fault_call(entry);
+    if (result == CUDA_SUCCESS) {
+        result = sim.phase == SIM_NOT_INITIALIZED ? start() : phase_error();
+    }
     pthread_mutex_unlock(&sim.lock);
     return result;
 }

@@ -12,6 +12,7 @@ static struct {
 
 static void unlink_and_free(struct sim_thread *thread)
 {
+    sim_capture_forget_thread(thread);
     if (thread->previous) {
         thread->previous->next = thread->next;
     } else {

@@ -137,6 +137,27 @@ static void the_maximum_size_is_a_limit_and_a_refusal_spoils_nothing(test_fixtur
     end(&made);
 }
 
+/* As the driver rounds it, tests/answers/h200.txt, "pool.max_". */
+static void the_limit_that_is_reported_is_the_one_that_holds(test_fixture *fixture)
+{
+    (void)fixture;
+    static const struct {
+        uint64_t max_size, limit;
+    } cases[] = {{1, 32 << 20}, {32 << 20, 32 << 20}, {(32 << 20) + 1, 64 << 20}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        own_stack made = make(&(strata_async_options){.max_size = cases[i].max_size});
+        strata_usage usage;
+        strata_block block = allocate(&made, cases[i].limit, NULL), refused;
+        check_ok(strata_resource_usage(made.top, &usage));
+        assert_true(usage.limit == cases[i].limit && usage.reserved_bytes == cases[i].limit);
+        check_status(strata_resource_allocate(made.top, &(strata_request){.bytes = 1}, &refused),
+                     STRATA_ERROR_OUT_OF_MEMORY);
+        assert_true(strata_last_error()->limit == cases[i].limit && strata_last_error()->remaining == 0);
+        check_ok(strata_resource_deallocate(made.top, &block, NULL));
+        end(&made);
+    }
+}
+
 static void options_that_make_no_sense_are_refused_and_leave_nothing(test_fixture *fixture)
 {
     (void)fixture;
@@ -145,6 +166,14 @@ static void options_that_make_no_sense_are_refused_and_leave_nothing(test_fixtur
         {.export_type = (strata_export_type)9},
         {.initial_size = 2 << 20, .max_size = 1 << 20},
         {.pool = STRATA_ASYNC_POOL_GIVEN},
+        {.given = (CUmemoryPool)(uintptr_t)0x1230},
+        {.pool = STRATA_ASYNC_POOL_DEFAULT, .given = (CUmemoryPool)(uintptr_t)0x1230},
+        {.release_all = true, .release_threshold = 1},
+        {.opportunistic = (strata_switch)9},
+        {.follow_event_dependencies = (strata_switch)-1},
+        {.internal_dependencies = (strata_switch)3},
+        {.size = 1},
+        {.size = sizeof(strata_async_options) + 4096},
         {.pool = STRATA_ASYNC_POOL_DEFAULT, .release_threshold = 1},
         {.pool = STRATA_ASYNC_POOL_DEFAULT, .release_all = true},
         {.pool = STRATA_ASYNC_POOL_CURRENT, .initial_size = 1},
@@ -164,6 +193,32 @@ static void options_that_make_no_sense_are_refused_and_leave_nothing(test_fixtur
     check_status(strata_async_create(-1, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_async_create(1000, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
     assert_int_equal(test_calls_of(&calls, "cuMemPoolCreate"), 0);
+}
+
+/* A struct as later and earlier versions of the library would have it. */
+static void options_of_another_version_are_read_as_far_as_both_know_them(test_fixture *fixture)
+{
+    (void)fixture;
+    struct {
+        strata_async_options options;
+        uint32_t later[4];
+    } of = {.options = {.size = sizeof of, .release_threshold = 3 * MIB}};
+    own_stack made = make(&of.options);
+    assert_true(number_of(made.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 3 * MIB);
+    end(&made);
+    strata_resource *resource;
+    of.later[3] = 1;
+    check_status(strata_async_create(0, &of.options, &resource), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_async_options of ");
+    of.options.size = offsetof(strata_async_options, max_size);
+    of.options.max_size = 1;
+    of.options.initial_size = 2;
+    made = make(&of.options);
+    assert_true(number_of(made.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 3 * MIB);
+    strata_usage usage;
+    check_ok(strata_resource_usage(made.top, &usage));
+    assert_true(usage.limit == 0);
+    end(&made);
 }
 
 static void an_initial_size_that_does_not_fit_leaves_no_pool(test_fixture *fixture)
@@ -369,7 +424,9 @@ int main(void)
         TEST_CASE(a_stack_text_reaches_the_pool_like_the_options),
         TEST_CASE(the_initial_size_is_reserved_and_free_at_the_start),
         TEST_CASE(the_maximum_size_is_a_limit_and_a_refusal_spoils_nothing),
+        TEST_CASE(the_limit_that_is_reported_is_the_one_that_holds),
         TEST_CASE(options_that_make_no_sense_are_refused_and_leave_nothing),
+        TEST_CASE(options_of_another_version_are_read_as_far_as_both_know_them),
         TEST_CASE(an_initial_size_that_does_not_fit_leaves_no_pool),
         TEST_CASE(handles_for_other_processes_are_made_where_the_device_can),
         TEST_CASE(own_pools_are_different_and_end_with_their_resource),

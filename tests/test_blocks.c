@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/stack.h"
 #include "support/fixture.h"
 
 enum { BYTES = 4096, MANY = 9000, THREADS = 8 };
@@ -237,6 +238,11 @@ static void a_free_with_a_wrong_fact_is_refused_and_changes_nothing(test_fixture
     wrong = real;
     wrong.requested += 8;
     check_refused(strata_runtime_deallocate(fixture->runtime, &wrong), STRATA_ERROR_SIZE_MISMATCH, &real);
+    char words[64];
+    snprintf(words, sizeof words, "%zu requested", real.requested + 8);
+    check_last_error(STRATA_ERROR_SIZE_MISMATCH, words);
+    snprintf(words, sizeof words, "%zu requested", real.requested);
+    check_last_error(STRATA_ERROR_SIZE_MISMATCH, words);
     check_still_usable(fixture, &real);
     wrong = real;
     wrong.address += 256;
@@ -304,6 +310,31 @@ static void a_block_pinned_by_another_thread_is_not_freed(test_fixture *fixture)
     run_thread(finish_elsewhere, &pin);
     check_ok(pin.status);
     free_block(fixture, &pin.block);
+}
+
+/* An entry's generations are many, so the test takes all but the last away. */
+static void an_entry_whose_generations_are_used_up_has_no_further_block(test_fixture *fixture)
+{
+    strata_table *table = strata_runtime_stack(fixture->runtime)->table;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    for (int reaped = 0; reaped < 2; reaped++) {
+        strata_block last = test_allocate(fixture, BYTES, stream);
+        strata_entry *entry = strata_table_lookup(table, last.id);
+        last.id.generation = STRATA_GENERATION_LAST;
+        entry->word = last.id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE;
+        check_ok(strata_runtime_deallocate(fixture->runtime, &last));
+        if (reaped)
+            check_ok(strata_runtime_reap_pending(fixture->runtime));
+        for (int i = 0; i < 200; i++) { /* with the address of the last one, as a rule */
+            strata_block next = test_allocate(fixture, BYTES, stream);
+            assert_int_not_equal(next.id.slot, last.id.slot);
+            assert_int_not_equal(next.id.generation, 0);
+            assert_int_equal(strata_runtime_block_state(fixture->runtime, next.id), STRATA_BLOCK_LIVE);
+            check_status(strata_runtime_deallocate(fixture->runtime, &last), STRATA_ERROR_DOUBLE_FREE);
+            check_ok(strata_runtime_deallocate(fixture->runtime, &next));
+        }
+    }
+    test_stream_close(fixture, stream);
 }
 
 /* ---- many ---- */
@@ -465,6 +496,7 @@ int main(void)
         TEST_CASE(a_free_with_a_wrong_fact_is_refused_and_changes_nothing),
         TEST_CASE(a_pinned_block_is_not_freed),
         TEST_CASE(a_block_pinned_by_another_thread_is_not_freed),
+        TEST_CASE(an_entry_whose_generations_are_used_up_has_no_further_block),
         TEST_CASE(the_table_grows_over_several_chunks_and_its_identities_stay_apart),
         TEST_CASE(a_block_is_found_by_every_address_inside_it),
         TEST_CASE(of_many_frees_of_one_block_exactly_one_succeeds),

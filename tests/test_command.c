@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -61,8 +62,9 @@ static int exit_status_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-/* Runs `strata` with the words of `line`, which are separated by single spaces; the outcome is the caller's to free. */
-static outcome *run(const char *line)
+/* Runs `strata` with the words of `line`, which are separated by single spaces, and stdout to the file `out`; the
+ * outcome is the caller's to free. */
+static outcome *run_into(const char *line, const char *out)
 {
     char words[1024];
     char *arguments[32] = {"strata"};
@@ -71,18 +73,25 @@ static outcome *run(const char *line)
     strcpy(words, line);
     for (char *word = strtok(words, " "); word && count < 31; word = strtok(NULL, " "))
         arguments[count++] = word;
-    scratch_file out = scratch_write(""), err = scratch_write("");
-    int out_descriptor = open(out.path, O_WRONLY | O_CLOEXEC), err_descriptor = open(err.path, O_WRONLY | O_CLOEXEC);
+    scratch_file err = scratch_write("");
+    int out_descriptor = open(out, O_WRONLY | O_CLOEXEC), err_descriptor = open(err.path, O_WRONLY | O_CLOEXEC);
     assert_true(out_descriptor >= 0 && err_descriptor >= 0);
     outcome *result = calloc(1, sizeof *result);
     assert_non_null(result);
     result->status = exit_status_of(start(arguments, out_descriptor, err_descriptor));
     close(out_descriptor);
     close(err_descriptor);
-    read_whole(out.path, result->out);
     read_whole(err.path, result->err);
-    scratch_remove(&out);
     scratch_remove(&err);
+    return result;
+}
+
+static outcome *run(const char *line)
+{
+    scratch_file out = scratch_write("");
+    outcome *result = run_into(line, out.path);
+    read_whole(out.path, result->out);
+    scratch_remove(&out);
     return result;
 }
 
@@ -180,6 +189,28 @@ static void what_cannot_be_started_is_status_2_with_a_reason(void **state)
     scratch_remove(&file);
 }
 
+static void output_that_is_lost_is_status_1_with_the_reason(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(SMALL_TRACE);
+    static const struct {
+        const char *line;
+        bool on_trace;
+    } asked[] = {
+        {"--help", false},      {"--version", false},     {"info", false},  {"info --json", false},
+        {"info --help", false}, {"replay --help", false}, {"replay", true}, {"replay --json", true},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "%s %s", asked[i].line, asked[i].on_trace ? file.path : "");
+        outcome *of = run_into(line, "/dev/full");
+        assert_outcome(of, 1, "", "could not be written: No space left on device\n");
+        assert_ptr_equal(strchr(of->err, '\n') + 1, of->err + strlen(of->err)); /* once */
+        free(of);
+    }
+    scratch_remove(&file);
+}
+
 /* ---- traces ---- */
 
 static void a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed(void **state)
@@ -224,6 +255,8 @@ static void calls_that_fail_are_status_1(void **state)
         scratch_write(TRACE_HEADER "alloc,0,1125899906842624,0,0\nfree,0,1125899906842624,0,0\nalloc,1,5,0,0\n");
     outcome *of = run_on("replay", &file);
     assert_outcome(of, 1, "failures         1", "");
+    assert_outcome(of, 1, "operations       2: 2 allocations, 0 frees, 0 uses, 0 waits", "");
+    assert_outcome(of, 1, "skipped          1 operations", "");
     assert_outcome(of, 1, ":2: allocate of id 0", "");
     free(of);
     scratch_remove(&file);
@@ -320,6 +353,30 @@ static void info_names_driver_devices_and_stack(void **state)
     free(object);
 }
 
+static void info_says_what_is_wrong_with_the_stack_that_the_environment_asks_for(void **state)
+{
+    (void)state;
+    setenv("STRATA_STACK", "bogus\033[1m", 1);
+    outcome *text = run("info");
+    outcome *object = run("info --json");
+    unsetenv("STRATA_STACK");
+    outcome *fine = run("info --json");
+    assert_outcome(text, 1, "bogus\\x1b[1m (STRATA_STACK is set)\n  is wrong       stack text, character 1 ", "");
+    assert_null(strchr(text->out, '\033'));
+    assert_int_equal(object->status, 1);
+    json_t *info = parsed(object);
+    const char *problem = json_string_value(json_object_get(info, "stack_problem"));
+    assert_non_null(problem);
+    assert_non_null(strstr(problem, "there is no layer \"bogus\""));
+    json_decref(info);
+    info = parsed(fine);
+    assert_true(json_is_null(json_object_get(info, "stack_problem")));
+    json_decref(info);
+    free(text);
+    free(object);
+    free(fine);
+}
+
 static void the_option_overrides_the_environment_which_overrides_auto(void **state)
 {
     (void)state;
@@ -346,34 +403,97 @@ static void the_option_overrides_the_environment_which_overrides_auto(void **sta
     free(plain);
 }
 
+/* Without the loader's help too, which a sanitizer takes away: called by a bare word, from elsewhere. */
+static void the_simulated_driver_is_found_beside_the_command(void **state)
+{
+    (void)state;
+    const char *given = getenv("STRATA_SIM_LIBRARY");
+    char before[PATH_MAX];
+    snprintf(before, sizeof before, "%s", given ? given : "");
+    unsetenv("STRATA_SIM_LIBRARY");
+    outcome *of = run("info --driver sim --json");
+    if (given)
+        setenv("STRATA_SIM_LIBRARY", before, 1);
+    assert_int_equal(of->status, 0);
+    json_t *info = parsed(of);
+    const char *library = json_string_value(json_object_get(info, "driver_library"));
+    assert_non_null(library);
+    assert_int_equal(*library, '/');
+    json_decref(info);
+    free(of);
+}
+
 /* ---- the bar ---- */
+
+typedef struct terminal {
+    int master, slave, nowhere;
+    char seen[4096];
+    size_t length;
+} terminal;
+
+static void terminal_open(terminal *of)
+{
+    *of = (terminal){.master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    assert_true(of->master >= 0);
+    assert_int_equal(grantpt(of->master), 0);
+    assert_int_equal(unlockpt(of->master), 0);
+    of->slave = open(ptsname(of->master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    of->nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_true(of->slave >= 0 && of->nowhere >= 0);
+    setenv("TERM", "xterm", 1);
+}
+
+/* Takes what the terminal has been given, waiting for it at most so long; false if there was nothing. */
+static bool terminal_read(terminal *of, int milliseconds)
+{
+    struct pollfd ready = {.fd = of->master, .events = POLLIN};
+    if (poll(&ready, 1, milliseconds) != 1)
+        return false;
+    ssize_t length = read(of->master, of->seen + of->length, sizeof of->seen - 1 - of->length);
+    of->length += length > 0 ? (size_t)length : 0;
+    return length > 0;
+}
+
+static void terminal_close(terminal *of)
+{
+    close(of->slave);
+    close(of->master);
+    close(of->nowhere);
+}
 
 static void a_person_who_is_watching_sees_a_bar(void **state)
 {
     (void)state;
     scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,400000\n");
-    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    assert_true(master >= 0);
-    assert_int_equal(grantpt(master), 0);
-    assert_int_equal(unlockpt(master), 0);
-    int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    assert_true(slave >= 0 && nowhere >= 0);
-    setenv("TERM", "xterm", 1);
-    pid_t child = start((char *[]){"strata", "replay", "--pace", file.path, NULL}, nowhere, slave);
+    terminal screen;
+    terminal_open(&screen);
+    pid_t child = start((char *[]){"strata", "replay", "--pace", file.path, NULL}, screen.nowhere, screen.slave);
     assert_int_equal(exit_status_of(child), 0);
-    char seen[4096] = "";
-    struct pollfd ready = {.fd = master, .events = POLLIN};
-    if (poll(&ready, 1, 1000) == 1) {
-        ssize_t length = read(master, seen, sizeof seen - 1);
-        seen[length > 0 ? length : 0] = '\0';
-    }
-    close(slave);
-    close(master);
-    close(nowhere);
+    terminal_read(&screen, 1000);
+    terminal_close(&screen);
     scratch_remove(&file);
-    assert_non_null(strstr(seen, "50%"));
-    assert_non_null(strstr(seen, "[####################....................]"));
+    assert_non_null(strstr(screen.seen, "50%"));
+    assert_non_null(strstr(screen.seen, "[####################....................]"));
+}
+
+static void a_signal_ends_the_line_of_the_bar_and_then_the_replay(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,60000000\n");
+    terminal screen;
+    terminal_open(&screen);
+    pid_t child = start((char *[]){"strata", "replay", "--pace", file.path, NULL}, screen.nowhere, screen.slave);
+    while (!strstr(screen.seen, "50%") && terminal_read(&screen, 10000))
+        continue;
+    kill(child, SIGINT);
+    int status = exit_status_of(child);
+    while (terminal_read(&screen, 100))
+        continue;
+    terminal_close(&screen);
+    scratch_remove(&file);
+    assert_int_equal(status, 1000 + SIGINT);
+    assert_non_null(strstr(screen.seen, "50%"));
+    assert_int_equal(screen.seen[screen.length - 1], '\n');
 }
 
 int main(void)
@@ -381,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_and_version_go_to_stdout),
         cmocka_unit_test(bad_usage_is_status_2_with_a_reason),
+        cmocka_unit_test(output_that_is_lost_is_status_1_with_the_reason),
         cmocka_unit_test(what_cannot_be_started_is_status_2_with_a_reason),
         cmocka_unit_test(a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed),
         cmocka_unit_test(a_good_replay_is_status_0_and_says_so_on_stdout_alone),
@@ -388,8 +509,11 @@ int main(void)
         cmocka_unit_test(a_json_report_has_exact_numbers_under_the_promised_keys),
         cmocka_unit_test(a_json_report_of_failures_names_them),
         cmocka_unit_test(info_names_driver_devices_and_stack),
+        cmocka_unit_test(info_says_what_is_wrong_with_the_stack_that_the_environment_asks_for),
         cmocka_unit_test(the_option_overrides_the_environment_which_overrides_auto),
+        cmocka_unit_test(the_simulated_driver_is_found_beside_the_command),
         cmocka_unit_test(a_person_who_is_watching_sees_a_bar),
+        cmocka_unit_test(a_signal_ends_the_line_of_the_bar_and_then_the_replay),
     };
     return cmocka_run_group_tests(tests, find_program, NULL);
 }

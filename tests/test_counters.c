@@ -88,6 +88,18 @@ static void a_thread_without_a_number_counts_too(void **state)
     assert_true(strata_counters_sum(&counters, 4) == 110);
 }
 
+/* Work that is due at every hundredth addition is due as seldom on such a thread. */
+static void a_thread_without_a_number_is_told_how_often_it_was_added(void **state)
+{
+    (void)state;
+    strata_stripe *stripes[] = {NULL, strata_counters_mine(&counters, strata_thread_self())};
+    assert_non_null(stripes[1]);
+    for (size_t i = 0; i < 2; i++)
+        for (int64_t n = 1; n <= 300; n++)
+            assert_true(strata_counters_add_to(&counters, stripes[i], 5, 1) == n);
+    assert_true(strata_counters_sum(&counters, 5) == 600);
+}
+
 static pthread_barrier_t all_alive;
 
 static void *note_number(void *data)
@@ -153,6 +165,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_many_threads_add_is_in_the_sum_after_they_ended, setup, teardown),
         cmocka_unit_test_setup_teardown(a_thread_that_ended_leaves_its_number_and_its_sum_behind, setup, teardown),
         cmocka_unit_test_setup_teardown(a_thread_without_a_number_counts_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_thread_without_a_number_is_told_how_often_it_was_added, setup, teardown),
         cmocka_unit_test(threads_that_live_at_once_have_different_numbers),
         cmocka_unit_test_setup_teardown(a_sum_of_growing_counters_never_goes_back, setup, teardown),
     };

@@ -2,10 +2,12 @@
 #include "support/faults.h"
 #include "support/fixture.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <time.h>
 
-enum { BYTES = 4096 };
+enum { BYTES = 4096, MIDDLE = 4 << 20 };
 
 typedef struct freeing {
     strata_runtime *runtime;
@@ -69,6 +71,78 @@ static void a_free_waits_for_every_noted_use(test_fixture *fixture)
     }
 }
 
+/* As many threads as a timeline keeps events wait on the host for a stalled stream, each for an event of its own. */
+enum { WAITERS = 12, PATIENCE_S = 5 };
+
+static struct {
+    PFN_cuEventSynchronize_v2000 synchronize;
+    sem_t waiting;
+} host_waits;
+
+static CUresult CUDAAPI say_and_wait(CUevent event)
+{
+    sem_post(&host_waits.waiting);
+    return host_waits.synchronize(event);
+}
+
+/* Lets the stream go if the calls in question do not come back, so that the test fails and does not hang. */
+typedef struct rescuer {
+    test_stall *stall;
+    sem_t done;
+    bool needed;
+} rescuer;
+
+static void *rescue_if_late(void *data)
+{
+    rescuer *self = data;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    while (sem_timedwait(&self->done, &until) != 0 && !self->needed)
+        self->needed = errno == ETIMEDOUT;
+    test_stall_release(self->stall);
+    return NULL;
+}
+
+static void a_stream_goes_on_however_many_threads_wait_for_it_on_the_host(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
+    pthread_t threads[WAITERS], rescuing;
+    freeing frees[WAITERS];
+    strata_block last = test_allocate(fixture, BYTES, home);
+    for (size_t i = 0; i < WAITERS; i++)
+        frees[i] = (freeing){.runtime = fixture->runtime, .block = test_allocate(fixture, BYTES, home), .stream = home};
+    rescuer rescue = {.stall = test_stall_begin(slow)};
+    for (size_t i = 0; i < WAITERS; i++) {
+        test_write(fixture, &frees[i].block, 0x11, slow);
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &frees[i].block, reader, STRATA_ACCESS_READ));
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &frees[i].block, reader, STRATA_ACCESS_NONE));
+    }
+    assert_int_equal(sem_init(&host_waits.waiting, 0, 0), 0);
+    assert_int_equal(sem_init(&rescue.done, 0, 0), 0);
+    host_waits.synchronize = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = say_and_wait;
+    for (size_t i = 0; i < WAITERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, free_block, &frees[i]), 0);
+    for (size_t i = 0; i < WAITERS; i++)
+        sem_wait(&host_waits.waiting);
+    assert_int_equal(pthread_create(&rescuing, NULL, rescue_if_late, &rescue), 0);
+    test_write(fixture, &last, 0x22, slow);
+    const unsigned char *seen = test_read(fixture, &last, reader);
+    sem_post(&rescue.done);
+    pthread_join(rescuing, NULL);
+    for (size_t i = 0; i < WAITERS; i++)
+        pthread_join(threads[i], NULL);
+    strata_cu.EventSynchronize = host_waits.synchronize;
+    test_stall_end(rescue.stall);
+    assert_false(rescue.needed);
+    for (size_t i = 0; i < WAITERS; i++)
+        check_ok(frees[i].status);
+    check_bytes(seen, 0x22, BYTES);
+    test_free_on(fixture, &last, home);
+}
+
 static void every_driver_call_of_a_free_may_fail_and_the_block_stays(test_fixture *fixture)
 {
     static const test_fault_call faults[] = {TEST_FAULT_STREAM_SYNCHRONIZE, TEST_FAULT_EVENT_RECORD,
@@ -120,6 +194,68 @@ static void an_allocation_that_fails_at_any_driver_call_leaves_nothing(test_fixt
     }
 }
 
+/* Before a free comes back from the driver, other threads may be given the memory: here as one block that begins where
+ * the freed one did, or as a larger one around it. */
+static struct {
+    PFN_cuMemFree_v3020 free;
+    test_fixture *fixture;
+    const strata_block *below; /* to be freed too, or NULL */
+    size_t bytes;
+    strata_block next;
+    bool good;
+} taken_at_once;
+
+static CUresult CUDAAPI free_and_take(CUdeviceptr address)
+{
+    strata_runtime *runtime = taken_at_once.fixture->runtime;
+    CUresult result = taken_at_once.free(address);
+    strata_cu.MemFree = taken_at_once.free;
+    taken_at_once.good =
+        (!taken_at_once.below || strata_runtime_deallocate(runtime, taken_at_once.below) == STRATA_SUCCESS) &&
+        strata_runtime_allocate(runtime, taken_at_once.bytes, NULL, &taken_at_once.next) == STRATA_SUCCESS;
+    if (taken_at_once.good) {
+        strata_block found;
+        CUdeviceptr last = taken_at_once.next.address + taken_at_once.bytes - 1;
+        taken_at_once.good =
+            strata_runtime_find(runtime, last, &found) == STRATA_SUCCESS && found.id.slot == taken_at_once.next.id.slot;
+    }
+    return result;
+}
+
+/* Returns the block that was allocated in the middle of the free. */
+static strata_block take_in_the_middle(test_fixture *fixture, const strata_block *freed, const strata_block *below)
+{
+    taken_at_once.free = strata_cu.MemFree;
+    taken_at_once.fixture = fixture;
+    taken_at_once.below = below;
+    taken_at_once.bytes = below ? 2 * MIDDLE : MIDDLE;
+    strata_cu.MemFree = free_and_take;
+    strata_status status = strata_runtime_deallocate(fixture->runtime, freed);
+    strata_cu.MemFree = taken_at_once.free;
+    check_ok(status);
+    assert_true(taken_at_once.good);
+    return taken_at_once.next;
+}
+
+static void memory_that_is_handed_out_before_its_free_returns_is_found_as_the_new_block(test_fixture *fixture)
+{
+    strata_block found, a = test_allocate(fixture, MIDDLE, NULL), b = test_allocate(fixture, MIDDLE, NULL);
+    strata_block next = take_in_the_middle(fixture, &b, NULL);
+    if (test_on_simulated_driver())
+        assert_true(next.address == b.address);
+    check_ok(strata_runtime_find(fixture->runtime, next.address + MIDDLE - 1, &found));
+    assert_memory_equal(&found.id, &next.id, sizeof found.id);
+    strata_block around = take_in_the_middle(fixture, &next, &a);
+    if (test_on_simulated_driver())
+        assert_true(around.address == a.address && next.address == a.address + MIDDLE);
+    check_ok(strata_runtime_find(fixture->runtime, around.address + 2 * MIDDLE - 1, &found));
+    assert_memory_equal(&found.id, &around.id, sizeof found.id);
+    check_status(strata_runtime_find(fixture->runtime, around.address + 2 * MIDDLE, &found),
+                 STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &around));
+    check_status(strata_runtime_find(fixture->runtime, around.address, &found), STRATA_ERROR_FOREIGN_POINTER);
+}
+
 static void nothing_is_ever_retired(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -141,6 +277,8 @@ static void it_is_refused_without_a_place_or_a_device(test_fixture *fixture)
     (void)fixture;
     strata_resource *resource;
     check_status(strata_direct_create(0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_direct_create(0, &(strata_direct_options){.size = 77}, &resource), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_direct_options.size is 77");
     check_status(strata_direct_create(-1, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_direct_create(1000, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
     assert_null(resource);
@@ -151,8 +289,10 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(a_free_waits_for_the_stream_that_it_is_asked_on),
         TEST_CASE(a_free_waits_for_every_noted_use),
+        TEST_CASE(a_stream_goes_on_however_many_threads_wait_for_it_on_the_host),
         TEST_CASE(every_driver_call_of_a_free_may_fail_and_the_block_stays),
         TEST_CASE(an_allocation_that_fails_at_any_driver_call_leaves_nothing),
+        TEST_CASE(memory_that_is_handed_out_before_its_free_returns_is_found_as_the_new_block),
         TEST_CASE(nothing_is_ever_retired),
         TEST_CASE(it_is_refused_without_a_place_or_a_device),
     };

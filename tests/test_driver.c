@@ -68,6 +68,13 @@ static void library_that_is_no_driver_is_refused(void)
     child_check_words("cuGetProcAddress_v2");
 }
 
+static void nonsense_for_the_simulated_driver_is_named(void)
+{
+    strata_driver_info info;
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER);
+    child_check_words("STRATA_SIM_POLICY is \"foo\": expected early, random or late");
+}
+
 static void auto_finds_one(void)
 {
     strata_driver_info info = driver_info();
@@ -82,8 +89,10 @@ static void nobody_gets_simulated_memory_unasked(void)
     strata_driver_info info;
     strata_status status = strata_driver_get_info(&info);
     child_check(status != STRATA_SUCCESS || !info.simulated);
-    if (status != STRATA_SUCCESS)
+    if (status != STRATA_SUCCESS) {
         child_check_words("libcuda.so.1");
+        child_check_words("STRATA_DRIVER=sim");
+    }
 }
 
 static void environment_wins_over_choice(void)
@@ -96,11 +105,20 @@ static void choice_is_made_before_the_first_use(void)
 {
     child_status(strata_driver_choose(NULL), STRATA_ERROR_INVALID_VALUE);
     child_status(strata_driver_choose(""), STRATA_ERROR_INVALID_VALUE);
+    child_status(strata_driver_choose("foo"), STRATA_ERROR_INVALID_VALUE);
+    child_check_words("\"foo\": expected cuda, sim, auto");
+    static char longer[10000];
+    memset(longer, '/', sizeof longer - 1);
+    child_status(strata_driver_choose(longer), STRATA_ERROR_INVALID_VALUE);
+    child_check_words("expected cuda, sim, auto");
     child_ok(strata_driver_choose("auto"));
     child_ok(strata_driver_choose("sim"));
     child_check(driver_info().simulated);
     child_ok(strata_driver_choose("sim"));
     child_status(strata_driver_choose("cuda"), STRATA_ERROR_BUSY);
+    longer[1000] = '\0';
+    child_status(strata_driver_choose(longer), STRATA_ERROR_BUSY);
+    child_check_words("before the first call that needs it");
     child_status(strata_driver_count_calls(), STRATA_ERROR_BUSY);
 }
 
@@ -358,6 +376,14 @@ static void streams_are_ordered_on_a_driver_that_cannot_identify_them(void **sta
     run_with_shim("streams_without_ids_are_still_ordered", "cuStreamGetId", "direct");
 }
 
+static void a_setting_of_the_simulated_driver_that_means_nothing_is_named(void **state)
+{
+    (void)state;
+    sim_library();
+    static const char *const changes[] = {"STRATA_DRIVER=sim", "STRATA_SIM_POLICY=foo", NULL};
+    test_child_run("nonsense_for_the_simulated_driver_is_named", changes);
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
@@ -365,6 +391,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(bad_path_is_refused),
         TEST_SCENARIO(unknown_word_is_refused),
         TEST_SCENARIO(library_that_is_no_driver_is_refused),
+        TEST_SCENARIO(nonsense_for_the_simulated_driver_is_named),
         TEST_SCENARIO(auto_finds_one),
         TEST_SCENARIO(nobody_gets_simulated_memory_unasked),
         TEST_SCENARIO(environment_wins_over_choice),
@@ -382,6 +409,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_path_that_leads_nowhere_is_an_error_that_names_it),
         cmocka_unit_test(a_word_that_is_none_is_an_error_that_names_those_there_are),
         cmocka_unit_test(a_library_that_is_no_driver_is_refused),
+        cmocka_unit_test(a_setting_of_the_simulated_driver_that_means_nothing_is_named),
         cmocka_unit_test(auto_takes_the_gpu_or_else_the_simulated_driver),
         cmocka_unit_test(simulated_memory_is_never_given_unasked),
         cmocka_unit_test(the_environment_wins_over_the_programs_choice),

@@ -125,6 +125,7 @@ static void a_free_waits_for_the_readers_of_more_streams_than_an_entry_holds(tes
 /* Uses that are over are found so by asking: the free then goes straight to its stream. */
 static void a_free_after_finished_uses_needs_no_waiting_stream(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block block = test_allocate(fixture, BYTES, home);
     check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
@@ -136,6 +137,26 @@ static void a_free_after_finished_uses_needs_no_waiting_stream(test_fixture *fix
     assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
     assert_int_equal(test_calls_of(&calls, "cuStreamCreate"), 0);
     assert_int_equal(test_calls_of(&calls, "cuMemFreeAsync"), 1);
+}
+
+/* Whether other streams must be waited for or not, the freeing one is identified once. */
+static void a_free_on_an_unknown_stream_identifies_it_once(test_fixture *fixture)
+{
+    CUstream unknown = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
+    for (int used_elsewhere = 0; used_elsewhere < 2; used_elsewhere++) {
+        strata_block block = test_allocate(fixture, BYTES, unknown);
+        test_stall *stall = test_stall_begin(other);
+        if (used_elsewhere)
+            check_ok(strata_runtime_record_block_use(fixture->runtime, &block, other, STRATA_ACCESS_READ));
+        test_calls calls;
+        test_calls_begin(&calls);
+        test_free_on(fixture, &block, unknown);
+        assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent") > 0, used_elsewhere);
+        uint64_t made = test_calls_of(&calls, "cuStreamCreate"); /* to wait: asked the same when it is registered */
+        assert_int_equal(test_calls_of(&calls, "cuStreamIsCapturing"), 1 + made);
+        assert_int_equal(test_calls_of(&calls, "cuStreamGetId"), 1 + made);
+        test_stall_end(stall);
+    }
 }
 
 /* ---- memory that goes from stream to stream ---- */
@@ -274,6 +295,7 @@ static void many_small_frees_are_reaped_without_being_asked(test_fixture *fixtur
 static void frees_that_are_over_are_found_so_without_being_asked(test_fixture *fixture)
 {
     enum { FREES = 4096, SMALL = 512 };
+    test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block *blocks = calloc(FREES, sizeof *blocks);
     assert_non_null(blocks);
@@ -291,6 +313,7 @@ static void frees_that_are_over_are_found_so_without_being_asked(test_fixture *f
 /* The stream's latest work is not over, and perhaps never will be all at once; what was asked about before is. */
 static void a_reap_that_does_not_wait_finds_the_frees_before_the_work_under_way(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
     strata_block first = test_allocate(fixture, BYTES, stream), second = test_allocate(fixture, BYTES, stream);
@@ -308,6 +331,96 @@ static void a_reap_that_does_not_wait_finds_the_frees_before_the_work_under_way(
     assert_int_equal(strata_runtime_block_state(fixture->runtime, second.id), STRATA_BLOCK_RETIRED);
     test_stall_end(stall);
     check_ok(strata_runtime_deallocate(fixture->runtime, &passed_on));
+}
+
+enum { SMALL = 4096, CROWD = 66 }; /* more streams than a reap asks at once */
+
+static void make_crowd(test_fixture *fixture, CUstream *streams)
+{
+    for (size_t i = 0; i < CROWD; i++)
+        streams[i] = test_stream(fixture, TEST_STREAM_REGISTERED);
+}
+
+static void a_reap_that_does_not_wait_asks_every_stream_however_many_there_are(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    for (size_t done = 0; done < CROWD; done += 13) {
+        CUstream streams[CROWD];
+        strata_block blocks[CROWD];
+        size_t bytes = 0;
+        CUevent held_back;
+        make_crowd(fixture, streams);
+        for (size_t i = 0; i < CROWD; i++)
+            blocks[i] = test_allocate(fixture, SMALL, streams[i]);
+        check_cu(strata_cu.EventCreate(&held_back, CU_EVENT_DISABLE_TIMING));
+        CUstream slow = streams[(done + 1) % CROWD];
+        test_stall *stall = test_stall_begin(slow);
+        check_cu(strata_cu.EventRecord(held_back, slow));
+        for (size_t i = 0; i < CROWD; i++)
+            if (i != done)
+                check_cu(strata_cu.StreamWaitEvent(streams[i], held_back, CU_EVENT_WAIT_DEFAULT));
+        for (size_t i = 0; i < CROWD; i++)
+            check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+        test_synchronize(streams[done]);
+        check_ok(top->ops->reap(top, STRATA_REAP_FINISHED, &bytes)); /* what it asks may be recorded only now */
+        test_synchronize(streams[done]);
+        size_t later = 0;
+        check_ok(top->ops->reap(top, STRATA_REAP_FINISHED, &later));
+        assert_int_equal(bytes + later, SMALL);
+        assert_int_equal(strata_runtime_block_state(fixture->runtime, blocks[done].id), STRATA_BLOCK_FREED);
+        test_stall_end(stall);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
+        check_cu(strata_cu.EventDestroy(held_back));
+        for (size_t i = 0; i < CROWD; i++)
+            test_stream_close(fixture, streams[i]);
+    }
+}
+
+/* Each wait of a reap is answered by one more free on the same stream, as by another thread that never rests. */
+static struct {
+    PFN_cuEventSynchronize_v2000 synchronize;
+    test_fixture *fixture;
+    const CUstream *streams;
+    unsigned waits;
+} restless;
+
+static CUresult CUDAAPI free_once_more(CUevent event)
+{
+    strata_block block;
+    CUstream stream = restless.streams[restless.waits++ % CROWD];
+    CUresult result = restless.synchronize(event);
+    if (restless.waits > 20 * CROWD)
+        return result;
+    if (strata_runtime_allocate(restless.fixture->runtime, SMALL, stream, &block) != STRATA_SUCCESS ||
+        strata_runtime_deallocate(restless.fixture->runtime, &block) != STRATA_SUCCESS)
+        return CUDA_ERROR_UNKNOWN;
+    return result;
+}
+
+static void a_reap_that_waits_comes_back_though_others_never_stop_freeing(test_fixture *fixture)
+{
+    CUstream streams[CROWD];
+    strata_block blocks[CROWD];
+    make_crowd(fixture, streams);
+    for (size_t i = 0; i < CROWD; i++)
+        blocks[i] = test_allocate(fixture, SMALL, streams[i]);
+    for (size_t i = 0; i < CROWD; i++)
+        check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+    restless.synchronize = strata_cu.EventSynchronize;
+    restless.fixture = fixture;
+    restless.streams = streams;
+    restless.waits = 0;
+    strata_cu.EventSynchronize = free_once_more;
+    strata_status status = strata_runtime_reap_pending(fixture->runtime);
+    strata_cu.EventSynchronize = restless.synchronize;
+    check_ok(status);
+    assert_int_equal(restless.waits, CROWD);
+    for (size_t i = 0; i < CROWD; i++)
+        assert_int_not_equal(strata_runtime_block_state(fixture->runtime, blocks[i].id), STRATA_BLOCK_RETIRED);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
 }
 
 /* ---- failures ---- */
@@ -422,6 +535,7 @@ int main(void)
         TEST_CASE(a_free_that_waits_elsewhere_still_comes_after_its_own_stream),
         TEST_CASE(a_free_waits_for_the_readers_of_more_streams_than_an_entry_holds),
         TEST_CASE(a_free_after_finished_uses_needs_no_waiting_stream),
+        TEST_CASE(a_free_on_an_unknown_stream_identifies_it_once),
         TEST_CASE(a_third_stream_never_meets_work_on_memory_that_two_others_freed_and_gathered),
         TEST_CASE(memory_freed_on_a_stream_that_was_destroyed_is_good_again),
         TEST_CASE(freed_bytes_are_retired_until_they_are_known_free),
@@ -430,6 +544,8 @@ int main(void)
         TEST_CASE(many_small_frees_are_reaped_without_being_asked),
         TEST_CASE(frees_that_are_over_are_found_so_without_being_asked),
         TEST_CASE(a_reap_that_does_not_wait_finds_the_frees_before_the_work_under_way),
+        TEST_CASE(a_reap_that_does_not_wait_asks_every_stream_however_many_there_are),
+        TEST_CASE(a_reap_that_waits_comes_back_though_others_never_stop_freeing),
         TEST_CASE(a_reap_that_fails_in_the_middle_keeps_the_rest_and_loses_no_byte),
         TEST_CASE(a_free_that_fails_leaves_the_block_as_it_was),
         TEST_CASE(an_allocation_that_fails_at_any_driver_call_leaves_nothing),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/child.h"
+#include "support/faults.h"
 #include "support/fixture.h"
 
 enum { MOST = 3000, READERS = 24, BLOCKS = 20, BYTES = 4096 };
@@ -297,19 +298,19 @@ static CUcontext current_context(void)
 }
 
 /* A runtime that has pooled, registered and waiting streams, and frees under way. */
-static strata_runtime *used_runtime(const char *stack, CUstream own)
+static strata_runtime *used_runtime(test_fixture *fixture, CUstream own)
 {
     strata_runtime *runtime;
     strata_block block;
     CUstream pooled[3];
-    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &runtime));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &runtime));
     check_ok(strata_runtime_register_stream(runtime, own));
     for (size_t i = 0; i < 3; i++)
         check_ok(strata_runtime_stream_acquire(runtime, &pooled[i]));
     check_ok(strata_runtime_allocate(runtime, BYTES, pooled[0], &block));
     for (size_t i = 1; i < 3; i++) {
         check_ok(strata_runtime_prepare_block_use(runtime, &block, pooled[i], STRATA_ACCESS_READ));
-        check_cu(strata_cu.MemsetD8Async(block.address, 1, BYTES, pooled[i]));
+        check_cu(strata_cu.MemcpyDtoHAsync(fixture->seen + i * BYTES, block.address, BYTES, pooled[i]));
         check_ok(strata_runtime_finish_block_use(runtime, &block, pooled[i], STRATA_ACCESS_READ));
     }
     check_ok(strata_runtime_deallocate(runtime, &block));
@@ -325,7 +326,7 @@ static void a_runtime_that_cannot_end_ends_at_the_next_try(test_fixture *fixture
         bool any = true;
         for (size_t which = 1; any; which++) {
             assert_true(which < MOST);
-            strata_runtime *runtime = used_runtime(fixture->stack, own);
+            strata_runtime *runtime = used_runtime(fixture, own);
             CUcontext before = current_context();
             check_cu(strata_cu.CtxSetCurrent(NULL));
             begin_refusing(which, from_then_on);
@@ -337,6 +338,47 @@ static void a_runtime_that_cannot_end_ends_at_the_next_try(test_fixture *fixture
             check_cu(strata_cu.CtxSetCurrent(before));
         }
     }
+}
+
+/* A block's entry has room for one stream's reads, and this is the second. */
+static void a_use_that_cannot_be_noted_without_host_memory_is_waited_for(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), first = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream second = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    test_calls calls;
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, first, STRATA_ACCESS_READ));
+    test_calls_begin(&calls);
+    begin_refusing(1, true);
+    strata_status status = strata_runtime_record_block_use(fixture->runtime, &block, second, STRATA_ACCESS_READ);
+    assert_true(end_refusing());
+    check_ok(status);
+    assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    check_goes_on(fixture);
+}
+
+/* The driver refuses the free too: the block is as it was, and found by its address. */
+static void a_free_that_fails_without_host_memory_loses_nothing(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
+    for (int neighbours = 0; neighbours < 2; neighbours++) {
+        strata_block found, block = test_allocate(fixture, BYTES, stream), other = {0};
+        if (neighbours)
+            other = test_allocate(fixture, BYTES, stream);
+        test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
+        begin_refusing(1, true);
+        strata_status status = strata_runtime_deallocate(fixture->runtime, &block);
+        end_refusing();
+        assert_int_equal(test_fault_end(), 1);
+        assert_int_equal(status, STRATA_ERROR_DRIVER);
+        assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+        check_ok(strata_runtime_find(fixture->runtime, block.address + 1, &found));
+        assert_memory_equal(&found.id, &block.id, sizeof found.id);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        check_ok(strata_runtime_deallocate(fixture->runtime, &other));
+    }
+    check_goes_on(fixture);
 }
 
 typedef struct thread_try {
@@ -444,6 +486,8 @@ int main(int count, char **arguments)
         TEST_CASE(launching_with_many_blocks),
         TEST_CASE(knowing_and_forgetting_streams),
         TEST_CASE(a_runtime_that_cannot_end_ends_at_the_next_try),
+        TEST_CASE(a_use_that_cannot_be_noted_without_host_memory_is_waited_for),
+        TEST_CASE(a_free_that_fails_without_host_memory_loses_nothing),
         TEST_CASE(a_thread_whose_own_state_cannot_be_had_is_told_so),
         TEST_CASE(a_tag_that_could_not_be_interned_is_interned_later),
     };

@@ -4,6 +4,8 @@
 
 #include "core/memory.h"
 
+#include <string.h>
+
 enum { BYTES = 4096, MANY = 100 };
 
 static void begin(test_fixture *fixture, strata_launch *launch, CUstream stream)
@@ -124,7 +126,7 @@ static void a_block_named_twice_counts_once_with_the_stronger_access(test_fixtur
     check_ok(strata_launch_use_address(&launch, block.address + 100, STRATA_ACCESS_WRITE));
     check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_READ));
     assert_int_equal(launch.count, 1);
-    assert_int_equal(launch.entries[0].access, STRATA_ACCESS_READ_WRITE);
+    assert_int_equal(launch.storage[0].access, STRATA_ACCESS_READ_WRITE);
     check_ok(strata_launch_preflight(&launch));
     test_fill(block.address, 0x22, BYTES, user);
     check_ok(strata_launch_commit(&launch));
@@ -136,6 +138,45 @@ static void a_block_named_twice_counts_once_with_the_stronger_access(test_fixtur
     check_bytes(after, 0x22, BYTES);  /* and this read for the write */
     test_stall_end(stall);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block)); /* pinned once, unpinned once */
+}
+
+/* A recorder that names blocks and comes back by value; where it was begun there is nothing left of it. */
+static strata_launch begun_elsewhere(test_fixture *fixture, const strata_block *blocks, size_t count, CUstream stream)
+{
+    strata_launch here, moved;
+    begin(fixture, &here, stream);
+    for (size_t i = 0; i < count; i++)
+        check_ok(strata_launch_use(&here, &blocks[i], STRATA_ACCESS_WRITE));
+    moved = here;
+    memset(&here, 0xa5, sizeof here);
+    return moved;
+}
+
+static void a_recorder_that_was_returned_by_value_orders_its_blocks(test_fixture *fixture)
+{
+    static const size_t counts[] = {1, STRATA_LAUNCH_INLINE, STRATA_LAUNCH_INLINE + 1, MANY};
+    CUstream writer = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[MANY];
+    for (size_t i = 0; i < MANY; i++)
+        blocks[i] = test_allocate(fixture, BYTES, reader);
+    for (size_t round = 0; round < sizeof counts / sizeof counts[0]; round++) {
+        size_t count = counts[round];
+        unsigned char value = (unsigned char)(0x31 + round);
+        test_stall *stall = test_stall_begin(writer);
+        strata_launch launch = begun_elsewhere(fixture, blocks, count, writer);
+        check_ok(strata_launch_preflight(&launch));
+        for (size_t i = 0; i < count; i++)
+            test_fill(blocks[i].address, value, BYTES, writer);
+        check_ok(strata_launch_commit(&launch));
+        check_ok(strata_launch_end(&launch));
+        const unsigned char *seen = test_read(fixture, &blocks[count - 1], reader);
+        test_stall_release(stall);
+        test_synchronize(reader);
+        check_bytes(seen, value, BYTES);
+        test_stall_end(stall);
+    }
+    for (size_t i = 0; i < MANY; i++)
+        test_free_on(fixture, &blocks[i], reader);
 }
 
 static void empty_blocks_and_null_addresses_are_ignored(test_fixture *fixture)
@@ -201,6 +242,34 @@ static void a_permissive_launch_skips_what_it_cannot_track(test_fixture *fixture
     check_status(strata_launch_preflight(&launch), STRATA_ERROR_USE_AFTER_FREE);
     check_ok(strata_launch_end(&launch));
     test_free_on(fixture, &block, home);
+}
+
+static void count_findings(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
+}
+
+static void what_a_permissive_launch_skips_is_no_error(test_fixture *fixture)
+{
+    strata_block foreign = {.address = 4096, .bytes = BYTES, .id = {.generation = 1}}, found;
+    unsigned findings = 0;
+    strata_launch launch;
+    check_status(strata_runtime_find(fixture->runtime, 4096, &found), STRATA_ERROR_FOREIGN_POINTER);
+    strata_error before = *strata_last_error();
+    check_ok(strata_launch_begin(&launch, fixture->runtime, NULL, STRATA_LAUNCH_PERMISSIVE));
+    strata_set_log_callback(count_findings, &findings);
+    strata_status by_address = strata_launch_use_address(&launch, ~(CUdeviceptr)0, STRATA_ACCESS_READ);
+    strata_status by_block = strata_launch_use(&launch, &foreign, STRATA_ACCESS_READ);
+    strata_set_log_callback(NULL, NULL);
+    check_ok(by_address);
+    check_ok(by_block);
+    assert_int_equal(launch.skipped, 2);
+    assert_int_equal(findings, 0);
+    assert_memory_equal(strata_last_error(), &before, sizeof before);
+    check_status(strata_runtime_find(fixture->runtime, 8192, &found), STRATA_ERROR_FOREIGN_POINTER);
+    check_last_error(STRATA_ERROR_FOREIGN_POINTER, "0x2000"); /* errors are heard again */
+    check_ok(strata_launch_end(&launch));
 }
 
 /* An owner that hands out made-up addresses and cannot track. */
@@ -366,6 +435,30 @@ static void a_commit_on_an_unknown_stream_that_cannot_record_waits_for_the_work(
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
+/* The same where the stream cannot even be identified any more. */
+static void a_commit_that_cannot_identify_its_stream_waits_for_the_work(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    strata_launch launch;
+    test_calls calls;
+    begin(fixture, &launch, stream);
+    check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_WRITE));
+    check_ok(strata_launch_preflight(&launch));
+    test_fill(block.address, 0x33, BYTES, stream);
+    test_calls_begin(&calls);
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_status status = strata_launch_commit(&launch);
+    assert_int_equal(test_fault_end(), 1);
+    check_ok(strata_launch_end(&launch));
+    check_ok(status);
+    assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, reader); /* ordered by nothing else */
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
 /* ---- not committing ---- */
 
 static void remember_finding(const strata_error *error, void *data)
@@ -480,13 +573,16 @@ int main(void)
         TEST_CASE(a_launch_of_a_hundred_blocks_orders_each_of_them),
         TEST_CASE(a_launch_waits_for_each_event_of_a_producer_that_it_needs),
         TEST_CASE(a_block_named_twice_counts_once_with_the_stronger_access),
+        TEST_CASE(a_recorder_that_was_returned_by_value_orders_its_blocks),
         TEST_CASE(empty_blocks_and_null_addresses_are_ignored),
         TEST_CASE(a_strict_launch_refuses_what_it_cannot_track_and_says_so_again),
         TEST_CASE(a_permissive_launch_skips_what_it_cannot_track),
+        TEST_CASE(what_a_permissive_launch_skips_is_no_error),
         TEST_CASE(a_resource_that_cannot_track_is_refused_or_skipped_and_never_passed_over_in_silence),
         TEST_CASE(a_preflight_with_one_stale_block_waits_for_nothing_and_pins_nothing),
         TEST_CASE(a_preflight_that_fails_at_any_wait_notes_no_use_and_pins_nothing),
         TEST_CASE(a_commit_on_an_unknown_stream_that_cannot_record_waits_for_the_work),
+        TEST_CASE(a_commit_that_cannot_identify_its_stream_waits_for_the_work),
         TEST_CASE(a_launch_that_is_never_committed_is_reported_and_counts_as_submitted),
         TEST_CASE(a_cancelled_launch_notes_nothing),
         TEST_CASE(the_recorder_refuses_calls_out_of_order),

@@ -4,12 +4,14 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/runtime.h"
 #include "support/child.h"
 
 enum { FORKS = 150, WORKERS = 4, FORK_PATIENCE_S = 20, SHORT_LIVES = 3000 };
@@ -155,7 +157,7 @@ static void fork_and_look(void)
         expect_forked_everywhere();
         touch_the_rest();
         fflush(NULL);
-        _exit(0);
+        test_child_leave(0);
     }
     int status;
     child_check(waitpid(child, &status, 0) == child);
@@ -174,6 +176,65 @@ static void forked_child_is_refused(void)
     child_ok(strata_runtime_destroy(scene.own));
     child_ok(strata_stack_destroy(scene.stack));
     child_ok(strata_runtime_reap_pending(scene.runtime));
+}
+
+static sem_t table_held, forked;
+static pthread_key_t at_thread_end;
+
+/* Between a few instructions of every allocation, a thread is where this one stays until the fork is over. */
+static void *hold_table(void *data)
+{
+    strata_table *table = strata_runtime_stack(scene.runtime)->table;
+    strata_lock_take(&table->lock);
+    sem_post(&table_held);
+    sem_wait(&forked);
+    strata_lock_release(&table->lock);
+    return data;
+}
+
+/* The child's only thread has slots of the table, and returns. */
+static void *fork_and_return(void *data)
+{
+    pthread_t holder;
+    strata_block block;
+    pid_t *child = data;
+    child_ok(strata_runtime_allocate(scene.runtime, 4096, NULL, &block));
+    child_check(pthread_create(&holder, NULL, hold_table, NULL) == 0);
+    sem_wait(&table_held);
+    fflush(NULL);
+    *child = fork();
+    if (*child == 0) {
+        alarm(FORK_PATIENCE_S);
+        pthread_setspecific(at_thread_end, child);
+        return NULL;
+    }
+    sem_post(&forked);
+    pthread_join(holder, NULL);
+    child_ok(strata_runtime_deallocate(scene.runtime, &block));
+    return NULL;
+}
+
+/* Leaves once the library has ended what it keeps for the thread; asks to be called again if that is still to come. */
+static void leave_child(void *data)
+{
+    if (!strata_thread_current)
+        test_child_leave(0);
+    pthread_setspecific(at_thread_end, data);
+}
+
+static void forked_child_whose_thread_returns_ends(void)
+{
+    pthread_t worker;
+    pid_t child = -1;
+    int status;
+    child_ok(strata_runtime_get(0, &scene.runtime));
+    child_check(pthread_key_create(&at_thread_end, leave_child) == 0);
+    child_check(sem_init(&table_held, 0, 0) == 0 && sem_init(&forked, 0, 0) == 0);
+    child_check(pthread_create(&worker, NULL, fork_and_return, &child) == 0);
+    pthread_join(worker, NULL);
+    child_check(child > 0);
+    child_check(waitpid(child, &status, 0) == child);
+    child_check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void child_forked_before_the_first_use_works(void)
@@ -267,7 +328,7 @@ static void child_forked_while_the_driver_opens_is_refused(void)
         alarm(FORK_PATIENCE_S);
         child_status(strata_driver_get_info(&(strata_driver_info){0}), STRATA_ERROR_FORKED);
         child_status(strata_runtime_get(0, &(strata_runtime *){NULL}), STRATA_ERROR_FORKED);
-        _exit(0);
+        test_child_leave(0);
     }
     int status;
     child_check(waitpid(child, &status, 0) == child);
@@ -308,7 +369,7 @@ static void use_when_the_driver_is_gone(void)
     child_ok(strata_runtime_deallocate(scene.runtime, &(strata_block){0}));
     child_status(strata_runtime_allocate(scene.runtime, 0, NULL, &out), STRATA_ERROR_SHUT_DOWN);
     child_check(strata_runtime_bytes_outstanding(scene.runtime) == 0);
-    _exit(0);
+    test_child_leave(0);
 }
 
 static void exit_handlers_may_use_everything(void)
@@ -453,6 +514,12 @@ static void children_forked_while_threads_hold_locks_are_refused_and_do_not_hang
     run_on_both("children_forked_in_the_middle_of_work_do_not_hang", NULL);
 }
 
+static void a_thread_that_ends_in_a_forked_child_waits_for_no_lock(void **state)
+{
+    (void)state;
+    run_on_both("forked_child_whose_thread_returns_ends", NULL);
+}
+
 static void a_child_forked_while_the_driver_opens_does_not_hang(void **state)
 {
     (void)state;
@@ -493,6 +560,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(forked_child_is_refused),
         TEST_SCENARIO(child_forked_before_the_first_use_works),
         TEST_SCENARIO(children_forked_in_the_middle_of_work_do_not_hang),
+        TEST_SCENARIO(forked_child_whose_thread_returns_ends),
         TEST_SCENARIO(child_forked_while_the_driver_opens_is_refused),
         TEST_SCENARIO(exit_handlers_may_use_everything),
         TEST_SCENARIO(library_stays_when_it_was_loaded),
@@ -504,6 +572,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_forked_child_is_refused_by_every_call_and_the_parent_goes_on),
         cmocka_unit_test(a_child_forked_before_the_first_use_can_use_the_device),
         cmocka_unit_test(children_forked_while_threads_hold_locks_are_refused_and_do_not_hang),
+        cmocka_unit_test(a_thread_that_ends_in_a_forked_child_waits_for_no_lock),
         cmocka_unit_test(a_child_forked_while_the_driver_opens_does_not_hang),
         cmocka_unit_test(exit_handlers_use_everything_and_frees_succeed_when_the_driver_is_gone),
         cmocka_unit_test(a_loaded_library_starts_no_thread_and_is_never_unloaded),

@@ -205,6 +205,8 @@ static void an_allocation_that_fails_is_counted_and_its_rows_are_skipped(void **
     replay_result *result = replay(*state, &of, 1, (replay_options){.touch = true});
     assert_int_equal(result->failures, 1);
     assert_int_equal(result->skipped, 2);
+    assert_int_equal(result->operations, of.row_count - 2);
+    assert_int_equal(result->operations, result->allocations + result->frees + result->uses + result->waits);
     assert_int_equal(result->leaked_blocks, 0);
     assert_int_equal(result->peak_live_bytes, 1000);
     assert_false(replay_is_clean(result));

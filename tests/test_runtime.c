@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/faults.h"
 #include "support/fixture.h"
+
+#include "core/stream_map.h"
 
 enum { THREADS = 16, BYTES = 4096, CAPACITY = 16 };
 
@@ -156,12 +159,40 @@ static void a_runtime_is_refused_for_a_configuration_that_contradicts_itself(tes
     config = (strata_runtime_config){.events = (strata_event_mode)7};
     check_status(strata_runtime_create(&config, &runtime), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_create(&config, NULL), STRATA_ERROR_INVALID_VALUE);
+    static const uint32_t no_sizes[] = {1, 3, sizeof config - 1, sizeof config + 1, 4096, UINT32_MAX};
+    for (size_t i = 0; i < sizeof no_sizes / sizeof no_sizes[0]; i++) {
+        config = (strata_runtime_config){.size = no_sizes[i]};
+        check_status(strata_runtime_create(&config, &runtime), STRATA_ERROR_INVALID_VALUE);
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_runtime_config.size");
+    }
+    memset(&config, 0xa5, sizeof config);
+    check_status(strata_runtime_create(&config, &runtime), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "Set the whole struct to zero");
     config = (strata_runtime_config){.size = sizeof config, .stack = stack};
     check_ok(strata_runtime_create(&config, &runtime));
     assert_ptr_equal(strata_runtime_stack(runtime), stack);
     assert_int_equal(strata_runtime_device(runtime), 0);
     check_ok(strata_runtime_destroy(runtime));
     check_ok(strata_runtime_destroy(NULL));
+}
+
+static void a_stack_belongs_to_one_runtime_which_alone_ends_it(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "belongs to a runtime");
+    check_ok(strata_stack_create(fixture->stack, 0, &stack));
+    strata_runtime *first, *second;
+    const strata_runtime_config config = {.stack = stack};
+    check_ok(strata_runtime_create(&config, &first));
+    check_status(strata_runtime_create(&config, &second), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "another runtime");
+    assert_null(second);
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_INVALID_VALUE);
+    strata_block block;
+    check_ok(strata_runtime_allocate(first, BYTES, NULL, &block));
+    check_ok(strata_runtime_deallocate(first, &block));
+    check_ok(strata_runtime_destroy(first));
 }
 
 static void runtimes_stand_side_by_side_and_keep_their_own_accounts(test_fixture *fixture)
@@ -187,6 +218,10 @@ static void a_runtime_with_live_blocks_is_busy_and_stays_whole(test_fixture *fix
     strata_block block = test_allocate(fixture, BYTES, stream);
     check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
     check_last_error(STRATA_ERROR_BUSY, "1 live block of 4096 bytes");
+    strata_block another = test_allocate(fixture, 2 * BYTES, stream);
+    check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "2 live blocks of 12288 bytes in all");
+    check_ok(strata_runtime_deallocate(fixture->runtime, &another));
     check_status(strata_runtime_register_stream(fixture->runtime, stream), STRATA_ERROR_INVALID_VALUE);
     test_write(fixture, &block, 1, stream);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
@@ -215,6 +250,62 @@ static void ending_a_runtime_waits_for_its_frees(test_fixture *fixture)
     check_ok(strata_runtime_deallocate_on(other, &block, stream));
     check_ok(strata_runtime_destroy(other));
     test_stream_close(fixture, stream);
+}
+
+static size_t pool_size(strata_runtime *runtime)
+{
+    CUstream streams[CAPACITY], more;
+    size_t count = 0;
+    while (count < CAPACITY && strata_runtime_stream_acquire(runtime, &streams[count]) == STRATA_SUCCESS)
+        assert_true(strata_stream_is_known(streams[count++]));
+    check_status(strata_runtime_stream_acquire(runtime, &more), STRATA_ERROR_STREAMS_EXHAUSTED);
+    for (size_t i = 0; i < count; i++)
+        check_ok(strata_runtime_stream_release(runtime, streams[i]));
+    return count;
+}
+
+/* The driver refuses to destroy each of the pool's streams in turn, which is left to the context. What is left to the
+ * runtime after that is whole. */
+static void a_stream_that_the_driver_does_not_destroy_is_reported_once_and_given_to_nobody(test_fixture *fixture)
+{
+    for (unsigned nth = 1; nth <= 3; nth++) {
+        strata_runtime *other;
+        CUstream streams[3];
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &other));
+        for (size_t i = 0; i < 3; i++)
+            check_ok(strata_runtime_stream_acquire(other, &streams[i]));
+        for (size_t i = 0; i < 3; i++)
+            check_ok(strata_runtime_stream_release(other, streams[i]));
+        test_fault_begin(TEST_FAULT_STREAM_DESTROY, nth, false, CUDA_ERROR_UNKNOWN);
+        check_status(strata_runtime_destroy(other), STRATA_ERROR_DRIVER);
+        assert_int_equal(test_fault_end(), 1);
+        check_last_error(STRATA_ERROR_DRIVER, "cuStreamDestroy");
+        assert_int_equal(pool_size(other), CAPACITY);
+        check_ok(strata_runtime_destroy(other));
+    }
+}
+
+static void a_runtime_that_cannot_wait_for_its_frees_stays_whole(test_fixture *fixture)
+{
+    strata_runtime *other;
+    CUstream own = test_stream(fixture, TEST_STREAM_UNKNOWN), pooled;
+    strata_block block;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &other));
+    check_ok(strata_runtime_register_stream(other, own));
+    check_ok(strata_runtime_stream_acquire(other, &pooled));
+    check_ok(strata_runtime_allocate(other, BYTES, own, &block));
+    check_ok(strata_runtime_deallocate(other, &block));
+    check_ok(strata_runtime_stream_release(other, pooled));
+    test_fault_begin(TEST_FAULT_EVENT_SYNCHRONIZE, 1, false, CUDA_ERROR_UNKNOWN);
+    strata_status status = strata_runtime_destroy(other);
+    unsigned waits = test_fault_end();
+    if (waits) { /* a free may be over when it returns */
+        check_status(status, STRATA_ERROR_DRIVER);
+        assert_true(strata_stream_is_known(own) && strata_stream_is_known(pooled));
+        check_ok(strata_runtime_destroy(other));
+    }
+    assert_true(waits || strcmp(fixture->stack, "direct") == 0);
+    assert_false(strata_stream_is_known(own));
 }
 
 /* ---- the stream pool ---- */
@@ -369,6 +460,10 @@ static void calls_without_a_runtime_or_a_block_are_refused(test_fixture *fixture
     check_status(strata_runtime_deallocate(NULL, &block), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_deallocate(runtime, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_deallocate_on(NULL, &block, NULL), STRATA_ERROR_INVALID_VALUE);
+    strata_block live = test_allocate(fixture, BYTES, NULL);
+    check_status(strata_runtime_deallocate_on(runtime, &live, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "STRATA_STREAM_GONE is for layers");
+    test_free_on(fixture, &live, NULL);
     check_status(strata_runtime_usage(NULL, &usage), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_usage(runtime, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_reap_pending(NULL), STRATA_ERROR_INVALID_VALUE);
@@ -386,19 +481,54 @@ static void calls_without_a_runtime_or_a_block_are_refused(test_fixture *fixture
     assert_true(strata_runtime_supports_block_use_tracking(runtime));
     assert_true(strata_runtime_bytes_outstanding(NULL) == 0);
     assert_int_equal(strata_runtime_block_state(NULL, block.id), STRATA_BLOCK_FREED);
+    assert_int_equal(strata_runtime_device(NULL), -1);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_runtime_device");
+    assert_null(strata_runtime_stack(NULL));
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_runtime_stack");
+}
+
+static void calls_without_a_stack_or_a_resource_are_refused(test_fixture *fixture)
+{
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    const strata_block block = {0};
+    assert_null(strata_stack_top(NULL));
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_stack_top");
+    assert_int_equal(strata_stack_device(NULL), -1);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_stack_device");
+    assert_string_equal(strata_stack_text(NULL), "");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_stack_text");
+    assert_null(strata_block_layer_bytes(NULL, block.id));
+    assert_null(strata_block_layer_bytes(&(strata_resource){0}, block.id));
+    check_status(strata_block_record_use(NULL, &block, NULL, STRATA_ACCESS_READ), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_block_record_use(top, NULL, NULL, STRATA_ACCESS_READ), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_block_wait_uses(NULL, &block, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_block_wait_uses(top, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
 }
 
 /* ---- the caller's context ---- */
 
-static CUcontext other_context(void)
+/* An entry point that the door's table does not have, got as the table's are: a library before the driver may export
+ * nothing but the way to them. */
+static void *entry_point(const char *name, int version)
 {
     strata_driver_info info;
     check_ok(strata_driver_get_info(&info));
     void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
     assert_non_null(library);
-    PFN_cuCtxCreate_v3020 create;
-    void *symbol = dlsym(library, "cuCtxCreate_v2");
+    PFN_cuGetProcAddress_v12000 get;
+    void *symbol = dlsym(library, "cuGetProcAddress_v2");
     assert_non_null(symbol);
+    memcpy(&get, &symbol, sizeof get);
+    check_cu(get(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL));
+    assert_non_null(symbol);
+    dlclose(library);
+    return symbol;
+}
+
+static CUcontext other_context(void)
+{
+    PFN_cuCtxCreate_v3020 create;
+    void *symbol = entry_point("cuCtxCreate", 3020);
     memcpy(&create, &symbol, sizeof create);
     CUcontext context;
     check_cu(create(&context, 0, 0));
@@ -408,10 +538,8 @@ static CUcontext other_context(void)
 
 static void end_context(CUcontext context)
 {
-    strata_driver_info info;
-    check_ok(strata_driver_get_info(&info));
     PFN_cuCtxDestroy_v4000 destroy;
-    void *symbol = dlsym(dlopen(info.library, RTLD_NOW | RTLD_NOLOAD), "cuCtxDestroy_v2");
+    void *symbol = entry_point("cuCtxDestroy", 4000);
     memcpy(&destroy, &symbol, sizeof destroy);
     check_cu(destroy(context));
 }
@@ -513,16 +641,20 @@ int main(void)
     };
     static const test_case cases[] = {
         TEST_CASE(a_runtime_is_refused_for_a_configuration_that_contradicts_itself),
+        TEST_CASE(a_stack_belongs_to_one_runtime_which_alone_ends_it),
         TEST_CASE(runtimes_stand_side_by_side_and_keep_their_own_accounts),
         TEST_CASE(a_runtime_with_live_blocks_is_busy_and_stays_whole),
         TEST_CASE(a_runtime_with_taken_streams_is_busy_and_stays_whole),
         TEST_CASE(ending_a_runtime_waits_for_its_frees),
+        TEST_CASE(a_stream_that_the_driver_does_not_destroy_is_reported_once_and_given_to_nobody),
+        TEST_CASE(a_runtime_that_cannot_wait_for_its_frees_stays_whole),
         TEST_CASE(the_pool_ends_at_its_capacity_and_never_hands_out_a_default_stream),
         TEST_CASE(streams_that_are_not_of_the_pool_are_not_taken_back),
         TEST_CASE(threads_never_hold_more_streams_than_the_pool_has),
         TEST_CASE(usage_follows_what_is_allocated_and_freed),
         TEST_CASE(trim_gives_back_what_is_free_and_no_more),
         TEST_CASE(calls_without_a_runtime_or_a_block_are_refused),
+        TEST_CASE(calls_without_a_stack_or_a_resource_are_refused),
         TEST_CASE(every_call_leaves_the_callers_context_as_it_was),
     };
     int failed = cmocka_run_group_tests(singleton, NULL, NULL);

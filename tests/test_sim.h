@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <strata/sim.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 /* X(name, version) */
 #define TEST_SIM_ENTRIES(X)                     \
@@ -93,11 +95,43 @@
     X(cuMemsetD16Async, 3020)                   \
     X(cuMemsetD32Async, 3020)                   \
     X(cuMemsetD8, 3020)                         \
+    X(cuMemsetD2D8Async, 3020)                  \
+    X(cuStreamAddCallback, 5000)                \
     X(cuModuleLoadData, 2000)                   \
     X(cuModuleUnload, 2000)                     \
     X(cuModuleGetFunction, 2000)                \
     X(cuModuleGetGlobal, 3020)                  \
-    X(cuLaunchKernel, 4000)
+    X(cuLaunchKernel, 4000)                     \
+    X(cuMemAddressReserve, 10020)               \
+    X(cuMemAddressFree, 10020)                  \
+    X(cuMemCreate, 10020)                       \
+    X(cuMemRelease, 10020)                      \
+    X(cuMemRetainAllocationHandle, 11000)       \
+    X(cuMemMap, 10020)                          \
+    X(cuMemUnmap, 10020)                        \
+    X(cuMemSetAccess, 10020)                    \
+    X(cuMemGetAccess, 10020)                    \
+    X(cuMemExportToShareableHandle, 10020)      \
+    X(cuMemImportFromShareableHandle, 10020)    \
+    X(cuMemcpy2D, 3020)                         \
+    X(cuMemcpy2DAsync, 3020)                    \
+    X(cuMemcpy3D, 3020)                         \
+    X(cuMemcpyDtoD, 3020)                       \
+    X(cuMemcpyPeer, 4000)                       \
+    X(cuMemcpyPeerAsync, 4000)                  \
+    X(cuCtxEnablePeerAccess, 4000)              \
+    X(cuCtxDisablePeerAccess, 4000)             \
+    X(cuMemAllocManaged, 6000)                  \
+    X(cuMemPrefetchAsync, 12020)                \
+    X(cuMemAdvise, 12020)                       \
+    X(cuMemRangeGetAttribute, 8000)             \
+    X(cuMemHostRegister, 6050)                  \
+    X(cuMemHostUnregister, 4000)                \
+    X(cuStreamWriteValue32, 11070)              \
+    X(cuStreamWriteValue64, 11070)              \
+    X(cuStreamWaitValue32, 11070)               \
+    X(cuStreamWaitValue64, 11070)               \
+    X(cuStreamBatchMemOp, 11070)
 
 #define TEST_SIM_POINTER(name, version) static PFN_##name##_v##version p_##name;
 TEST_SIM_ENTRIES(TEST_SIM_POINTER)
@@ -110,6 +144,19 @@ static PFN_strata_sim_set_devices p_set_devices;
 static PFN_strata_sim_set_memory p_set_memory;
 static PFN_strata_sim_get_accounts p_get_accounts;
 static PFN_strata_sim_register_kernel p_register_kernel;
+static PFN_strata_sim_set_latency p_set_latency;
+static PFN_strata_sim_set_check p_set_check;
+static PFN_strata_sim_host_read p_host_read;
+static PFN_strata_sim_host_write p_host_write;
+static PFN_strata_sim_host_signals p_host_signals;
+static PFN_strata_sim_get_report_count p_get_report_count;
+static PFN_strata_sim_get_report p_get_report;
+static PFN_strata_sim_clear_reports p_clear_reports;
+static PFN_strata_sim_set_report_callback p_set_report_callback;
+static PFN_strata_sim_get_check_accounts p_get_check_accounts;
+static PFN_strata_sim_add_fault p_add_fault;
+static PFN_strata_sim_fault_reached p_fault_reached;
+static PFN_strata_sim_clear_faults p_clear_faults;
 
 static const strata_sim_policy test_policies[] = {STRATA_SIM_EARLY, STRATA_SIM_RANDOM, STRATA_SIM_LATE};
 
@@ -157,6 +204,30 @@ static inline void test_sim_open(void)
     test_sim_find(library, "strata_sim_set_memory", &p_set_memory);
     test_sim_find(library, "strata_sim_get_accounts", &p_get_accounts);
     test_sim_find(library, "strata_sim_register_kernel", &p_register_kernel);
+    test_sim_find(library, "strata_sim_set_latency", &p_set_latency);
+    test_sim_find(library, "strata_sim_set_check", &p_set_check);
+    test_sim_find(library, "strata_sim_host_read", &p_host_read);
+    test_sim_find(library, "strata_sim_host_write", &p_host_write);
+    test_sim_find(library, "strata_sim_host_signals", &p_host_signals);
+    test_sim_find(library, "strata_sim_get_report_count", &p_get_report_count);
+    test_sim_find(library, "strata_sim_get_report", &p_get_report);
+    test_sim_find(library, "strata_sim_clear_reports", &p_clear_reports);
+    test_sim_find(library, "strata_sim_set_report_callback", &p_set_report_callback);
+    test_sim_find(library, "strata_sim_get_check_accounts", &p_get_check_accounts);
+    test_sim_find(library, "strata_sim_add_fault", &p_add_fault);
+    test_sim_find(library, "strata_sim_fault_reached", &p_fault_reached);
+    test_sim_find(library, "strata_sim_clear_faults", &p_clear_faults);
+}
+
+/* A byte that the host must not look at yet, because work is to write it. A test that looks on purpose asks the kernel,
+ * of whose reading memory debuggers know nothing. */
+static inline char test_sim_peek(const char *address)
+{
+    char byte = 0;
+    struct iovec here = {&byte, sizeof byte};
+    struct iovec there = {(void *)(uintptr_t)address, sizeof byte};
+    assert_int_equal(process_vm_readv(getpid(), &here, 1, &there, 1, 0), sizeof byte);
+    return byte;
 }
 
 static inline CUcontext test_sim_begin(void)
@@ -168,6 +239,13 @@ static inline CUcontext test_sim_begin(void)
 }
 
 /* Ends what test_sim_begin began, and asserts that nothing is left. */
+/* For a test that has a race on purpose: its reports, if the checker is on, are no failure. */
+static inline void test_sim_forget_reports(void)
+{
+    OK(p_cuCtxSynchronize());
+    OK(p_clear_reports());
+}
+
 static inline void test_sim_end(void)
 {
     strata_sim_accounts accounts;
@@ -181,6 +259,10 @@ static inline void test_sim_end(void)
     assert_int_equal(accounts.pinned_blocks, 0);
     assert_int_equal(accounts.unfinished_work, 0);
     assert_int_equal(accounts.reserved_bytes, 0);
+    assert_int_equal(accounts.registered_blocks, 0);
+    assert_int_equal(accounts.memory_handles, 0);
+    assert_int_equal(accounts.memory_maps, 0);
+    assert_int_equal(accounts.address_ranges, 0);
     OK(p_cuCtxSetCurrent(NULL));
     OK(p_cuDevicePrimaryCtxRelease(0));
 }

@@ -73,6 +73,27 @@ static void names_are_found_or_not(void **state)
     test_sim_end();
 }
 
+/* Sums of offsets could run past the end of 64 bits otherwise. */
+static void only_powers_of_two_that_are_not_huge_are_alignments(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        ".version 8.0 .entry a(.param .align 0 .u8 x){}",
+        ".version 8.0 .entry a(.param .align 3 .u8 x){}",
+        ".version 8.0 .entry a(.param .u8 x, .param .align 18446744073709551615 .u8 y){}",
+        ".version 8.0 .entry a(.param .u8 x, .param .align 9223372036854775808 .u8 y){}",
+        ".version 8.0 .global .align 12 .u8 x;",
+    };
+    CUmodule module;
+    test_sim_begin();
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        assert_int_equal(p_cuModuleLoadData(&module, refused[i]), CUDA_ERROR_INVALID_PTX);
+    }
+    OK(p_cuModuleLoadData(&module, ".version 8.0 .entry a(.param .align 128 .b8 x[128]){} .global .align 256 .u8 y;"));
+    OK(p_cuModuleUnload(module));
+    test_sim_end();
+}
+
 static void parameters_are_copied_at_the_launch(void **state)
 {
     (void)state;
@@ -117,7 +138,11 @@ static void a_parameter_buffer_is_taken_apart(void **state)
     assert_int_equal(noted.calls, 1);
     assert_int_equal(noted.small, 9);
     assert_string_equal((const char *)noted.packed, "buffer");
-    bytes = 8;
+    bytes = 8; /* the parameters behind that are left as they come */
+    OK(p_cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+    assert_int_equal(noted.calls, 2);
+    assert_int_equal(noted.small, 9);
+    bytes = sizeof buffer + 1;
     assert_int_equal(p_cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(p_cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(p_cuModuleUnload(module));
@@ -220,6 +245,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_or_not),
+        cmocka_unit_test(only_powers_of_two_that_are_not_huge_are_alignments),
         cmocka_unit_test(parameters_are_copied_at_the_launch),
         cmocka_unit_test(a_parameter_buffer_is_taken_apart),
         cmocka_unit_test(impossible_shapes_are_refused),

@@ -242,6 +242,8 @@ static void memory_moves_between_streams_only_as_the_policies_allow(void **state
     set_reuse(pool, 1, 0, 0);
     CUdeviceptr d = allocate(pool, BYTES, second);
     assert_int_equal(d, a);
+    OK(p_cuEventRecord(event, second));
+    OK(p_cuStreamWaitEvent(first, event, 0));
     OK(p_cuMemFreeAsync(d, first));
     CUdeviceptr e = allocate(pool, BYTES, second);
     assert_true(e != a);
@@ -334,9 +336,14 @@ static void memory_of_a_destroyed_stream_is_freed_on_another(void **state)
         CUstream first = new_stream();
         CUstream second = new_stream();
         CUdeviceptr address;
+        CUevent allocated;
+        OK(p_cuEventCreate(&allocated, CU_EVENT_DISABLE_TIMING));
         OK(p_cuMemAllocAsync(&address, 100, first));
+        OK(p_cuEventRecord(allocated, first));
         OK(p_cuStreamDestroy(first));
+        OK(p_cuStreamWaitEvent(second, allocated, 0));
         OK(p_cuMemFreeAsync(address, second));
+        OK(p_cuEventDestroy(allocated));
         OK(p_cuStreamDestroy(second));
         test_sim_end();
     }

@@ -31,18 +31,50 @@ static void a_meaningless_setting_makes_init_fail(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"STRATA_SIM_SEED", "x"},         {"STRATA_SIM_SEED", ""},
-        {"STRATA_SIM_SEED", "-1"},        {"STRATA_SIM_POLICY", "soon"},
-        {"STRATA_SIM_POLICY", ""},        {"STRATA_SIM_DEVICES", "0"},
-        {"STRATA_SIM_DEVICES", "65"},     {"STRATA_SIM_DEVICES", "2x"},
-        {"STRATA_SIM_MEMORY", "8"},       {"STRATA_SIM_MEMORY", "8 GiB"},
-        {"STRATA_SIM_MEMORY", "8GB"},     {"STRATA_SIM_MEMORY", "1MiB"},
-        {"STRATA_SIM_MEMORY", "2048TiB"}, {"STRATA_SIM_SEED", "99999999999999999999999"},
+        {"STRATA_SIM_SEED", "x"},      {"STRATA_SIM_SEED", "-1"},        {"STRATA_SIM_POLICY", "soon"},
+        {"STRATA_SIM_DEVICES", "0"},   {"STRATA_SIM_DEVICES", "65"},     {"STRATA_SIM_DEVICES", "2x"},
+        {"STRATA_SIM_MEMORY", "8"},    {"STRATA_SIM_MEMORY", "8 GiB"},   {"STRATA_SIM_MEMORY", "8GB"},
+        {"STRATA_SIM_MEMORY", "1MiB"}, {"STRATA_SIM_MEMORY", "2048TiB"}, {"STRATA_SIM_SEED", "99999999999999999999999"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setenv(bad[i][0], bad[i][1], 1);
         assert_int_equal(in_child(init), CUDA_ERROR_INVALID_VALUE);
         unsetenv(bad[i][0]);
+    }
+}
+
+static int init_and_read_the_reason(void)
+{
+    const char *text;
+    if (p_cuInit(0) != CUDA_ERROR_INVALID_VALUE)
+        return 2;
+    OK(p_cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text));
+    bool told = strcmp(text, "STRATA_SIM_POLICY is \"soon\": expected early, random or late") == 0;
+    unsetenv("STRATA_SIM_POLICY");
+    OK(p_cuInit(0));
+    OK(p_cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text));
+    return told && strcmp(text, "invalid argument") == 0 ? 0 : 1;
+}
+
+static void a_failed_init_names_the_setting_and_what_it_takes(void **state)
+{
+    (void)state;
+    const char *policy = getenv("STRATA_SIM_POLICY");
+    char before[16];
+    snprintf(before, sizeof before, "%s", policy ? policy : "");
+    setenv("STRATA_SIM_POLICY", "soon", 1);
+    assert_int_equal(in_child(init_and_read_the_reason), 0);
+    setenv("STRATA_SIM_POLICY", before, 1);
+}
+
+static void an_empty_setting_is_none(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"STRATA_SIM_SEED", "STRATA_SIM_DEVICES", "STRATA_SIM_MEMORY"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        setenv(names[i], "", 1);
+        assert_int_equal(in_child(init), CUDA_SUCCESS);
+        unsetenv(names[i]);
     }
 }
 
@@ -221,6 +253,31 @@ static void a_program_may_end_with_everything_left_behind(void **state)
     assert_int_equal(in_child(leave_everything_behind), 0);
 }
 
+/* Closes the library as often as it was opened, here and in test_sim_open. */
+static int close_after_init(void)
+{
+    Dl_info info;
+    void *address = NULL;
+    int count;
+    memcpy(&address, &p_cuInit, sizeof address);
+    OK(p_cuInit(0));
+    if (dladdr(address, &info) == 0) {
+        return 1;
+    }
+    void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    if (!library || dlclose(library) != 0 || dlclose(library) != 0) {
+        return 2;
+    }
+    OK(p_cuDeviceGetCount(&count));
+    return 0;
+}
+
+static void a_driver_that_is_closed_stays_until_the_process_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(close_after_init), 0);
+}
+
 static int use_in_fork(void)
 {
     int count;
@@ -322,6 +379,8 @@ int main(void)
     test_sim_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_meaningless_setting_makes_init_fail),
+        cmocka_unit_test(a_failed_init_names_the_setting_and_what_it_takes),
+        cmocka_unit_test(an_empty_setting_is_none),
         cmocka_unit_test(devices_and_memory_are_as_the_environment_says),
         cmocka_unit_test(a_function_wins_over_the_environment_and_only_before_init),
         cmocka_unit_test(before_init_calls_say_so),
@@ -331,6 +390,7 @@ int main(void)
         cmocka_unit_test(every_result_has_its_name),
         cmocka_unit_test(an_exit_handler_after_the_driver_is_told_that_it_is_gone),
         cmocka_unit_test(a_program_may_end_with_everything_left_behind),
+        cmocka_unit_test(a_driver_that_is_closed_stays_until_the_process_ends),
         cmocka_unit_test(a_forked_child_has_no_driver_and_its_parent_keeps_it),
         cmocka_unit_test(an_illegal_access_poisons_the_device_for_good),
         cmocka_unit_test(a_host_that_follows_a_device_address_faults),

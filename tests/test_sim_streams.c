@@ -80,14 +80,14 @@ static void event_order(void)
     OK(p_cuStreamCreate(&producer, CU_STREAM_NON_BLOCKING));
     OK(p_cuStreamCreate(&consumer, CU_STREAM_NON_BLOCKING));
     OK(p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(p_cuMemAlloc(&address, 2));
+    OK(p_cuMemAlloc(&address, 3));
     shut(&gate, producer);
     OK(p_cuMemsetD8Async(address, 5, 1, producer));
     OK(p_cuEventRecord(event, producer));
     OK(p_cuStreamWaitEvent(consumer, event, 0));
     OK(p_cuMemcpyDtoDAsync(address + 1, address, 1, consumer));
     /* Neither a later record nor the end of the event may disturb the wait. */
-    OK(p_cuMemsetD8Async(address, 5, 1, producer));
+    OK(p_cuMemsetD8Async(address + 2, 6, 1, producer));
     OK(p_cuEventRecord(event, producer));
     OK(p_cuEventDestroy(event));
     assert_int_equal(p_cuStreamQuery(consumer), CUDA_ERROR_NOT_READY);
@@ -151,6 +151,7 @@ static void a_missing_wait_shows_itself_under_late(void **state)
     OK(p_cuMemsetD8Async(address, 2, 1, producer));
     assert_int_equal(byte_of(address, consumer), 1);
     assert_int_equal(byte_of(address, producer), 2);
+    test_sim_forget_reports();
     OK(p_cuMemFree(address));
     OK(p_cuStreamDestroy(producer));
     OK(p_cuStreamDestroy(consumer));

@@ -396,7 +396,12 @@ static void a_size_by_itself_is_read_or_refused(void **state)
     uint64_t bytes = 1;
     check_ok(strata_parse_size("512 MB", &bytes));
     assert_true(bytes == 512000000);
-    static const char *const bad[] = {"", " ", "MB", "1 1", "5 parsec", " 5", "5MB ", "1e9", "nan"};
+    check_ok(strata_parse_size("0.0GiB", &bytes));
+    assert_true(bytes == 0);
+    check_ok(strata_parse_size("0.001K", &bytes));
+    assert_true(bytes == 1);
+    static const char *const bad[] = {"",     " ",   "MB",  "1 1", "5 parsec", " 5",
+                                      "5MB ", "1e9", "nan", "0.5", "0.0009K",  "0.0000001K"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         bytes = 1;
         check_status(strata_parse_size(bad[i], &bytes), STRATA_ERROR_SYNTAX);
@@ -405,6 +410,28 @@ static void a_size_by_itself_is_read_or_refused(void **state)
     }
     check_status(strata_parse_size(NULL, &bytes), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_parse_size("1", NULL), STRATA_ERROR_INVALID_VALUE);
+}
+
+/* Zero is "no limit" there. */
+static void a_size_below_one_byte_is_no_size_in_a_stack_text_either(void **state)
+{
+    (void)state;
+    strata_stack *stack;
+    check_status(strata_stack_create("async(max_size=0.5)", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "character 16 (\"0.5)\")");
+    check_ok(strata_stack_create("async(max_size=0)", 0, &stack));
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* What a terminal would obey is shown instead. */
+static void a_bad_text_with_control_characters_is_shown_and_not_obeyed(void **state)
+{
+    (void)state;
+    strata_stack *stack;
+    check_status(strata_stack_create("async(\033[31m\n\tx=1)", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "\\x1b[31m\\n\\tx=1)");
+    for (const char *at = strata_last_error()->message; *at; at++)
+        assert_true(*at >= 0x20 && *at < 0x7f);
 }
 
 static void without_a_text_or_a_place_nothing_is_built(void **state)
@@ -542,6 +569,8 @@ int main(void)
         cmocka_unit_test_setup(a_text_that_is_too_long_for_an_option_is_refused, setup),
         cmocka_unit_test_setup(a_stack_of_too_many_layers_is_refused, setup),
         cmocka_unit_test_setup(a_size_by_itself_is_read_or_refused, setup),
+        cmocka_unit_test_setup(a_size_below_one_byte_is_no_size_in_a_stack_text_either, setup),
+        cmocka_unit_test_setup(a_bad_text_with_control_characters_is_shown_and_not_obeyed, setup),
         cmocka_unit_test_setup(without_a_text_or_a_place_nothing_is_built, setup),
         cmocka_unit_test_setup(a_layer_that_refuses_to_be_made_takes_those_above_with_it, setup),
         cmocka_unit_test_setup(an_owner_that_cannot_be_made_leaves_nothing_half_built, setup),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/child.h"
 #include "support/fixture.h"
 
 /* ---- an owner that notes what it is asked; its memory is addresses alone ---- */
@@ -417,7 +418,7 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     bad.destroy = NULL;
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "no ops, name or destroy");
     bad = empty_ops;
-    bad.size = sizeof bad - sizeof(void *);
+    bad.size = offsetof(strata_resource_ops, destroy);
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "wrong size");
     bad = empty_ops;
     bad.block_bytes = 257;
@@ -438,6 +439,75 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
 
     strata_stack *stack = build(ROOM - 1);
     check_refused_build((strata_resource *[]){&decorators[ROOM], bottom}, 2, "part of a stack already");
+    check_ok(strata_stack_destroy(stack));
+}
+
+static int device_zero(strata_resource *resource)
+{
+    (void)resource;
+    return 0;
+}
+
+static int device_one(strata_resource *resource)
+{
+    (void)resource;
+    return 1;
+}
+
+static void an_owner_stands_last_in_a_stack_of_its_own_device(void **state)
+{
+    (void)state;
+    static strata_resource_ops owning;
+    static strata_resource another;
+    owning = noting_ops;
+    another.ops = &owning;
+    owning.device = device_zero;
+    check_refused_build((strata_resource *[]){&decorators[0], &another, &owner.resource}, 3, "must stand last");
+    strata_stack *stack;
+    owning.device = device_one;
+    owner.resource.ops = &owning;
+    check_status(strata_stack_build((strata_resource *[]){&decorators[0], &owner.resource}, 2, 0, &stack),
+                 STRATA_ERROR_WRONG_DEVICE);
+    check_last_error(STRATA_ERROR_WRONG_DEVICE, "memory of device 1");
+    assert_null(stack);
+    owning.device = device_zero;
+    stack = build(1);
+    strata_resource *top = strata_stack_top(stack);
+    assert_int_equal(top->ops->device(top), 0);
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* Before `device` there was none to write. */
+static void an_owner_of_the_first_version_stands_in_any_stack(void **state)
+{
+    (void)state;
+    static strata_resource_ops first;
+    first = noting_ops;
+    first.size = offsetof(strata_resource_ops, device);
+    first.device = device_one; /* beyond its end */
+    owner.resource.ops = &first;
+    strata_stack *stack = build(1);
+    strata_resource *top = strata_stack_top(stack);
+    assert_int_equal(top->ops->device(top), 0);
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void a_resource_that_was_never_built_into_a_stack_is_ended_by_itself(void **state)
+{
+    (void)state;
+    check_ok(strata_resource_destroy(&owner.resource));
+    assert_string_equal(destroyed, "noting ");
+    check_ok(strata_resource_destroy(NULL));
+    check_status(strata_resource_destroy(&(strata_resource){0}), STRATA_ERROR_INVALID_VALUE);
+    strata_resource *made;
+    check_ok(strata_direct_create(0, NULL, &made));
+    check_ok(strata_resource_destroy(made));
+    check_ok(strata_async_create(0, NULL, &made));
+    check_ok(strata_resource_destroy(made));
+    strata_stack *stack = build(1);
+    check_status(strata_resource_destroy(&owner.resource), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "part of a stack");
+    assert_string_equal(destroyed, "noting ");
     check_ok(strata_stack_destroy(stack));
 }
 
@@ -554,8 +624,38 @@ static void each_layer_keeps_its_own_bytes_of_each_block(test_fixture *fixture)
     }
 }
 
-int main(void)
+/* ---- two devices, which a process of its own has ---- */
+
+static void check_device(strata_status made, strata_resource *resource)
 {
+    strata_stack *stack;
+    child_ok(made);
+    child_status(strata_stack_build(&resource, 1, 0, &stack), STRATA_ERROR_WRONG_DEVICE);
+    child_check(stack == NULL);
+    child_ok(strata_stack_build(&resource, 1, 1, &stack));
+    child_ok(strata_stack_destroy(stack));
+}
+
+static void owners_know_their_device(void)
+{
+    strata_resource *resource;
+    strata_status made = strata_async_create(1, NULL, &resource);
+    check_device(made, resource);
+    made = strata_direct_create(1, NULL, &resource);
+    check_device(made, resource);
+}
+
+static void an_owner_of_another_device_is_refused(void **state)
+{
+    (void)state;
+    static const char *const two_devices[] = {"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL};
+    test_child_run("owners_know_their_device", two_devices);
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {TEST_SCENARIO(owners_know_their_device)};
+    test_child_begin(count, arguments, scenarios, 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_operation_left_out_reaches_the_owner_unchanged, setup),
@@ -565,6 +665,10 @@ int main(void)
         cmocka_unit_test_setup(a_runtime_over_an_owner_that_cannot_track_says_so, setup),
         cmocka_unit_test_setup(a_stack_is_ended_from_the_top_and_each_layer_once, setup),
         cmocka_unit_test_setup(a_stack_that_cannot_be_leaves_its_layers_to_the_caller, setup),
+        cmocka_unit_test_setup(an_owner_stands_last_in_a_stack_of_its_own_device, setup),
+        cmocka_unit_test_setup(an_owner_of_the_first_version_stands_in_any_stack, setup),
+        cmocka_unit_test_setup(a_resource_that_was_never_built_into_a_stack_is_ended_by_itself, setup),
+        cmocka_unit_test(an_owner_of_another_device_is_refused),
         cmocka_unit_test_setup(a_layer_of_a_later_version_with_a_longer_table_works, setup),
     };
     static const test_case cases[] = {

@@ -239,12 +239,17 @@ static void out_of_memory_names_where_the_memory_is(test_fixture *fixture)
     assert_string_equal(error.driver_name, "CUDA_ERROR_OUT_OF_MEMORY");
     assert_true(strncmp(error.driver_call, "cuMemAlloc", 10) == 0);
     check_number_in_message("no memory for", petabyte);
-    check_number_in_message("limit", error.limit);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, error.limit ? "limit " : "limit none");
     check_number_in_message("live", BLOCK);
     check_number_in_message("reserved but free", error.reserved_free);
-    check_number_in_message("largest free block", error.largest_free);
+    if (error.largest_free)
+        check_number_in_message("largest free block", error.largest_free);
+    else
+        check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "largest free block unknown to the driver");
     check_number_in_message("free on the device", error.device_free);
     check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "\"the big one\"");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "The device has less in all");
+    assert_null(strstr(error.message, "Free or trim"));
 
     strata_block again = test_allocate(fixture, BLOCK, NULL);
     check_ok(strata_runtime_deallocate(fixture->runtime, &again));
@@ -270,7 +275,12 @@ static void out_of_memory_at_a_limit_names_the_limit_and_what_is_left(void **sta
     assert_true(error.device_free > BLOCK);
     assert_true(error.remaining < BLOCK);
     check_number_in_message("limit", LIMIT);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "Free or trim memory");
     check_number_in_message("live", count * BLOCK);
+
+    strata_block refused;
+    check_status(strata_runtime_allocate(runtime, LIMIT + 1, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "The request alone is beyond the limit");
 
     check_ok(strata_runtime_deallocate(runtime, &blocks[--count]));
     check_ok(strata_runtime_reap_pending(runtime));

@@ -179,6 +179,58 @@ static void a_stream_can_be_used_after_it_was_unregistered(test_fixture *fixture
     destroy_stream(stream);
 }
 
+enum { PASSERS_BY = 100 }; /* enough that what is remembered of idle streams may be forgotten */
+
+static void let_streams_pass_by(test_fixture *fixture)
+{
+    for (size_t i = 0; i < PASSERS_BY; i++) {
+        CUstream stream = make_stream();
+        strata_block block = test_allocate(fixture, 256, stream);
+        test_free_on(fixture, &block, stream);
+        test_synchronize(stream);
+        destroy_stream(stream);
+    }
+}
+
+/* Unregistered for a while, say to be captured, with nothing pending. Its work on its own blocks needs no note, before
+ * and after. */
+static void a_stream_that_is_registered_again_is_the_home_of_the_blocks_that_it_had(test_fixture *fixture)
+{
+    enum { OTHERS = 8 };
+    for (int passers_by = 0; passers_by < 2; passers_by++) {
+        CUstream stream = make_stream(), other = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block others[OTHERS];
+        check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
+        test_synchronize(stream);
+        if (passers_by)
+            let_streams_pass_by(fixture);
+        check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+        test_fill(block.address, 0x11, BYTES, stream);
+        test_synchronize(stream);
+        test_stall *stall = is_direct(fixture) ? NULL : test_stall_begin(stream); /* direct waits on the host */
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        for (size_t i = 0; i < OTHERS; i++) {
+            others[i] = test_allocate(fixture, BYTES, other);
+            test_write(fixture, &others[i], 0x22, other);
+        }
+        if (stall)
+            test_stall_release(stall);
+        test_synchronize(other);
+        test_synchronize(stream);
+        check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
+        check_bytes(seen, 0x11, BYTES);
+        if (stall)
+            test_stall_end(stall);
+        for (size_t i = 0; i < OTHERS; i++)
+            test_free_on(fixture, &others[i], other);
+        test_stream_close(fixture, other);
+        destroy_stream(stream);
+    }
+}
+
 /* ---- captures ---- */
 
 typedef struct capture_calls {
@@ -191,11 +243,6 @@ static strata_status allocate_captured(const capture_calls *with)
 {
     strata_block block;
     return strata_runtime_allocate(with->fixture->runtime, BYTES, with->stream, &block);
-}
-
-static strata_status free_captured(const capture_calls *with)
-{
-    return strata_runtime_deallocate_on(with->fixture->runtime, &with->block, with->stream);
 }
 
 static strata_status prepare_captured(const capture_calls *with)
@@ -227,7 +274,7 @@ static strata_status register_captured(const capture_calls *with)
 static void a_stream_that_is_being_captured_is_refused_and_asked_nothing_else(test_fixture *fixture)
 {
     static strata_status (*const refused[])(const capture_calls *) = {
-        allocate_captured, free_captured, prepare_captured, record_captured, launch_captured, register_captured,
+        allocate_captured, prepare_captured, record_captured, launch_captured, register_captured,
     };
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
     capture_calls with = {.fixture = fixture, .block = test_allocate(fixture, BYTES, NULL), .stream = stream};
@@ -249,6 +296,7 @@ static void a_stream_that_is_being_captured_is_refused_and_asked_nothing_else(te
 
 static void work_of_a_destroyed_stream_is_still_waited_for(test_fixture *fixture)
 {
+    test_needs_destroying_without_waiting();
     for (int registered = 0; registered < 2; registered++) {
         CUstream stream = make_stream(), reader = test_stream(fixture, TEST_STREAM_POOL);
         if (registered)
@@ -273,6 +321,7 @@ static void work_of_a_destroyed_stream_is_still_waited_for(test_fixture *fixture
 static void a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregistered_and_destroyed(test_fixture *fixture)
 {
     enum { OTHERS = 8 };
+    test_needs_destroying_without_waiting();
     CUstream stream = make_stream(), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block others[OTHERS];
     check_ok(strata_runtime_register_stream(fixture->runtime, stream));
@@ -295,6 +344,37 @@ static void a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregiste
     check_bytes(seen, 0x11, BYTES);
     for (size_t i = 0; i < OTHERS; i++)
         test_free_on(fixture, &others[i], other);
+}
+
+/* Whoever says so of a stream that is known still leaves its work unmarked: nothing would wait for this copy. */
+static void a_block_whose_stream_is_still_known_cannot_be_freed_as_if_that_were_gone(test_fixture *fixture)
+{
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_REGISTERED, TEST_STREAM_ZERO,
+                                             TEST_STREAM_LEGACY};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        CUstream stream = test_stream(fixture, kinds[i]);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &block, 0x11, stream);
+        test_synchronize(stream);
+        test_stall *stall = test_stall_begin(stream);
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
+        strata_usage before = test_usage(fixture);
+        check_status(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "known still");
+        assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+        assert_true(test_usage(fixture).live_bytes == before.live_bytes);
+        test_stall_end(stall);
+        check_bytes(seen, 0x11, BYTES);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        test_stream_close(fixture, stream);
+    }
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    check_ok(strata_runtime_register_stream(fixture->runtime, stream)); /* known by now */
+    check_status(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
+    check_ok(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE));
 }
 
 static void a_block_from_an_unknown_stream_is_freed_on_a_named_one_only(test_fixture *fixture)
@@ -368,6 +448,7 @@ static void replace_stream(test_fixture *fixture, bool old_registered, bool new_
 
 static void a_destroyed_streams_handle_that_comes_back_inherits_nothing(test_fixture *fixture)
 {
+    test_needs_destroying_without_waiting();
     for (int i = 0; i < 4; i++)
         replace_stream(fixture, i & 1, i & 2);
 }
@@ -442,6 +523,8 @@ static void the_per_thread_stream_of_another_thread_cannot_be_meant(test_fixture
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
     per_thread_work work = in_another_thread(fixture, false);
     check_status(strata_runtime_deallocate(fixture->runtime, &work.block), STRATA_ERROR_STREAM_MISUSE);
+    check_last_error(STRATA_ERROR_STREAM_MISUSE, "the default stream of another thread");
+    assert_null(strstr(strata_last_error()->message, "register"));
     const unsigned char *seen = test_read(fixture, &work.block, reader); /* its work is known all the same */
     test_synchronize(reader);
     check_bytes(seen, 0x66, BYTES);
@@ -487,6 +570,7 @@ static void use_and_destroy(test_fixture *fixture, bool registered, uint16_t *hi
 static void thousands_of_short_lived_streams_leave_few_timelines_and_events(test_fixture *fixture)
 {
     enum { WARM = 300, STREAMS = 3000 };
+    test_needs_truthful_queries();
     for (int registered = 0; registered < 2; registered++) {
         uint16_t highest = 0;
         test_calls calls;
@@ -510,13 +594,19 @@ typedef struct stream_user {
     unsigned failures;
 } stream_user;
 
+/* A write is ordered after the uses that were finished before it was prepared. Threads that write one block take turns
+ * from the one to the other, as they would with memory of any kind. */
 static bool use_shared(stream_user *self, CUstream stream)
 {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     strata_runtime *runtime = self->fixture->runtime;
-    return strata_runtime_prepare_block_use(runtime, &self->shared, stream, STRATA_ACCESS_READ_WRITE) ==
-               STRATA_SUCCESS &&
-           strata_cu.MemsetD8Async(self->shared.address, 1, 16, stream) == CUDA_SUCCESS &&
-           strata_runtime_finish_block_use(runtime, &self->shared, stream, STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS;
+    pthread_mutex_lock(&turn);
+    bool used =
+        strata_runtime_prepare_block_use(runtime, &self->shared, stream, STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS &&
+        strata_cu.MemsetD8Async(self->shared.address, 1, 16, stream) == CUDA_SUCCESS &&
+        strata_runtime_finish_block_use(runtime, &self->shared, stream, STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS;
+    pthread_mutex_unlock(&turn);
+    return used;
 }
 
 static void *make_and_destroy_streams(void *data)
@@ -565,9 +655,11 @@ int main(void)
         TEST_CASE(default_streams_cannot_be_registered),
         TEST_CASE(a_stream_that_was_used_before_it_was_registered_keeps_its_history),
         TEST_CASE(a_stream_can_be_used_after_it_was_unregistered),
+        TEST_CASE(a_stream_that_is_registered_again_is_the_home_of_the_blocks_that_it_had),
         TEST_CASE(a_stream_that_is_being_captured_is_refused_and_asked_nothing_else),
         TEST_CASE(work_of_a_destroyed_stream_is_still_waited_for),
         TEST_CASE(a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregistered_and_destroyed),
+        TEST_CASE(a_block_whose_stream_is_still_known_cannot_be_freed_as_if_that_were_gone),
         TEST_CASE(a_block_from_an_unknown_stream_is_freed_on_a_named_one_only),
         TEST_CASE(a_destroyed_streams_handle_that_comes_back_inherits_nothing),
         TEST_CASE(a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on),

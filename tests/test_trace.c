@@ -45,6 +45,12 @@ static void assert_refused(const char *text, uint32_t line, const char *words)
     assert_refused_bytes(text, strlen(text), line, words);
 }
 
+static void what_is_malformed_is_shown_and_not_obeyed(void **state)
+{
+    (void)state;
+    assert_refused(TRACE_HEADER "al\033[2Jloc,0,1000,0,0\n", 2, "op is \"al\\x1b[2Jloc\"");
+}
+
 static void rows_blocks_and_streams_are_read(void **state)
 {
     (void)state;
@@ -286,6 +292,37 @@ static void a_gzip_file_that_is_cut_off_anywhere_or_damaged_is_refused(void **st
     free(text);
 }
 
+static void a_damaged_gzip_file_is_named_once(void **state)
+{
+    (void)state;
+    size_t length;
+    unsigned char *bytes = compressed(TRACE_HEADER "alloc,0,1,0,0\n", &length);
+    bytes[length - 6] ^= 0x10; /* in the checksum */
+    scratch_file file = scratch_write_bytes(bytes, length);
+    trace out;
+    trace_problem problem;
+    bool read = trace_read(file.path, &out, &problem);
+    const char *named = strstr(problem.text, file.path);
+    bool once = named == problem.text && !strstr(named + 1, file.path);
+    scratch_remove(&file);
+    free(bytes);
+    assert_false(read);
+    assert_true(once);
+    assert_non_null(strstr(problem.text, ": cannot read on: "));
+}
+
+static void a_time_that_no_clock_reaches_is_refused(void **state)
+{
+    (void)state;
+    trace read = read_text(TRACE_HEADER "alloc,0,1,0,18446744073709551615\nfree,0,1,0,18446744073709551615\n");
+    trace_free(&read);
+    read = read_text(TRACE_HEADER "alloc,0,1,0,1\nfree,0,1,0,9223372036854776\n");
+    trace_free(&read);
+    assert_refused(TRACE_HEADER "alloc,0,1,0,1\nfree,0,1,0,9223372036854777\n", 3, "at most 9223372036854775");
+    assert_refused(TRACE_HEADER "alloc,0,1,0,0\nfree,0,1,0,18446744073709551615\n", 3,
+                   "18446744073709551615 us after that of the first line");
+}
+
 /* ---- RMM ---- */
 
 #define RMM_HEADER "Thread,Time,Action,Pointer,Size,Stream\n"
@@ -360,6 +397,7 @@ static void malformed_rmm_logs_are_refused_with_file_and_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_malformed_is_shown_and_not_obeyed),
         cmocka_unit_test(rows_blocks_and_streams_are_read),
         cmocka_unit_test(a_last_line_needs_no_line_end_and_lines_may_end_as_on_windows),
         cmocka_unit_test(an_id_may_be_allocated_again_after_its_free),
@@ -369,6 +407,8 @@ int main(void)
         cmocka_unit_test(a_line_that_is_too_long_or_holds_a_zero_byte_is_refused),
         cmocka_unit_test(a_file_that_cannot_be_read_is_refused),
         cmocka_unit_test(a_gzip_file_reads_as_what_was_compressed),
+        cmocka_unit_test(a_damaged_gzip_file_is_named_once),
+        cmocka_unit_test(a_time_that_no_clock_reaches_is_refused),
         cmocka_unit_test(a_gzip_file_that_is_cut_off_anywhere_or_damaged_is_refused),
         cmocka_unit_test(a_log_of_rmm_is_read),
         cmocka_unit_test(the_clock_of_an_rmm_log_passes_midnight),

@@ -198,6 +198,100 @@ static void a_pin_of_another_thread_holds_the_block_too(test_fixture *fixture)
     check_ok(strata_runtime_deallocate(fixture->runtime, block));
 }
 
+enum { MANY_PINS = 1 << 17 };
+
+typedef struct pinner {
+    test_fixture *fixture;
+    strata_block block;
+    size_t pins;
+    strata_status refusal, again;
+} pinner;
+
+/* Prepares until that is refused, gives one use back, takes it again, and gives all back. */
+static void *pin_to_the_end(void *data)
+{
+    pinner *self = data;
+    test_make_current();
+    while (self->pins < MANY_PINS && self->refusal == STRATA_SUCCESS) {
+        self->refusal = prepare(self->fixture, &self->block, NULL, STRATA_ACCESS_READ);
+        self->pins += self->refusal == STRATA_SUCCESS;
+    }
+    self->again = finish(self->fixture, &self->block, NULL, STRATA_ACCESS_NONE);
+    if (self->again == STRATA_SUCCESS)
+        self->again = prepare(self->fixture, &self->block, NULL, STRATA_ACCESS_READ);
+    if (self->again == STRATA_SUCCESS &&
+        prepare(self->fixture, &self->block, NULL, STRATA_ACCESS_READ) != self->refusal)
+        self->again = STRATA_ERROR_BLOCK_IN_USE;
+    if (strata_runtime_deallocate(self->fixture->runtime, &self->block) != STRATA_ERROR_BLOCK_IN_USE)
+        self->again = STRATA_ERROR_BLOCK_IN_USE;
+    for (size_t i = 0; i < self->pins && self->again == STRATA_SUCCESS; i++)
+        self->again = finish(self->fixture, &self->block, NULL, STRATA_ACCESS_NONE);
+    return NULL;
+}
+
+/* The thread that made the block first: where its pins overflow, the block is freed under it. */
+static void a_block_with_too_many_uses_under_way_takes_no_more_until_one_is_finished(test_fixture *fixture)
+{
+    pinner pinners[2] = {{.fixture = fixture, .block = test_allocate(fixture, BYTES, NULL)}};
+    pthread_t thread;
+    pinners[1] = pinners[0];
+    pin_to_the_end(&pinners[0]);
+    check_status(pinners[0].refusal, STRATA_ERROR_BUSY);
+    check_ok(pinners[0].again);
+    assert_in_range(pinners[0].pins, 1000, MANY_PINS - 1);
+    assert_int_equal(pthread_create(&thread, NULL, pin_to_the_end, &pinners[1]), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_status(pinners[1].refusal, STRATA_ERROR_BUSY);
+    check_ok(pinners[1].again);
+    assert_in_range(pinners[1].pins, 1000, MANY_PINS - 1);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &pinners[0].block));
+}
+
+/* A thread's number goes to the next thread that needs one when it ends. */
+typedef struct heir {
+    test_fixture *fixture;
+    strata_block block;
+    CUstream stream;
+    strata_status prepared, finished;
+} heir;
+
+static void *allocate_in_thread(void *data)
+{
+    heir *gone = data;
+    gone->prepared = strata_runtime_allocate(gone->fixture->runtime, BYTES, gone->stream, &gone->block);
+    return NULL;
+}
+
+/* What needs a number comes between the prepare and the finish: a failure, which the thread keeps a record of. */
+static void *use_and_fail_between(void *data)
+{
+    heir *self = data;
+    strata_block found;
+    test_make_current();
+    self->prepared = prepare(self->fixture, &self->block, self->stream, STRATA_ACCESS_READ);
+    check_status(strata_runtime_find(self->fixture->runtime, 1, &found), STRATA_ERROR_FOREIGN_POINTER);
+    self->finished = finish(self->fixture, &self->block, self->stream, STRATA_ACCESS_READ);
+    return NULL;
+}
+
+static void run_thread(void *(*run)(void *), heir *data)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run, data), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void a_thread_that_inherits_a_number_during_a_use_can_finish_it(test_fixture *fixture)
+{
+    heir next = {.fixture = fixture, .stream = test_stream(fixture, TEST_STREAM_POOL)};
+    run_thread(allocate_in_thread, &next);
+    check_ok(next.prepared);
+    run_thread(use_and_fail_between, &next);
+    check_ok(next.prepared);
+    check_ok(next.finished);
+    test_free_on(fixture, &next.block, next.stream);
+}
+
 static void finishing_without_an_access_unpins_and_notes_nothing(test_fixture *fixture)
 {
     CUstream home = test_stream(fixture, TEST_STREAM_POOL), stalled = test_stream(fixture, TEST_STREAM_POOL);
@@ -250,6 +344,16 @@ static void a_stream_that_cannot_be_identified_fails_the_use(test_fixture *fixtu
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
+static void a_use_that_was_not_prepared_is_refused_also_where_its_stream_cannot_be_identified(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_UNKNOWN);
+    check_status(finish(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    assert_int_equal(test_fault_end(), 1);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
 /* The handle is good only now, so where no event can be recorded the library waits for the stream itself. */
 static void a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_once(test_fixture *fixture)
 {
@@ -267,6 +371,93 @@ static void a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_on
     test_synchronize(reader);
     check_bytes(seen, 0x11, BYTES);
     test_free_on(fixture, &block, reader);
+}
+
+static void count_findings(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
+}
+
+/* The call succeeds, so it has nothing to report. */
+static void a_use_that_is_waited_for_instead_of_marked_is_no_error(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    unsigned findings = 0;
+    check_status(prepare(fixture, NULL, stream, STRATA_ACCESS_READ), STRATA_ERROR_INVALID_VALUE);
+    strata_error before = *strata_last_error();
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, stream);
+    strata_set_log_callback(count_findings, &findings);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_UNKNOWN);
+    strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    unsigned refused = test_fault_end();
+    strata_set_log_callback(NULL, NULL);
+    check_ok(status);
+    assert_true(refused > 0);
+    assert_int_equal(findings, 0);
+    assert_memory_equal(strata_last_error(), &before, sizeof before);
+    test_free_on(fixture, &block, NULL);
+}
+
+static void a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    for (int prepared = 0; prepared < 2; prepared++) {
+        strata_block block = test_allocate(fixture, BYTES, reader);
+        test_calls calls;
+        check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+        if (!prepared)
+            check_ok(finish(fixture, &block, stream, STRATA_ACCESS_NONE));
+        test_fill(block.address, 0x11, BYTES, stream);
+        test_calls_begin(&calls);
+        test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_OUT_OF_MEMORY);
+        strata_status status =
+            prepared ? finish(fixture, &block, stream, STRATA_ACCESS_WRITE)
+                     : strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
+        assert_int_equal(test_fault_end(), 1);
+        check_ok(status);
+        assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, reader); /* ordered by nothing else */
+        test_synchronize(reader);
+        check_bytes(seen, 0x11, BYTES);
+        test_free_on(fixture, &block, reader);
+    }
+}
+
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The stream's event is there from the use before. When it can neither be recorded again nor the stream be waited for,
+ * it must not stand for the later work: whoever needs that is refused, until an event covers it. */
+static void work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 0x11, stream);
+    test_synchronize(stream);
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x33, BYTES, stream);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    check_status(prepare(fixture, &block, reader, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    strata_block other = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &other, 0x44, stream); /* marks everything before it too */
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &other, stream);
 }
 
 /* ---- first uses, and uses without a prepare ---- */
@@ -332,21 +523,33 @@ typedef struct user {
     test_fixture *fixture;
     strata_block block;
     CUstream stream;
+    unsigned char *seen; /* pinned, the thread's own */
     unsigned failures;
 } user;
+
+/* One use in seven writes. A thread that writes has its turn alone, from the one to the other, since only uses that
+ * were finished come before it. */
+static pthread_rwlock_t turns = PTHREAD_RWLOCK_INITIALIZER;
+
+static bool use_once(user *self, unsigned char value, bool write)
+{
+    strata_access access = write ? STRATA_ACCESS_WRITE : STRATA_ACCESS_READ;
+    if (prepare(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS)
+        return false;
+    CUresult used = write ? strata_cu.MemsetD8Async(self->block.address, value, 16, self->stream)
+                          : strata_cu.MemcpyDtoHAsync(self->seen, self->block.address, 16, self->stream);
+    return finish(self->fixture, &self->block, self->stream, access) == STRATA_SUCCESS && used == CUDA_SUCCESS;
+}
 
 static void *use_many_times(void *data)
 {
     user *self = data;
     test_make_current();
     for (int i = 0; i < ROUNDS; i++) {
-        strata_access access = i % 7 == 0 ? STRATA_ACCESS_WRITE : STRATA_ACCESS_READ;
-        if (prepare(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS) {
-            self->failures++;
-            continue;
-        }
-        strata_cu.MemsetD8Async(self->block.address, (unsigned char)i, 16, self->stream);
-        self->failures += finish(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS;
+        bool write = i % 7 == 0;
+        write ? pthread_rwlock_wrlock(&turns) : pthread_rwlock_rdlock(&turns);
+        self->failures += !use_once(self, (unsigned char)i, write);
+        pthread_rwlock_unlock(&turns);
     }
     test_leave_thread();
     return NULL;
@@ -416,7 +619,10 @@ static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
     pthread_t threads[THREADS];
     user users[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
-        users[i] = (user){.fixture = fixture, .block = block, .stream = test_stream(fixture, kinds[i])};
+        users[i] = (user){.fixture = fixture,
+                          .block = block,
+                          .stream = test_stream(fixture, kinds[i]),
+                          .seen = fixture->seen + i * BYTES};
         assert_int_equal(pthread_create(&threads[i], NULL, use_many_times, &users[i]), 0);
     }
     for (size_t i = 0; i < THREADS; i++)
@@ -441,10 +647,16 @@ int main(void)
         TEST_CASE(uses_of_an_empty_block_succeed_and_call_nobody),
         TEST_CASE(a_block_that_is_prepared_cannot_be_freed_from_any_thread),
         TEST_CASE(a_pin_of_another_thread_holds_the_block_too),
+        TEST_CASE(a_block_with_too_many_uses_under_way_takes_no_more_until_one_is_finished),
+        TEST_CASE(a_thread_that_inherits_a_number_during_a_use_can_finish_it),
         TEST_CASE(finishing_without_an_access_unpins_and_notes_nothing),
         TEST_CASE(a_prepare_that_fails_pins_and_notes_nothing),
         TEST_CASE(a_stream_that_cannot_be_identified_fails_the_use),
+        TEST_CASE(a_use_that_was_not_prepared_is_refused_also_where_its_stream_cannot_be_identified),
         TEST_CASE(a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_once),
+        TEST_CASE(a_use_that_is_waited_for_instead_of_marked_is_no_error),
+        TEST_CASE(a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once),
+        TEST_CASE(work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event),
         TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
         TEST_CASE(a_block_that_was_used_has_no_first_use),
         TEST_CASE(a_use_recorded_afterwards_is_waited_for),

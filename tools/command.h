@@ -7,7 +7,7 @@
 /* Exit statuses. */
 enum {
     COMMAND_FINE = 0,
-    COMMAND_FOUND = 1, /* it ran, and found something wrong */
+    COMMAND_FOUND = 1, /* it ran, and found something wrong or could not write its output */
     COMMAND_USAGE = 2, /* it did not run: bad usage, bad input, or nothing to run on */
 };
 

@@ -1,5 +1,8 @@
 /* `strata info`: what Strata would run on, and which stack the environment asks for. */
+#include "core/escape.h"
 #include "core/memory.h"
+#include "core/stack.h"
+#include "resources/builtin.h"
 #include "tools/command.h"
 #include "tools/json_number.h"
 #include "tools/size_words.h"
@@ -18,6 +21,7 @@ typedef struct settings {
     const char *driver;
     char environment_driver[4096]; /* STRATA_DRIVER as the command found it, "" if not set */
     const char *environment_stack; /* STRATA_STACK, NULL if not set */
+    char stack_problem[512];       /* why that cannot be built, "" if it can be read */
     bool json;
 } settings;
 
@@ -93,8 +97,11 @@ static void print_info(const settings *from, const strata_driver_info *driver, c
     printf("  chosen as      %s (STRATA_DRIVER is %s)\n", driver->choice,
            *from->environment_driver ? from->environment_driver : "not set");
     printf("  library        %s\n", driver->library);
-    printf("stack            %s (STRATA_STACK is %s)\n", strata_runtime_default_stack(),
-           from->environment_stack ? "set" : "not set");
+    char stack[1024];
+    strata_escape(stack, sizeof stack, strata_runtime_default_stack());
+    printf("stack            %s (STRATA_STACK is %s)\n", stack, from->environment_stack ? "set" : "not set");
+    if (*from->stack_problem)
+        printf("  is wrong       %s\n", from->stack_problem);
     printf("host allocator   %s\n", strata_host_allocator_name());
     printf("jansson          %s\n", jansson_version());
     printf("zlib             %s\n", zlibVersion());
@@ -137,6 +144,7 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
     json_set_number(object, "driver_version", (uint64_t)driver->version);
     json_object_set_new(object, "simulated", json_boolean(driver->simulated));
     json_object_set_new(object, "stack", json_string(strata_runtime_default_stack()));
+    json_object_set_new(object, "stack_problem", string_or_null(*from->stack_problem ? from->stack_problem : NULL));
     json_object_set_new(object, "environment",
                         json_pack("{so, so}", "STRATA_DRIVER",
                                   string_or_null(*from->environment_driver ? from->environment_driver : NULL),
@@ -151,6 +159,15 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
     json_decref(object);
     printf("\n");
     return written;
+}
+
+static void check_stack(settings *from)
+{
+    strata_status status = strata_builtin_register();
+    if (status == STRATA_SUCCESS)
+        status = strata_stack_check_text(strata_runtime_default_stack());
+    if (status != STRATA_SUCCESS)
+        snprintf(from->stack_problem, sizeof from->stack_problem, "%s", strata_last_error()->message);
 }
 
 /* The devices' descriptions, for the caller to free; NULL, with the reason on stderr. */
@@ -196,11 +213,12 @@ int command_info(int argc, char **argv)
     strata_device_info *devices = describe_devices(&from, driver.device_count);
     if (!devices)
         return COMMAND_FOUND;
+    check_stack(&from);
     bool written = true;
     if (from.json)
         written = print_json(&from, &driver, devices);
     else
         print_info(&from, &driver, devices);
     free(devices);
-    return written && fflush(stdout) == 0 ? COMMAND_FINE : COMMAND_FOUND;
+    return written && !*from.stack_problem ? COMMAND_FINE : COMMAND_FOUND;
 }

@@ -8,12 +8,20 @@
 
 bool line_reader_open(line_reader *reader, const char *path)
 {
-    *reader = (line_reader){0};
+    *reader = (line_reader){.path = path};
     errno = 0;
     reader->file = gzopen(path, "rb");
     if (!reader->file)
         snprintf(reader->problem, sizeof reader->problem, "%s", errno ? strerror(errno) : "no host memory");
     return reader->file != NULL;
+}
+
+/* zlib begins its messages with the path, which stands before ours already. */
+static const char *without_path(const char *text, const char *path)
+{
+    size_t length = strlen(path);
+    bool named = strncmp(text, path, length) == 0 && strncmp(text + length, ": ", 2) == 0;
+    return named ? text + length + 2 : text;
 }
 
 static bool fill(line_reader *reader)
@@ -27,6 +35,8 @@ static bool fill(line_reader *reader)
             text = "the compressed file is cut off";
         else if (code == Z_ERRNO)
             text = strerror(errno);
+        else
+            text = without_path(text, reader->path);
         snprintf(reader->problem, sizeof reader->problem, "cannot read on: %s", text);
         return false;
     }

@@ -10,7 +10,8 @@ enum { LINE_LIMIT = 1024, LINE_BUFFER = 1 << 16 };
 
 typedef struct line_reader {
     struct gzFile_s *file;
-    uint32_t number; /* of the line that was read last; the first is 1 */
+    const char *path; /* the caller's */
+    uint32_t number;  /* of the line that was read last; the first is 1 */
     size_t at, filled;
     bool at_end;
     char problem[256]; /* why the last call failed */
@@ -24,7 +25,7 @@ typedef enum line_status {
     LINE_ERROR, /* line_reader.problem says why */
 } line_status;
 
-/* Opens `path`. False: problem says why. */
+/* Opens `path`, which must stay as long as the reader is open. False: problem says why. */
 bool line_reader_open(line_reader *reader, const char *path);
 
 /* Reads the next line into reader->line, without its line end ("\n" or "\r\n"). Refuses a line that is too long or

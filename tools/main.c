@@ -2,9 +2,11 @@
 #include "tools/command.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct subcommand {
     const char *name;
@@ -55,6 +57,17 @@ static int position_of_subcommand(char **argv)
     return position;
 }
 
+/* The last thing that happens, --help included: output that was lost is an error with its reason. */
+static void close_output(void)
+{
+    bool failed = ferror(stdout) != 0;
+    errno = 0;
+    if (fclose(stdout) == 0 && !failed)
+        return;
+    fprintf(stderr, "strata: the output could not be written: %s\n", errno ? strerror(errno) : "a write failed");
+    _exit(COMMAND_FOUND);
+}
+
 int main(int argc, char **argv)
 {
     static const char documentation[] =
@@ -68,6 +81,10 @@ int main(int argc, char **argv)
     const subcommand *chosen = NULL;
     char name[] = "strata";
 
+    if (atexit(close_output) != 0) {
+        fprintf(stderr, "strata: no host memory\n");
+        return COMMAND_USAGE;
+    }
     argp_program_version_hook = print_version;
     argp_err_exit_status = COMMAND_USAGE;
     int position = position_of_subcommand(argv);

@@ -95,8 +95,9 @@ static const char documentation[] =
     "\vA TRACE is a CSV file, plain or gzip, of Strata (op,id,bytes,stream,time_us) or of RMM's logging resource. "
     "Several "
     "are replayed one after another.\n\n"
-    "Exit status: 0 if all went well, 1 if calls failed, bytes were corrupted or blocks left over, 2 if nothing was "
-    "replayed because of bad usage or input.";
+    "Exit status: 0 if all went well, 1 if calls failed, bytes were corrupted, blocks left over or the report could "
+    "not "
+    "be written, 2 if nothing was replayed because of bad usage or input.";
 
 /* Reads all traces. False, with each malformed one on stderr and nothing to free. */
 static bool read_traces(const settings *from, trace **out)
@@ -145,8 +146,11 @@ static int replay_and_report(const settings *from, report *to, strata_runtime *r
     }
     to->result = result;
     status = replay_is_clean(result) ? COMMAND_FINE : COMMAND_FOUND;
+    errno = 0;
     if (!(from->json ? report_json : report_text)(to, stdout)) {
-        fprintf(stderr, "%s: the report could not be written\n", from->program);
+        fprintf(stderr, "%s: the report could not be written: %s\n", from->program,
+                errno ? strerror(errno) : "a write failed");
+        clearerr(stdout); /* it has been said */
         status = COMMAND_FOUND;
     }
 out:

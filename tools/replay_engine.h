@@ -37,8 +37,8 @@ typedef struct replay_corruption {
 } replay_corruption;
 
 typedef struct replay_result {
-    /* what was asked for, all passes together */
-    uint64_t operations; /* rows: the four kinds below */
+    /* what was done, all passes together */
+    uint64_t operations; /* rows that were replayed: the four kinds below */
     uint64_t allocations;
     uint64_t frees;
     uint64_t uses;
@@ -51,7 +51,7 @@ typedef struct replay_result {
 
     /* what came of it */
     uint64_t failures; /* calls that failed */
-    uint64_t skipped;  /* rows whose block could not be allocated */
+    uint64_t skipped;  /* rows that were not replayed: their block could not be allocated */
     uint64_t corrupted_blocks;
     uint64_t leaked_blocks; /* that the stack still counts after everything was freed */
     uint64_t leaked_bytes;

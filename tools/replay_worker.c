@@ -200,25 +200,27 @@ static void do_row(replay_worker *worker, uint32_t number)
     const replay_pass *pass = worker->pass;
     const trace_row *row = &pass->plan->trace->rows[number];
     CUstream stream = pass->streams[pass->plan->row_streams[number]];
+    bool names_block = row->op == TRACE_FREE || row->op == TRACE_USE;
+    if (names_block && pass->blocks[row->block].state != REPLAY_BLOCK_LIVE) {
+        worker->result.skipped++;
+        return;
+    }
     worker->result.operations++;
-    if (row->op == TRACE_WAIT) {
-        wait_for_stream(worker, number, pass->streams[row->producer], stream);
-        return;
-    }
-    if (row->op == TRACE_ALLOC) {
+    switch (row->op) {
+    case TRACE_ALLOC:
         allocate(worker, number, row->block, stream);
-        return;
-    }
-    bool live = pass->blocks[row->block].state == REPLAY_BLOCK_LIVE;
-    worker->result.skipped += !live;
-    if (row->op == TRACE_FREE) {
+        break;
+    case TRACE_FREE:
         worker->result.frees++;
-        if (live)
-            histogram_add(&worker->result.deallocate_ns, free_block(worker, number, row->block, stream));
-    } else {
+        histogram_add(&worker->result.deallocate_ns, free_block(worker, number, row->block, stream));
+        break;
+    case TRACE_USE:
         worker->result.uses++;
-        if (live)
-            use_block(worker, number, row->block, stream, row->access, PURPOSE_USE);
+        use_block(worker, number, row->block, stream, row->access, PURPOSE_USE);
+        break;
+    case TRACE_WAIT:
+        wait_for_stream(worker, number, pass->streams[row->producer], stream);
+        break;
     }
 }
 

@@ -1,6 +1,8 @@
 /* Putting a trace together. Ids are found through a hash table that names the last block of each id. */
 #include "tools/trace_builder.h"
 
+#include "core/escape.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +13,9 @@ bool trace_builder_refuse(trace_builder *builder, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(builder->reason, sizeof builder->reason, format, arguments);
+    char text[sizeof builder->reason];
+    vsnprintf(text, sizeof text, format, arguments);
+    strata_escape(builder->reason, sizeof builder->reason, text);
     va_end(arguments);
     return false;
 }
@@ -186,6 +190,9 @@ static bool add_wait(trace_builder *builder, const trace_words *words, trace_row
     return true;
 }
 
+/* 292 years: a time of day and this still fit into 64 bits of nanoseconds. */
+static const uint64_t LONGEST_US = INT64_MAX / 1000;
+
 bool trace_builder_add(trace_builder *builder, const trace_words *words)
 {
     trace *whole = &builder->trace;
@@ -196,6 +203,10 @@ bool trace_builder_add(trace_builder *builder, const trace_words *words)
     if (whole->row_count == 0)
         builder->first_time_us = words->time_us;
     uint64_t since = words->time_us > builder->first_time_us ? words->time_us - builder->first_time_us : 0;
+    if (since > LONGEST_US)
+        return trace_builder_refuse(
+            builder, "the time is %" PRIu64 " us after that of the first line; expected at most %" PRIu64, since,
+            LONGEST_US);
     trace_row row = {.time_us = since, .line = words->line, .op = words->op, .access = words->access};
     bool added = find_stream(builder, words->stream, &row.stream);
     if (added && words->op == TRACE_ALLOC)

@@ -1,9 +1,10 @@
 /* `async`: the driver's own stream-ordered pools (CUDA Driver API, "Stream Ordered Memory Allocator").
  *
  * It makes a pool of its own, or is a view of a given one. Text:
- *     async(pool=own|default|current, release_threshold=SIZE, initial_size=SIZE, max_size=SIZE,
- *           follow_event_dependencies=on|off, opportunistic=on|off, internal_dependencies=on|off,
- * export=none|fd|fabric)
+ *
+ * - async(pool=own|default|current, release_threshold=SIZE, release_all=on|off, initial_size=SIZE, max_size=SIZE,
+ *   follow_event_dependencies=default|on|off, opportunistic=default|on|off, internal_dependencies=default|on|off,
+ *   export=none|fd|fabric)
  *
  * A free is ordered after every noted use on other streams without making the freeing stream wait for them: a stream of
  * Strata's own does that. Freed bytes are `retired` until they are known complete or the pool hands them out again. */
@@ -35,16 +36,19 @@ typedef enum strata_export_type {
     STRATA_EXPORT_FABRIC,
 } strata_export_type;
 
-/* All zero is the default. For a view, every field but `pool` and `given` must be zero: the pool belongs to somebody
- * else and is left as it is. */
+/* All zero is the default. A pool reserves in steps of 32 MiB, and the driver rounds max_size up to the next one
+ * (tests/answers/h200.txt, "pool.max_"): strata_usage.limit and out-of-memory errors name the limit that holds.
+ *
+ * For a view, every field but `pool` and `given` must be zero: the pool belongs to somebody else and is left as it is.
+ */
 typedef struct strata_async_options {
     uint32_t size; /* sizeof(strata_async_options), or 0 */
     strata_async_pool pool;
-    CUmemoryPool given;                      /* with STRATA_ASYNC_POOL_GIVEN */
-    uint64_t release_threshold;              /* bytes kept when idle; 0: no limit, keep everything */
-    bool release_all;                        /* a threshold of zero: give everything back at each synchronization */
-    uint64_t initial_size;                   /* bytes reserved at the start: allocated once and freed into the pool */
-    uint64_t max_size;                       /* bytes the pool may reserve; 0: no limit but the device's */
+    CUmemoryPool given;         /* with STRATA_ASYNC_POOL_GIVEN, else NULL */
+    uint64_t release_threshold; /* bytes kept when idle; 0: no limit, keep everything */
+    bool release_all;           /* keep nothing, instead of a threshold: give everything back */
+    uint64_t initial_size;      /* bytes reserved at the start: allocated once and freed into the pool */
+    uint64_t max_size;          /* bytes the pool may reserve, rounded up by the driver; 0: no limit but the device's */
     strata_switch follow_event_dependencies; /* CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES */
     strata_switch opportunistic;             /* CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC */
     strata_switch internal_dependencies;     /* CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES */

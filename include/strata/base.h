@@ -1,4 +1,8 @@
-/* What every public header of Strata stands on: linkage, and what stream 0 means to the including program. */
+/* What every public header of Strata stands on: linkage, and what stream 0 means to the including program.
+ *
+ * Structs of options are all zero by default and start with `size`: sizeof the struct as the caller was compiled, or 0
+ * for the version at hand. From a smaller struct, of an older version, the members that it does not have count as zero;
+ * a larger one, of a later version, must be zero beyond what this version knows. Any other size is an INVALID_VALUE. */
 #ifndef STRATA_BASE_H
 #define STRATA_BASE_H
 

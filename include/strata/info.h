@@ -9,9 +9,13 @@ extern "C" {
 #endif
 
 /* Which driver a process uses unless STRATA_DRIVER says otherwise: "cuda" (the default of the library), "sim", "auto"
- * (the GPU if there is one, else the simulated driver), or the path of a library with the driver's interface. Must come
- * before the driver is opened, which the first call that needs it does. `choice` is copied. Errors: INVALID_VALUE, BUSY
- * (already open as another one). */
+ * (the GPU if there is one, else the simulated driver), or the path, with a '/' in it, of a library with the driver's
+ * interface. Must come before the driver is opened, which the first call that needs it does. `choice` is copied.
+ * Errors: INVALID_VALUE (none of these), BUSY (already open as another one).
+ *
+ * The simulated driver is libstrata-sim.so.0. It is looked for beside the library or program that Strata is in, then in
+ * ../lib from there, then where the loader looks; the environment's STRATA_SIM_LIBRARY, a path, takes the place of all
+ * three. */
 STRATA_API strata_status strata_driver_choose(const char *choice);
 
 typedef struct strata_driver_info {

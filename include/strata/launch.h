@@ -10,7 +10,8 @@
  *     }
  *     strata_launch_end(&launch);
  *
- * A recorder belongs to one thread from begin to end. */
+ * Work on a block's own stream is recorded too, unless no other stream ever uses or frees the block. A recorder belongs
+ * to one thread from begin to end. */
 #ifndef STRATA_LAUNCH_H
 #define STRATA_LAUNCH_H
 
@@ -32,7 +33,8 @@ typedef struct strata_launch_entry {
 
 #define STRATA_LAUNCH_INLINE 8 /* blocks that need no host memory */
 
-/* The caller provides the storage; the members are the library's. */
+/* The caller provides the storage; the members are the library's. A recorder may be returned by value or copied to
+ * another place: from then on only the copy is used, and only the copy is ended. */
 typedef struct strata_launch {
     strata_runtime *runtime;
     CUstream stream;
@@ -41,9 +43,9 @@ typedef struct strata_launch {
     strata_status failed; /* of the first use that could not be named, reported by preflight */
     size_t count;
     size_t capacity;
-    size_t skipped; /* uses that permissive mode left out */
-    strata_launch_entry *entries;
-    uint32_t *buckets; /* positions of entries, plus one, by block; NULL while there are few */
+    size_t skipped;               /* uses that permissive mode left out */
+    strata_launch_entry *entries; /* NULL while they fit into `storage` */
+    uint32_t *buckets;            /* positions of entries, plus one, by block; NULL while there are few */
     strata_launch_entry storage[STRATA_LAUNCH_INLINE];
 } strata_launch;
 

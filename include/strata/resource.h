@@ -6,7 +6,7 @@
  * a whole layer.
  *
  * Threads: unless a member says otherwise, an operation may be called on any thread at any time, several at once. No
- * lock of Strata's is held around a call.
+ * lock of Strata's is held around a call, but for `completed`.
  *
  * Failure: an operation that fails leaves nothing behind. No bytes stay counted, no event recorded, no block half made;
  * outputs are zeroed. The thread's error record says what happened. */
@@ -23,8 +23,8 @@ typedef struct strata_resource strata_resource;
 typedef struct strata_resource_ops strata_resource_ops;
 typedef struct strata_stack strata_stack;
 
-/* In place of a stream, for deallocate only: the stream on which the block was allocated was known and is not any more.
- */
+/* In place of a stream, for a layer's deallocate only: the stream on which the block was allocated was known and is not
+ * any more. The runtime passes it; strata_runtime_deallocate_on does not take it. */
 #define STRATA_STREAM_GONE ((CUstream)(~(uintptr_t)0))
 
 /* What is asked of a resource. */
@@ -89,14 +89,15 @@ struct strata_resource_ops { /* static const; members may be added at the end in
     strata_status (*allocate)(strata_resource *self, const strata_request *request, strata_block *out);
 
     /* Gives a block back. With STRATA_STREAM_GONE for a stream, the block's own stream was unregistered meanwhile: the
-     * free comes after what that stream had been given until then. Otherwise: work submitted to `stream` before this
-     * call may still use it; what is known of other streams' use is waited for before the memory is handed out again.
-     * After success the identity is stale. Mandatory for owners. */
+     * free comes after what that stream had been given until then; INVALID_VALUE if it is registered still. Otherwise:
+     * work submitted to `stream` before this call may still use it; what is known of other streams' use is waited for
+     * before the memory is handed out again. After success the identity is stale. Mandatory for owners. */
     strata_status (*deallocate)(strata_resource *self, const strata_block *block, CUstream stream);
 
     /* Orders work that will be submitted to `stream` after earlier uses that conflict with `access`, and pins the
-     * block. Each success is matched by one finish_use from the same thread. Never waits on the host. Optional; an
-     * owner that cannot track leaves it NULL and answers STREAM_MISUSE. */
+     * block. Each success is matched by one finish_use from the same thread, on the same stream, with the same access
+     * or a weaker one; nobody checks that. Never waits on the host. Optional; an owner that cannot track leaves it NULL
+     * and answers STREAM_MISUSE. */
     strata_status (*prepare_use)(strata_resource *self, const strata_block *block, CUstream stream,
                                  strata_access access);
 
@@ -132,13 +133,19 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      */
     strata_status (*find)(strata_resource *self, CUdeviceptr address, strata_block *out);
 
-    /* Told of each completion by the owner at the bottom, lowest layer first. May not call into the stack, block, or
-     * fail. NULL: not interested. Never forwarded. */
+    /* Told of each completion by the owner at the bottom, lowest layer first; the owner may hold a lock of its own
+     * around the call, on the path of other threads' allocations. So it may not call into the stack, block, or fail,
+     * and should be short. NULL: not interested. Never forwarded. */
     void (*completed)(strata_resource *self, const strata_completion *completion);
 
     /* Ends the resource and frees it. Called once, when no block is left and no call in flight, from the top of the
      * stack downwards; a layer does not destroy its upstream. Mandatory. */
     void (*destroy)(strata_resource *self);
+
+    /* The ordinal of the device whose memory an owner gives. Owners write it, and a layer that does is one: it stands
+     * last, in a stack of that device. An owner that leaves it NULL is taken at its caller's word. Decorators leave it
+     * NULL. */
+    int (*device)(strata_resource *self);
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the
@@ -152,8 +159,8 @@ struct strata_resource {
 };
 
 /* This layer's bytes of a block, zeroed when the block is made, aligned to 8; NULL if the identity is not of this
- * stack. They may be read until the last completion of the block was reported. A layer guards them itself where several
- * threads could meet. */
+ * stack, or `self` is NULL or not part of one. They may be read until the last completion of the block was reported. A
+ * layer guards them itself where several threads could meet. */
 STRATA_API void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id);
 
 /* ---- for owners of memory ---- */
@@ -171,7 +178,11 @@ STRATA_API strata_status strata_block_free(strata_resource *owner, const strata_
 /* Use tracking for owners: put these into prepare_use, finish_use and record_use of the ops table. They order work
  * between streams by what the block's entry remembers, see docs/design.md, "Timelines". An owner that does must wait
  * for the block's uses before it lets the memory go: strata_block_wait_uses() blocks the calling thread until all noted
- * uses, and everything submitted to `stream` so far, have finished. */
+ * uses, and everything submitted to `stream` so far, have finished.
+ *
+ * These are operations of a stack, called through it for each use: owner and block are what the stack was called with.
+ * prepare and finish do not look for NULL; a caller outside of a stack uses strata_resource_prepare_use() and its like,
+ * which do. record and wait answer INVALID_VALUE. */
 STRATA_API strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream stream,
                                                   strata_access access);
 STRATA_API strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream stream,

@@ -24,7 +24,8 @@ typedef struct strata_runtime strata_runtime;
 typedef enum strata_event_mode {
     STRATA_EVENTS_DEFAULT = 0, /* the better one as measured: late */
     STRATA_EVENTS_LATE,  /* when another stream needs one: costs nothing on one stream, may also wait for later work */
-    STRATA_EVENTS_EARLY, /* one for each committed launch: waits are tight */
+    STRATA_EVENTS_EARLY, /* one for each allocation, committed launch, and use outside of launches: waits are tight, and
+                          * cover no work that was not noted */
 } strata_event_mode;
 
 /* All zero is the default. */
@@ -32,7 +33,8 @@ typedef struct strata_runtime_config {
     uint32_t size;            /* sizeof(strata_runtime_config), or 0 */
     int device;               /* ordinal */
     const char *stack_text;   /* NULL: the environment's STRATA_STACK, else the default stack. Copied. */
-    strata_stack *stack;      /* instead of a text: a stack of this device; the runtime then owns it */
+    strata_stack *stack;      /* instead of a text: a stack of this device that no other runtime has. The runtime then
+                                 owns it and ends it; where making the runtime fails, it stays the caller's. */
     uint32_t stream_capacity; /* most streams of the stream pool; 0: 16 */
     strata_event_mode events;
 } strata_runtime_config;
@@ -51,10 +53,11 @@ STRATA_API strata_status strata_runtime_create(const strata_runtime_config *conf
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Ends a private runtime with its stack and streams; waits for pending frees. BUSY, and nothing done, while blocks are
- * live or streams acquired. INVALID_VALUE for the singleton. NULL is ignored. */
+ * live or streams acquired. INVALID_VALUE for the singleton. After any other error the runtime is still there, and the
+ * next call goes on from what is left. NULL is ignored. */
 STRATA_API strata_status strata_runtime_destroy(strata_runtime *runtime);
 
-/* The runtime's device ordinal and its stack, which stays the runtime's. */
+/* The runtime's device ordinal and its stack, which stays the runtime's. For NULL: -1 and NULL. */
 STRATA_API int strata_runtime_device(const strata_runtime *runtime);
 STRATA_API strata_stack *strata_runtime_stack(strata_runtime *runtime);
 
@@ -77,7 +80,9 @@ STRATA_API strata_status strata_runtime_allocate_request(strata_runtime *runtime
  * STREAM_MISUSE, DRIVER; each leaves the block as it was. */
 STRATA_API strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block);
 
-/* Frees a block in the order of `stream`, after every noted use. Errors as above. */
+/* Frees a block in the order of `stream`, after every noted use. Errors as above, and INVALID_VALUE for
+ * STRATA_STREAM_GONE, which is for layers: a block whose stream was unregistered is freed by strata_runtime_deallocate.
+ */
 STRATA_API strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block,
                                                       CUstream stream);
 
@@ -105,9 +110,17 @@ STRATA_API strata_block_state strata_runtime_block_state(strata_runtime *runtime
 /* Whether the stack keeps cross-stream use correct. If not, the functions below answer STREAM_MISUSE. */
 STRATA_API bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime);
 
-/* Makes `stream` wait for earlier uses that conflict with `access` and pins the block until the matching finish, on the
- * same thread, after the work was submitted. A pinned block cannot be freed. A failed prepare notes and pins nothing.
- * Errors: USE_AFTER_FREE, FOREIGN_POINTER, STREAM_CAPTURE, STREAM_MISUSE, OUT_OF_HOST_MEMORY, DRIVER. */
+/* Makes `stream` wait for earlier uses that conflict with `access` and pins the block until the matching finish, after
+ * the work was submitted. A pinned block cannot be freed. A failed prepare notes and pins nothing.
+ *
+ * Work on a block goes between the two on its own stream too, unless no other stream ever uses or frees the block: for
+ * work that was not noted nobody waits.
+ *
+ * The matching finish comes from the same thread, on the same stream, with the same access or a weaker one (READ after
+ * READ_WRITE if the work only read, NONE if it was not submitted). A finish that nobody prepared answers STREAM_MISUSE;
+ * beyond that none of this is checked. A finish on another stream notes the use there and not where it runs; one with a
+ * stronger access notes a write that was not ordered after other streams' reads. Errors: USE_AFTER_FREE,
+ * FOREIGN_POINTER, STREAM_CAPTURE, STREAM_MISUSE, OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
                                                           CUstream stream, strata_access access);
 STRATA_API strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block,
@@ -132,7 +145,11 @@ STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime
 STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream);
 
 /* Ends that, before the stream is destroyed. What was given to it so far is remembered. Errors: INVALID_VALUE (not
- * registered here), DRIVER. */
+ * registered here), DRIVER.
+ *
+ * A registered stream that was destroyed first cannot be unregistered any more, since there is nothing left to record
+ * the closing event on, and calling the driver with its handle is undefined. Its runtime cannot be destroyed either:
+ * leave it alone until the process ends. */
 STRATA_API strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream stream);
 
 /* Takes a non-blocking stream from the runtime's pool, and gives it back. STREAMS_EXHAUSTED at capacity: no other

@@ -1,25 +1,37 @@
 /* The simulated CUDA driver, seen from outside.
  *
  * libstrata-sim.so has the driver's own ABI: open it with dlopen, find cuGetProcAddress_v2 with dlsym, and ask for the
- * rest by name and version, exactly as with libcuda.so.1. A program that only wants a driver needs nothing of this
- * header. It is for programs that steer the simulation, or bring kernels of their own; the functions below are found
- * with dlsym too, and PFN_strata_sim_* are their types.
+ * rest by name and version, exactly as with libcuda.so.1; or put it in the place of libcuda.so.1, for a program that is
+ * linked with -lcuda. A program that only wants a driver needs nothing of this header. It is for programs that steer
+ * the simulation, or bring kernels of their own; the functions below are found with dlsym too, and PFN_strata_sim_* are
+ * their types. docs/testing-your-code.md shows all of it at work.
  *
  * The environment, read once by cuInit:
- *   STRATA_SIM_POLICY    early (default), random or late: when submitted work runs
- *   STRATA_SIM_SEED      a whole number (default 0): which run the policy random makes
- *   STRATA_SIM_DEVICES   1 to 64 (default 1)
- *   STRATA_SIM_MEMORY    memory of each device: a whole number and B, KiB, MiB, GiB or TiB (default 16GiB), at least
- * 64MiB A value that is none of these makes cuInit fail with CUDA_ERROR_INVALID_VALUE. A setting made with a function
- * below before cuInit wins over the environment's.
+ *
+ * - STRATA_SIM_POLICY: early (default), random or late, when submitted work runs
+ * - STRATA_SIM_SEED: a whole number (default 0), which run the policy random makes
+ * - STRATA_SIM_DEVICES: 1 to 64 (default 1)
+ * - STRATA_SIM_MEMORY: of each device, a whole number and B, KiB, MiB, GiB or TiB (default 16GiB), at least 64MiB
+ * - STRATA_SIM_CHECK: the checker, as strata/sim/check.h says
+ *
+ * An empty value is as good as none. One that is none of these makes cuInit fail with CUDA_ERROR_INVALID_VALUE, and
+ * cuGetErrorString of that code then names the variable. A setting made with a function below before cuInit wins over
+ * the environment's. Programs on the Strata library find this driver beside it, or where STRATA_SIM_LIBRARY says.
  *
  * When work runs. Nothing runs while it is submitted: each unit of work waits in its stream until the scheduler picks
- * it, and the scheduler is asked at the end of every driver call. early    everything that may run, runs random   each
- * unit is put off by a number of driver calls drawn from the seed, some for ever late     nothing runs Whatever a host
- * synchronisation needs runs then, under every policy, and nothing else because of it. A query that answered
- * CUDA_ERROR_NOT_READY a few times forces what it asks for, so that polling ends. Under random and late, a host that
- * waits for its device by other means than the driver (a flag in pinned memory, a semaphore of a host function) may
- * wait for ever.
+ * it, and the scheduler is asked at the end of every driver call.
+ *
+ * - early: everything that may run, runs
+ * - random: each unit is put off by a number of driver calls drawn from the seed, some for ever
+ * - late: nothing runs
+ *
+ * Whatever a host synchronisation needs runs then, under every policy, and nothing else because of it. A query that
+ * answered CUDA_ERROR_NOT_READY a few times forces what it asks for, so that polling ends. Under random and late, a
+ * host that waits for its device by other means than the driver (a flag in pinned memory, a semaphore of a host
+ * function) may wait for ever.
+ *
+ * The parts: this header has when work runs, the devices, and accounts; strata/sim/kernel.h kernels; strata/sim/check.h
+ * the checker, which finds missing waits; strata/sim/fault.h faults on purpose.
  *
  * All functions may be called from any thread. */
 #ifndef STRATA_SIM_H
@@ -29,6 +41,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <strata/sim/check.h>
+#include <strata/sim/fault.h>
+#include <strata/sim/kernel.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,55 +74,37 @@ typedef struct strata_sim_accounts {
     uint64_t reserved_bytes;  /* device memory that allocations and pools hold, over all devices */
     uint64_t unfinished_work; /* submitted and not finished */
     uint64_t finished_work;   /* since cuInit */
+    uint64_t registered_blocks;
+    uint64_t memory_handles; /* pieces of memory by cuMemCreate that have a handle or a map */
+    uint64_t memory_maps;
+    uint64_t address_ranges; /* by cuMemAddressReserve */
 } strata_sim_accounts;
 
 /* CUDA_ERROR_NOT_INITIALIZED before cuInit. Runs nothing. */
 CUresult strata_sim_get_accounts(strata_sim_accounts *accounts);
 
-/* Kernels.
- *
- * A kernel is a C function, the twin of an entry in PTX. cuModuleLoadData takes the PTX for the parameters of its
- * entries, and cuModuleGetFunction finds the twin that was registered under the entry's name.
- *
- * A twin runs once for a launch, whatever the grid, on whichever thread the scheduler happens to use, with the
- * simulated driver locked: it must not call CUDA or a strata_sim_ function and must not block. It first declares the
- * ranges that it reads and writes, then reaches memory through them. Reaching beyond what was declared, or beyond
- * memory that is allocated where the launch stands in its stream, is what an illegal access is on a GPU: the function
- * gives NULL, the context is poisoned, and the twin should return. */
-typedef struct strata_sim_launch strata_sim_launch;
+/* What work takes in simulated time, which events with timing measure: so many nanoseconds, and the bytes of a copy or
+ * fill at a rate (0: no time). The defaults are 2000 ns, for what is neither memory nor an event 2000 ns too, else 100
+ * ns, and 4,000,000 bytes a microsecond. At any time; holds for work that runs afterwards. */
+typedef enum strata_sim_work {
+    STRATA_SIM_WORK_COPY = 0,
+    STRATA_SIM_WORK_FILL = 1,
+    STRATA_SIM_WORK_KERNEL = 2,
+    STRATA_SIM_WORK_HOST_FUNCTION = 3,
+    STRATA_SIM_WORK_MEMORY = 4, /* stream-ordered allocations and frees */
+    STRATA_SIM_WORK_EVENT = 5,  /* records and waits */
+    STRATA_SIM_KINDS = 6
+} strata_sim_work;
 
-struct strata_sim_launch {
-    uint32_t size; /* of this struct; members may be added at the end */
-    unsigned grid[3];
-    unsigned block[3];
-    unsigned shared_bytes;
-    unsigned parameter_count;
-    const void *const *parameters; /* the values, as they were when the kernel was launched */
-    const size_t *parameter_sizes;
-
-    /* Declare that the kernel reads, or writes, these bytes of device or pinned memory. A range may be declared both
-     * ways. False if there is no room for more ranges (the launch then counts as an illegal access). */
-    bool (*declare_read)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
-    bool (*declare_write)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
-
-    /* Where the host finds these bytes, or NULL after an illegal access. Good until the twin returns. */
-    const void *(*read)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
-    void *(*write)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
-};
-
-typedef void (*strata_sim_kernel)(strata_sim_launch *launch);
-
-/* Registers a twin, at any time; the last one registered under a name counts for functions that are asked for
- * afterwards. The name is copied. NULL: CUDA_ERROR_INVALID_VALUE. Registered from the start: strata_pattern_fill,
- * strata_pattern_check. */
-CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin);
+CUresult strata_sim_set_latency(strata_sim_work work, uint64_t nanoseconds, uint64_t bytes_per_microsecond);
 
 typedef CUresult (*PFN_strata_sim_set_seed)(uint64_t seed);
 typedef CUresult (*PFN_strata_sim_set_policy)(strata_sim_policy policy);
 typedef CUresult (*PFN_strata_sim_set_devices)(int count);
 typedef CUresult (*PFN_strata_sim_set_memory)(uint64_t bytes_of_each_device);
 typedef CUresult (*PFN_strata_sim_get_accounts)(strata_sim_accounts *accounts);
-typedef CUresult (*PFN_strata_sim_register_kernel)(const char *name, strata_sim_kernel twin);
+typedef CUresult (*PFN_strata_sim_set_latency)(strata_sim_work work, uint64_t nanoseconds,
+                                               uint64_t bytes_per_microsecond);
 
 #ifdef __cplusplus
 }

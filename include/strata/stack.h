@@ -5,8 +5,10 @@
  *     async(release_threshold=2GiB, max_size=8GiB)
  *     mylayer(level=3), direct
  *
- * Words are letters, digits, '_', '-', '.', '%', '/', ':' and '+'; anything else goes in double quotes. Sizes are
- * bytes, or a number with KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB, K, M, G, T (powers of 1024). */
+ * Words are letters, digits, '_', '-', '.', '%', '/', ':' and '+'; anything else goes in double quotes. A size is
+ * a number with B or nothing (bytes), KB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB, K, M, G, T (powers of
+ * 1024), in capital or small letters. The number may have a fraction, as in 1.5GiB; parts of a byte are dropped, and a
+ * size that is not zero but below one byte is an error. */
 #ifndef STRATA_STACK_H
 #define STRATA_STACK_H
 
@@ -22,23 +24,37 @@ extern "C" {
 STRATA_API strata_status strata_stack_create(const char *text, int ordinal, strata_stack **out);
 
 /* Builds a stack of `count` resources made by hand, outermost first. On success the stack owns them; on failure the
- * caller still does, and their heads are as they were. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND,
- * DRIVER. */
+ * caller still does, their heads are as they were, and strata_resource_destroy ends one that is not wanted any more.
+ * Errors: INVALID_VALUE (also: an owner of memory that does not stand last), WRONG_DEVICE (an owner of another device's
+ * memory), OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND, DRIVER. */
 STRATA_API strata_status strata_stack_build(strata_resource *const *resources, size_t count, int ordinal,
                                             strata_stack **out);
 
-/* Ends a stack and its layers. BUSY, and nothing done, while blocks are live. Pending stream-ordered frees are waited
- * for. No call may be in flight. NULL is ignored. */
+/* Ends a resource that was made by hand and is part of no stack. NULL is ignored. Errors: INVALID_VALUE (part of a
+ * stack, which ends it), FORKED. */
+STRATA_API strata_status strata_resource_destroy(strata_resource *resource);
+
+/* Ends a stack and its layers. BUSY, and nothing done, while blocks are live. INVALID_VALUE, and nothing done, for the
+ * stack of a runtime, which ends with it. Pending stream-ordered frees are waited for. No call may be in flight. NULL
+ * is ignored. */
 STRATA_API strata_status strata_stack_destroy(strata_stack *stack);
 
-/* The outermost resource: the one to call. Any thread. */
+/* Says that captures have ended in which blocks of this stack were freed. Such a free waits until Strata sees the end:
+ * when the stream's handle is passed to an allocation or a free, or here. Frees that were asked for on `stream` are
+ * carried out if it is not being captured any more. Say so before the stream is destroyed: its handle may go to another
+ * one, and a call with that would be taken for the end. With STRATA_STREAM_GONE all are, wherever they were asked for,
+ * and the caller promises that the work which those streams had been given has finished. Any thread.
+ * Errors: those of a free; what could not be freed waits on. */
+STRATA_API strata_status strata_stack_captures_ended(strata_stack *stack, CUstream stream);
+
+/* The outermost resource: the one to call. Any thread. NULL for NULL. */
 STRATA_API strata_resource *strata_stack_top(strata_stack *stack);
 
-/* The device that the stack was built for, as an ordinal. */
+/* The device that the stack was built for, as an ordinal; -1 for NULL. */
 STRATA_API int strata_stack_device(const strata_stack *stack);
 
 /* The stack as a text: names and the options that were given, outermost first; names alone if it was built by hand.
- * Lives as long as the stack. */
+ * Lives as long as the stack. "" for NULL. */
 STRATA_API const char *strata_stack_text(const strata_stack *stack);
 
 /* Calls through a stack without a runtime: what the operation of the outermost resource documents. They are for users
@@ -69,7 +85,8 @@ STRATA_API strata_status strata_resource_allocate_ptsz(strata_resource *resource
     strata_resource_finish_use(resource, block, strata_stream_as_meant(stream), access)
 #endif
 
-/* Reads a size such as "8GiB", "512 MB" or "4096" into *bytes. Errors: SYNTAX, with the position. */
+/* Reads a size such as "8GiB", "1.5 gb" or "4096" into *bytes, as described at the top. Errors: INVALID_VALUE (NULL),
+ * SYNTAX (no size, too large for 64 bits, or below one byte). */
 STRATA_API strata_status strata_parse_size(const char *text, uint64_t *bytes);
 
 #ifdef __cplusplus

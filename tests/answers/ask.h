@@ -17,98 +17,204 @@
 #include <stddef.h>
 
 /* X(name, version): the entry point cu<name> with the ABI that it had in that CUDA version. */
-#define ENTRY_POINTS(X)                       \
-    X(Init, 2000)                             \
-    X(DriverGetVersion, 2020)                 \
-    X(GetErrorName, 6000)                     \
-    X(GetErrorString, 6000)                   \
-    X(DeviceGetCount, 2000)                   \
-    X(DeviceGet, 2000)                        \
-    X(DeviceGetName, 2000)                    \
-    X(DeviceGetUuid, 11040)                   \
-    X(DeviceTotalMem, 3020)                   \
-    X(DeviceGetAttribute, 2000)               \
-    X(DeviceGetPCIBusId, 4010)                \
-    X(DeviceGetDefaultMemPool, 11020)         \
-    X(DeviceGetMemPool, 11020)                \
-    X(DeviceSetMemPool, 11020)                \
-    X(DevicePrimaryCtxRetain, 7000)           \
-    X(DevicePrimaryCtxRelease, 11000)         \
-    X(DevicePrimaryCtxReset, 11000)           \
-    X(DevicePrimaryCtxGetState, 7000)         \
-    X(DevicePrimaryCtxSetFlags, 11000)        \
-    X(CtxCreate, 12050)                       \
-    X(CtxDestroy, 4000)                       \
-    X(CtxGetCurrent, 4000)                    \
-    X(CtxSetCurrent, 4000)                    \
-    X(CtxPushCurrent, 4000)                   \
-    X(CtxPopCurrent, 4000)                    \
-    X(CtxGetDevice, 2000)                     \
-    X(CtxGetFlags, 7000)                      \
-    X(CtxGetId, 12000)                        \
-    X(CtxGetApiVersion, 3020)                 \
-    X(CtxGetStreamPriorityRange, 5050)        \
-    X(CtxSynchronize, 2000)                   \
-    X(StreamCreate, 2000)                     \
-    X(StreamCreateWithPriority, 5050)         \
-    X(StreamDestroy, 4000)                    \
-    X(StreamQuery, 2000)                      \
-    X(StreamSynchronize, 2000)                \
-    X(StreamWaitEvent, 3020)                  \
-    X(StreamGetId, 12000)                     \
-    X(StreamGetCtx, 9020)                     \
-    X(StreamGetDevice, 12080)                 \
-    X(StreamGetFlags, 5050)                   \
-    X(StreamGetPriority, 5050)                \
-    X(StreamIsCapturing, 10000)               \
-    X(StreamGetCaptureInfo, 12030)            \
-    X(ThreadExchangeStreamCaptureMode, 10010) \
-    X(LaunchHostFunc, 10000)                  \
-    X(EventCreate, 2000)                      \
-    X(EventDestroy, 4000)                     \
-    X(EventRecord, 2000)                      \
-    X(EventRecordWithFlags, 11010)            \
-    X(EventQuery, 2000)                       \
-    X(EventSynchronize, 2000)                 \
-    X(EventElapsedTime, 2000)                 \
-    X(MemGetInfo, 3020)                       \
-    X(MemAlloc, 3020)                         \
-    X(MemFree, 3020)                          \
-    X(MemGetAddressRange, 3020)               \
-    X(MemHostAlloc, 2020)                     \
-    X(MemFreeHost, 2000)                      \
-    X(MemHostGetDevicePointer, 3020)          \
-    X(MemHostGetFlags, 2030)                  \
-    X(PointerGetAttribute, 4000)              \
-    X(MemAllocAsync, 11020)                   \
-    X(MemAllocFromPoolAsync, 11020)           \
-    X(MemFreeAsync, 11020)                    \
-    X(MemPoolCreate, 11020)                   \
-    X(MemPoolDestroy, 11020)                  \
-    X(MemPoolSetAttribute, 11020)             \
-    X(MemPoolGetAttribute, 11020)             \
-    X(MemPoolSetAccess, 11020)                \
-    X(MemPoolGetAccess, 11020)                \
-    X(MemPoolTrimTo, 11020)                   \
-    X(MemPoolExportToShareableHandle, 11020)  \
-    X(Memcpy, 4000)                           \
-    X(MemcpyAsync, 4000)                      \
-    X(MemcpyHtoD, 3020)                       \
-    X(MemcpyDtoH, 3020)                       \
-    X(MemcpyDtoD, 3020)                       \
-    X(MemcpyHtoDAsync, 3020)                  \
-    X(MemcpyDtoHAsync, 3020)                  \
-    X(MemcpyDtoDAsync, 3020)                  \
-    X(MemsetD8, 3020)                         \
-    X(MemsetD16, 3020)                        \
-    X(MemsetD32, 3020)                        \
-    X(MemsetD8Async, 3020)                    \
-    X(MemsetD16Async, 3020)                   \
-    X(MemsetD32Async, 3020)                   \
-    X(ModuleLoadData, 2000)                   \
-    X(ModuleUnload, 2000)                     \
-    X(ModuleGetFunction, 2000)                \
-    X(LaunchKernel, 4000)
+#define ENTRY_POINTS(X)                            \
+    X(Init, 2000)                                  \
+    X(DriverGetVersion, 2020)                      \
+    X(GetErrorName, 6000)                          \
+    X(GetErrorString, 6000)                        \
+    X(DeviceGetCount, 2000)                        \
+    X(DeviceGet, 2000)                             \
+    X(DeviceGetName, 2000)                         \
+    X(DeviceGetUuid, 11040)                        \
+    X(DeviceTotalMem, 3020)                        \
+    X(DeviceGetAttribute, 2000)                    \
+    X(DeviceGetPCIBusId, 4010)                     \
+    X(DeviceGetDefaultMemPool, 11020)              \
+    X(DeviceGetMemPool, 11020)                     \
+    X(DeviceSetMemPool, 11020)                     \
+    X(DevicePrimaryCtxRetain, 7000)                \
+    X(DevicePrimaryCtxRelease, 11000)              \
+    X(DevicePrimaryCtxReset, 11000)                \
+    X(DevicePrimaryCtxGetState, 7000)              \
+    X(DevicePrimaryCtxSetFlags, 11000)             \
+    X(CtxCreate, 12050)                            \
+    X(CtxDestroy, 4000)                            \
+    X(CtxGetCurrent, 4000)                         \
+    X(CtxSetCurrent, 4000)                         \
+    X(CtxPushCurrent, 4000)                        \
+    X(CtxPopCurrent, 4000)                         \
+    X(CtxGetDevice, 2000)                          \
+    X(CtxGetFlags, 7000)                           \
+    X(CtxGetId, 12000)                             \
+    X(CtxGetApiVersion, 3020)                      \
+    X(CtxGetStreamPriorityRange, 5050)             \
+    X(CtxSynchronize, 2000)                        \
+    X(StreamCreate, 2000)                          \
+    X(StreamCreateWithPriority, 5050)              \
+    X(StreamDestroy, 4000)                         \
+    X(StreamQuery, 2000)                           \
+    X(StreamSynchronize, 2000)                     \
+    X(StreamWaitEvent, 3020)                       \
+    X(StreamGetId, 12000)                          \
+    X(StreamGetCtx, 9020)                          \
+    X(StreamGetDevice, 12080)                      \
+    X(StreamGetFlags, 5050)                        \
+    X(StreamGetPriority, 5050)                     \
+    X(StreamIsCapturing, 10000)                    \
+    X(StreamGetCaptureInfo, 12030)                 \
+    X(StreamBeginCapture, 10010)                   \
+    X(StreamBeginCaptureToGraph, 12030)            \
+    X(StreamEndCapture, 10000)                     \
+    X(StreamUpdateCaptureDependencies, 12030)      \
+    X(ThreadExchangeStreamCaptureMode, 10010)      \
+    X(LaunchHostFunc, 10000)                       \
+    X(StreamAddCallback, 5000)                     \
+    X(EventCreate, 2000)                           \
+    X(EventDestroy, 4000)                          \
+    X(EventRecord, 2000)                           \
+    X(EventRecordWithFlags, 11010)                 \
+    X(EventQuery, 2000)                            \
+    X(EventSynchronize, 2000)                      \
+    X(EventElapsedTime, 2000)                      \
+    X(MemGetInfo, 3020)                            \
+    X(MemAlloc, 3020)                              \
+    X(MemFree, 3020)                               \
+    X(MemGetAddressRange, 3020)                    \
+    X(MemHostAlloc, 2020)                          \
+    X(MemFreeHost, 2000)                           \
+    X(MemHostGetDevicePointer, 3020)               \
+    X(MemHostGetFlags, 2030)                       \
+    X(PointerGetAttribute, 4000)                   \
+    X(PointerGetAttributes, 7000)                  \
+    X(PointerSetAttribute, 6000)                   \
+    X(MemAllocAsync, 11020)                        \
+    X(MemAllocFromPoolAsync, 11020)                \
+    X(MemFreeAsync, 11020)                         \
+    X(MemPoolCreate, 11020)                        \
+    X(MemPoolDestroy, 11020)                       \
+    X(MemPoolSetAttribute, 11020)                  \
+    X(MemPoolGetAttribute, 11020)                  \
+    X(MemPoolSetAccess, 11020)                     \
+    X(MemPoolGetAccess, 11020)                     \
+    X(MemPoolTrimTo, 11020)                        \
+    X(MemPoolExportToShareableHandle, 11020)       \
+    X(Memcpy, 4000)                                \
+    X(MemcpyAsync, 4000)                           \
+    X(MemcpyHtoD, 3020)                            \
+    X(MemcpyDtoH, 3020)                            \
+    X(MemcpyDtoD, 3020)                            \
+    X(MemcpyHtoDAsync, 3020)                       \
+    X(MemcpyDtoHAsync, 3020)                       \
+    X(MemcpyDtoDAsync, 3020)                       \
+    X(MemsetD8, 3020)                              \
+    X(MemsetD16, 3020)                             \
+    X(MemsetD32, 3020)                             \
+    X(MemsetD8Async, 3020)                         \
+    X(MemsetD16Async, 3020)                        \
+    X(MemsetD32Async, 3020)                        \
+    X(ModuleLoadData, 2000)                        \
+    X(ModuleUnload, 2000)                          \
+    X(ModuleGetFunction, 2000)                     \
+    X(LaunchKernel, 4000)                          \
+    X(GraphCreate, 10000)                          \
+    X(GraphDestroy, 10000)                         \
+    X(GraphClone, 10000)                           \
+    X(GraphNodeFindInClone, 10000)                 \
+    X(GraphAddEmptyNode, 10000)                    \
+    X(GraphAddKernelNode, 12000)                   \
+    X(GraphAddMemcpyNode, 10000)                   \
+    X(GraphAddMemsetNode, 10000)                   \
+    X(GraphAddHostNode, 10000)                     \
+    X(GraphAddChildGraphNode, 10000)               \
+    X(GraphAddEventRecordNode, 11010)              \
+    X(GraphAddEventWaitNode, 11010)                \
+    X(GraphAddMemAllocNode, 11040)                 \
+    X(GraphAddMemFreeNode, 11040)                  \
+    X(GraphKernelNodeGetParams, 12000)             \
+    X(GraphKernelNodeSetParams, 12000)             \
+    X(GraphMemcpyNodeGetParams, 10000)             \
+    X(GraphMemcpyNodeSetParams, 10000)             \
+    X(GraphMemsetNodeGetParams, 10000)             \
+    X(GraphMemsetNodeSetParams, 10000)             \
+    X(GraphHostNodeGetParams, 10000)               \
+    X(GraphHostNodeSetParams, 10000)               \
+    X(GraphChildGraphNodeGetGraph, 10000)          \
+    X(GraphEventRecordNodeGetEvent, 11010)         \
+    X(GraphEventRecordNodeSetEvent, 11010)         \
+    X(GraphEventWaitNodeGetEvent, 11010)           \
+    X(GraphEventWaitNodeSetEvent, 11010)           \
+    X(GraphMemAllocNodeGetParams, 11040)           \
+    X(GraphMemFreeNodeGetParams, 11040)            \
+    X(GraphNodeGetType, 10000)                     \
+    X(GraphGetNodes, 10000)                        \
+    X(GraphGetRootNodes, 10000)                    \
+    X(GraphGetEdges, 12030)                        \
+    X(GraphNodeGetDependencies, 12030)             \
+    X(GraphNodeGetDependentNodes, 12030)           \
+    X(GraphAddDependencies, 12030)                 \
+    X(GraphRemoveDependencies, 12030)              \
+    X(GraphDestroyNode, 10000)                     \
+    X(GraphInstantiateWithFlags, 11040)            \
+    X(GraphInstantiateWithParams, 12000)           \
+    X(GraphExecGetFlags, 12000)                    \
+    X(GraphUpload, 11010)                          \
+    X(GraphLaunch, 10000)                          \
+    X(GraphExecUpdate, 12000)                      \
+    X(GraphExecKernelNodeSetParams, 12000)         \
+    X(GraphExecMemcpyNodeSetParams, 10020)         \
+    X(GraphExecMemsetNodeSetParams, 10020)         \
+    X(GraphExecHostNodeSetParams, 10020)           \
+    X(GraphExecChildGraphNodeSetParams, 11010)     \
+    X(GraphExecEventRecordNodeSetEvent, 11010)     \
+    X(GraphExecEventWaitNodeSetEvent, 11010)       \
+    X(GraphNodeSetEnabled, 11060)                  \
+    X(GraphNodeGetEnabled, 11060)                  \
+    X(GraphExecDestroy, 10000)                     \
+    X(GraphDebugDotPrint, 11030)                   \
+    X(DeviceGetGraphMemAttribute, 11040)           \
+    X(DeviceSetGraphMemAttribute, 11040)           \
+    X(DeviceGraphMemTrim, 11040)                   \
+    X(UserObjectCreate, 11030)                     \
+    X(UserObjectRetain, 11030)                     \
+    X(UserObjectRelease, 11030)                    \
+    X(GraphRetainUserObject, 11030)                \
+    X(GraphReleaseUserObject, 11030)               \
+    X(MemAddressReserve, 10020)                    \
+    X(MemAddressFree, 10020)                       \
+    X(MemCreate, 10020)                            \
+    X(MemRelease, 10020)                           \
+    X(MemMap, 10020)                               \
+    X(MemUnmap, 10020)                             \
+    X(MemSetAccess, 10020)                         \
+    X(MemGetAccess, 10020)                         \
+    X(MemExportToShareableHandle, 10020)           \
+    X(MemImportFromShareableHandle, 10020)         \
+    X(MemGetAllocationGranularity, 10020)          \
+    X(MemGetAllocationPropertiesFromHandle, 10020) \
+    X(MemRetainAllocationHandle, 11000)            \
+    X(MemAllocPitch, 3020)                         \
+    X(Memcpy2D, 3020)                              \
+    X(Memcpy2DUnaligned, 3020)                     \
+    X(Memcpy2DAsync, 3020)                         \
+    X(Memcpy3D, 3020)                              \
+    X(Memcpy3DAsync, 3020)                         \
+    X(MemAllocManaged, 6000)                       \
+    X(MemPrefetchAsync, 12020)                     \
+    X(MemAdvise, 12020)                            \
+    X(MemRangeGetAttribute, 8000)                  \
+    X(MemHostRegister, 6050)                       \
+    X(MemHostUnregister, 4000)                     \
+    X(StreamWriteValue32, 11070)                   \
+    X(StreamWriteValue64, 11070)                   \
+    X(StreamWaitValue32, 11070)                    \
+    X(StreamWaitValue64, 11070)                    \
+    X(StreamBatchMemOp, 11070)                     \
+    X(DeviceCanAccessPeer, 4000)                   \
+    X(DeviceGetP2PAttribute, 8000)                 \
+    X(CtxEnablePeerAccess, 4000)                   \
+    X(CtxDisablePeerAccess, 4000)                  \
+    X(MemcpyPeer, 4000)                            \
+    X(MemcpyPeerAsync, 4000)
 
 /* The driver being asked. Filled once by driver_open, read-only afterwards. An entry point that the driver lacks is
  * NULL, and the section that calls it ends there; entry_points.* says which ones are absent. */
@@ -190,6 +296,10 @@ CUfunction pattern_fill_function(void);
 /* Launches the fill on one block of 256 threads. */
 CUresult pattern_fill(CUfunction function, CUdeviceptr address, size_t bytes, unsigned long long seed, CUstream stream);
 
+/* Asks for every pointer attribute of an address in an allocation that begins at base, as pointer.<name>.*. */
+void ask_pointer_attributes(const char *name, CUdeviceptr address, CUdeviceptr base, CUcontext context,
+                            CUmemoryPool pool);
+
 /* The sections, each in the file that is named for its subject. */
 void ask_before_init(void);
 void ask_init(void);
@@ -225,7 +335,58 @@ void ask_copy_waits(void);
 void ask_host_functions(void);
 void ask_modules(void);
 void ask_launches(void);
+void ask_capture_begin(void);
+void ask_capture_fork(void);
+void ask_capture_graphs(void);
+void ask_capture_memory(void);
+void ask_capture_to_graph(void);
+void ask_capture_dependencies(void);
+void ask_capture_destroyed(void);
+void ask_capture_calls_global(void);
+void ask_capture_calls_thread_local(void);
+void ask_capture_calls_relaxed(void);
+void ask_capture_legacy(void);
+void ask_capture_exchanged(void);
+void ask_capture_features(void);
+void ask_graph_create(void);
+void ask_graph_nodes(void);
+void ask_graph_memory_nodes(void);
+void ask_graph_circle(void);
+void ask_graph_structure(void);
+void ask_graph_params(void);
+void ask_graph_objects(void);
+void ask_graph_dot(void);
+void ask_graph_instantiate(void);
+void ask_graph_order(void);
+void ask_graph_update(void);
+void ask_graph_memory(void);
 void ask_poison(void);
+void ask_vmm_properties(void);
+void ask_vmm_reserve(void);
+void ask_vmm_create(void);
+void ask_vmm_map(void);
+void ask_vmm_unmap(void);
+void ask_vmm_info(void);
+void ask_vmm_access(void);
+void ask_vmm_ranges(void);
+void ask_vmm_host(void);
+void ask_vmm_share(void);
+void ask_vmm_no_access(void);
+void ask_vmm_read_only(void);
+void ask_memory_attributes(void);
+void ask_copies_2d(void);
+void ask_copy_2d_waits(void);
+void ask_managed(void);
+void ask_managed_advice(void);
+void ask_registered(void);
+void ask_value_writes(void);
+void ask_value_waits(void);
+void ask_value_batches(void);
+void ask_peer_access(void);
+void ask_peer_copies(void);
+void ask_peer_pools(void);
+void ask_peer_maps(void);
+void ask_peer_faults(void);
 void ask_exit_before_open(void);
 void ask_exit(void);
 void ask_fork(void);

@@ -116,10 +116,12 @@ static void ask_other_streams(CUmemoryPool pool, CUstream stream)
     CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
     warm_up(other);
     cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, gone);
+    cu.StreamSynchronize(gone);
     cu.StreamDestroy(gone);
     ask(cu.MemFreeAsync(address, stream), "async.free.allocating_stream_destroyed");
     cu.StreamSynchronize(stream);
     cu.MemAllocFromPoolAsync(&address, 64 * KIB, pool, stream);
+    cu.StreamSynchronize(stream);
     ask(cu.MemFreeAsync(address, other), "async.free.on_other_stream");
     ask(cu.StreamSynchronize(other), "async.free.on_other_stream.synchronize");
     static const CUstream special[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};

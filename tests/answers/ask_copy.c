@@ -41,8 +41,11 @@ static void ask_round_trip(CUdeviceptr first, CUdeviceptr second, CUstream strea
     ask_yes(all_bytes(to, BYTES, 0x31), "copy.unified.host_to_host.bytes");
     ask(cu.MemcpyAsync(second, first, BYTES, stream), "copy.unified_async");
     ask(cu.StreamSynchronize(stream), "copy.unified_async.synchronize");
+    /* A copy within the device only starts before the call returns. */
     ask(cu.MemcpyDtoD(first + 10, first, 500), "copy.dtod.overlapping");
+    cu.StreamSynchronize(CU_STREAM_LEGACY);
     ask(cu.MemcpyDtoDAsync(first + 10, first, 500, stream), "copy.dtod_async.overlapping");
+    cu.StreamSynchronize(stream);
     ask(cu.MemcpyDtoD(first, first, 500), "copy.dtod.onto_itself");
     ask(cu.StreamSynchronize(stream), "copy.overlapping.synchronize");
 }

@@ -81,6 +81,14 @@ static void ask_attribute(const struct attribute *attribute, const struct addres
         ask(result, "pointer.%s.%s", address->name, attribute->name);
 }
 
+void ask_pointer_attributes(const char *name, CUdeviceptr address, CUdeviceptr base, CUcontext context,
+                            CUmemoryPool pool)
+{
+    struct address asked = {name, address, base};
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++)
+        ask_attribute(&attributes[i], &asked, context, pool);
+}
+
 void ask_pointers(void)
 {
     CUcontext context = start();
@@ -114,10 +122,8 @@ void ask_pointers(void)
         {"foreign", 0x1000, 0x1000},
         {"null", 0, 0},
     };
-    for (size_t a = 0; a < sizeof addresses / sizeof addresses[0]; a++) {
-        for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++)
-            ask_attribute(&attributes[i], &addresses[a], context, pool);
-    }
+    for (size_t a = 0; a < sizeof addresses / sizeof addresses[0]; a++)
+        ask_pointer_attributes(addresses[a].name, addresses[a].address, addresses[a].base, context, pool);
     unsigned long long number = 0;
     ask(cu.PointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device), "pointer.null_out");
     ask(cu.PointerGetAttribute(&number, (CUpointer_attribute)0, device), "pointer.attribute_0");

@@ -1,12 +1,13 @@
 /* strata_answers: asks a CUDA driver its questions and writes, or compares, the answers.
  *
- *     strata_answers [--driver PATH] [--section NAME] [--compare FILE [--except FILE]]
+ *     strata_answers [--driver PATH] [--section NAME] [--devices 1|2] [--compare FILE [--except FILE]]
  *
  * The driver is PATH, else what STRATA_ANSWERS_DRIVER names, else libcuda.so.1. Without --compare the answers go to
  * standard output, one a line, ready to be kept in a file. With --compare only the differences from that file do, each
  * of which fails the run unless --except lists it with its reason ("question = reason"); a listed difference that is
  * none fails it too.
- * --section asks only the sections whose names begin with NAME.
+ * --section asks only the sections whose names begin with NAME. --devices 2 asks what needs a second device, and
+ * nothing else; those answers have a file of their own.
  * Exit status: 0 same, or written; 1 differences; 2 the program could not do its work.
  *
  * Each section runs in a process of its own, this program again with --ask, under a deadline. How it ended is an
@@ -67,15 +68,70 @@ static const struct section sections[] = {
     {"host_functions", ask_host_functions, NULL},
     {"modules", ask_modules, NULL},
     {"launches", ask_launches, NULL},
+    {"capture_begin", ask_capture_begin, NULL},
+    {"capture_fork", ask_capture_fork, NULL},
+    {"capture_graphs", ask_capture_graphs, NULL},
+    {"capture_memory", ask_capture_memory, NULL},
+    {"capture_to_graph", ask_capture_to_graph, NULL},
+    {"capture_dependencies", ask_capture_dependencies, NULL},
+    {"capture_destroyed", ask_capture_destroyed, NULL},
+    {"capture_calls_global", ask_capture_calls_global, NULL},
+    {"capture_calls_thread_local", ask_capture_calls_thread_local, NULL},
+    {"capture_calls_relaxed", ask_capture_calls_relaxed, NULL},
+    {"capture_legacy", ask_capture_legacy, NULL},
+    {"capture_exchanged", ask_capture_exchanged, NULL},
+    {"capture_features", ask_capture_features, NULL},
+    {"graph_create", ask_graph_create, NULL},
+    {"graph_nodes", ask_graph_nodes, NULL},
+    {"graph_memory_nodes", ask_graph_memory_nodes, NULL},
+    {"graph_circle", ask_graph_circle, NULL},
+    {"graph_structure", ask_graph_structure, NULL},
+    {"graph_params", ask_graph_params, NULL},
+    {"graph_objects", ask_graph_objects, NULL},
+    {"graph_dot", ask_graph_dot, NULL},
+    {"graph_instantiate", ask_graph_instantiate, NULL},
+    {"graph_order", ask_graph_order, NULL},
+    {"graph_update", ask_graph_update, NULL},
+    {"graph_memory", ask_graph_memory, NULL},
+    {"memory_attributes", ask_memory_attributes, NULL},
+    {"vmm_properties", ask_vmm_properties, NULL},
+    {"vmm_reserve", ask_vmm_reserve, NULL},
+    {"vmm_create", ask_vmm_create, NULL},
+    {"vmm_map", ask_vmm_map, NULL},
+    {"vmm_unmap", ask_vmm_unmap, NULL},
+    {"vmm_info", ask_vmm_info, NULL},
+    {"vmm_access", ask_vmm_access, NULL},
+    {"vmm_ranges", ask_vmm_ranges, NULL},
+    {"vmm_host", ask_vmm_host, NULL},
+    {"vmm_share", ask_vmm_share, NULL},
+    {"vmm_no_access", ask_vmm_no_access, NULL},
+    {"vmm_read_only", ask_vmm_read_only, NULL},
+    {"copies_2d", ask_copies_2d, NULL},
+    {"copy_2d_waits", ask_copy_2d_waits, NULL},
+    {"managed", ask_managed, NULL},
+    {"managed_advice", ask_managed_advice, NULL},
+    {"registered", ask_registered, NULL},
+    {"value_writes", ask_value_writes, NULL},
+    {"value_waits", ask_value_waits, NULL},
+    {"value_batches", ask_value_batches, NULL},
     {"exit", ask_exit, ask_exit_before_open},
     {"fork", ask_fork, NULL},
     {"poison", ask_poison, NULL},
 };
 enum { SECTION_COUNT = sizeof sections / sizeof sections[0] };
 
+/* What only a machine with two devices can answer. */
+static const struct section pair_sections[] = {
+    {"peer_access", ask_peer_access, NULL}, {"peer_copies", ask_peer_copies, NULL},
+    {"peer_pools", ask_peer_pools, NULL},   {"peer_maps", ask_peer_maps, NULL},
+    {"peer_faults", ask_peer_faults, NULL},
+};
+enum { PAIR_SECTION_COUNT = sizeof pair_sections / sizeof pair_sections[0] };
+
 struct options {
     const char *driver;
     const char *section;
+    const char *devices;
     const char *ask;
     const char *compare;
     const char *except;
@@ -88,19 +144,30 @@ static long now_ms(void)
     return (long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int ask_one(const struct options *options)
+static const struct section *find_section(const char *name)
 {
     for (size_t i = 0; i < SECTION_COUNT; i++) {
-        if (strcmp(sections[i].name, options->ask) != 0)
-            continue;
-        if (sections[i].before_open != NULL)
-            sections[i].before_open();
-        if (!driver_open(options->driver))
-            return FAILED;
-        sections[i].ask();
-        return SAME;
+        if (strcmp(sections[i].name, name) == 0)
+            return &sections[i];
     }
-    return FAILED;
+    for (size_t i = 0; i < PAIR_SECTION_COUNT; i++) {
+        if (strcmp(pair_sections[i].name, name) == 0)
+            return &pair_sections[i];
+    }
+    return NULL;
+}
+
+static int ask_one(const struct options *options)
+{
+    const struct section *section = find_section(options->ask);
+    if (section == NULL)
+        return FAILED;
+    if (section->before_open != NULL)
+        section->before_open();
+    if (!driver_open(options->driver))
+        return FAILED;
+    section->ask();
+    return SAME;
 }
 
 /* Starts this program anew for one section, in its own process group. The pipe to read its answers from is *from. */
@@ -236,10 +303,13 @@ static int run(const struct options *options)
         goto done;
     long until = now_ms() + RUN_MS;
     size_t length = strlen(options->section);
+    bool pair = strcmp(options->devices, "2") == 0;
+    const struct section *first = pair ? pair_sections : sections;
+    size_t count = pair ? PAIR_SECTION_COUNT : SECTION_COUNT;
     bool good = true;
-    for (size_t i = 0; i < SECTION_COUNT; i++) {
-        if (strncmp(sections[i].name, options->section, length) == 0)
-            good &= run_section(options, sections[i].name, until, &given);
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(first[i].name, options->section, length) == 0)
+            good &= run_section(options, first[i].name, until, &given);
     }
     if (given.count == 0)
         fprintf(stderr, "strata_answers: no section begins with %s\n", options->section);
@@ -265,7 +335,7 @@ static bool parse(int count, char **words, struct options *options)
         const char **value;
     } known[] = {
         {"--driver", &options->driver},   {"--section", &options->section}, {"--ask", &options->ask},
-        {"--compare", &options->compare}, {"--except", &options->except},
+        {"--compare", &options->compare}, {"--except", &options->except},   {"--devices", &options->devices},
     };
     for (int i = 1; i < count; i += 2) {
         size_t k = 0;
@@ -281,9 +351,10 @@ static bool parse(int count, char **words, struct options *options)
 int main(int count, char **words)
 {
     const char *driver = getenv("STRATA_ANSWERS_DRIVER");
-    struct options options = {.driver = driver != NULL ? driver : "libcuda.so.1", .section = ""};
+    struct options options = {.driver = driver != NULL ? driver : "libcuda.so.1", .section = "", .devices = "1"};
     if (!parse(count, words, &options)) {
-        fprintf(stderr, "usage: strata_answers [--driver PATH] [--section NAME] [--compare FILE [--except FILE]]\n");
+        fprintf(stderr, "usage: strata_answers [--driver PATH] [--section NAME] [--devices 1|2] "
+                        "[--compare FILE [--except FILE]]\n");
         return FAILED;
     }
     if (options.ask != NULL)

@@ -1,24 +1,53 @@
-/* A driver library for tests: it forwards to the simulated driver, and hides from cuGetProcAddress the entry points
- * that STRATA_SHIM_HIDES names, as a driver that is too old for them does. With STRATA_SHIM_PAUSE_MS it sleeps as long
- * before it gives cuInit away, so that a test can do something while a driver is being opened. */
+/* A driver library for tests, between Strata and the driver that STRATA_SHIM_DRIVER names to the loader (libcuda.so.1),
+ * or else the simulated one of STRATA_SIM_LIBRARY. All entry points are those of the driver behind it, but for what the
+ * environment asks:
+ *
+ *   STRATA_SHIM_HIDES=NAME,...    cuGetProcAddress does not find these, as in a driver that is too old for them
+ *   STRATA_SHIM_PAUSE_MS=N        it sleeps as long before it gives cuInit away, so that a test can do something while
+ *                                 a driver is being opened
+ *   STRATA_SHIM_EVENTS_PENDING=1  cuEventQuery never says that an event is complete: orders.h
+ *   STRATA_SHIM_STREAMS_FOLLOW=1  new streams wait for what the host had waited for: orders.h */
+#include "shim/orders.h"
+
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static PFN_cuGetProcAddress_v12000 open_real(void)
+/* The driver behind; written once, by open_real(). */
+static void *library;
+static PFN_cuGetProcAddress_v12000 real_get;
+
+static const char *setting(const char *name)
 {
-    static PFN_cuGetProcAddress_v12000 real;
-    const char *path = getenv("STRATA_SIM_LIBRARY");
-    void *library = real || !path ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-    if (symbol)
-        memcpy(&real, &symbol, sizeof real);
-    return real;
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+static void *find(const char *name)
+{
+    return dlsym(library, name);
+}
+
+static void open_real(void)
+{
+    const char *path = setting("STRATA_SHIM_DRIVER");
+    if (!path)
+        path = setting("STRATA_SIM_LIBRARY");
+    library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    void *get = library ? find("cuGetProcAddress_v2") : NULL;
+    if (!get) {
+        fprintf(stderr, "no driver behind the shim: %s\n", path ? dlerror() : "none is named");
+        return;
+    }
+    memcpy(&real_get, &get, sizeof real_get);
+    shim_orders_open(find);
 }
 
 /* Whether the list of names, separated by commas, has this one. */
@@ -38,16 +67,21 @@ __attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress_v2(cons
                                                                             int version, cuuint64_t flags,
                                                                             CUdriverProcAddressQueryResult *found)
 {
-    PFN_cuGetProcAddress_v12000 real = open_real();
-    if (!real)
+    static pthread_once_t opened = PTHREAD_ONCE_INIT;
+    pthread_once(&opened, open_real);
+    if (!real_get)
         return CUDA_ERROR_NOT_INITIALIZED;
-    const char *pause_ms = strcmp(symbol, "cuInit") == 0 ? getenv("STRATA_SHIM_PAUSE_MS") : NULL;
+    const char *pause_ms = strcmp(symbol, "cuInit") == 0 ? setting("STRATA_SHIM_PAUSE_MS") : NULL;
     if (pause_ms)
         usleep((useconds_t)atoi(pause_ms) * 1000);
-    if (!has_name(getenv("STRATA_SHIM_HIDES"), symbol))
-        return real(symbol, pointer, version, flags, found);
-    *pointer = NULL;
-    if (found)
-        *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    return CUDA_SUCCESS;
+    if (has_name(setting("STRATA_SHIM_HIDES"), symbol)) {
+        *pointer = NULL;
+        if (found)
+            *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        return CUDA_SUCCESS;
+    }
+    CUresult result = real_get(symbol, pointer, version, flags, found);
+    if (result == CUDA_SUCCESS && *pointer)
+        *pointer = shim_orders_choose(symbol, *pointer);
+    return result;
 }

@@ -1,6 +1,8 @@
 /* Running this program again. */
 #include "support/child.h"
 
+#include "support/itself.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +47,7 @@ int test_child_status(const char *scenario, const char *const *changes)
     assert_true(child >= 0);
     if (child == 0) {
         change_environment(changes);
-        execl("/proc/self/exe", "test", "--child", scenario, (char *)NULL);
+        test_run_itself((char *const[]){"test", "--child", (char *)(uintptr_t)scenario, NULL});
         _exit(1);
     }
     int status;
@@ -62,6 +64,18 @@ int test_child_status(const char *scenario, const char *const *changes)
 void test_child_run(const char *scenario, const char *const *changes)
 {
     assert_int_equal(test_child_status(scenario, changes), 0);
+}
+
+#ifdef STRATA_COVERAGE
+void __gcov_dump(void);
+#endif
+
+_Noreturn void test_child_leave(int status)
+{
+#ifdef STRATA_COVERAGE
+    __gcov_dump();
+#endif
+    _exit(status);
 }
 
 /* Without exit handlers: a child may fail inside of one. */

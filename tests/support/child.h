@@ -32,6 +32,9 @@ int test_child_status(const char *scenario, const char *const *changes);
 #define child_status(call, want) child_check_status((call), (want), #call, __LINE__)
 #define child_check(condition)   child_check_true((condition), #condition, __LINE__)
 
+/* Ends a child at once, without exit handlers, and with the coverage that it adds. */
+_Noreturn void test_child_leave(int status);
+
 void child_check_status(strata_status got, strata_status want, const char *call, int line);
 void child_check_true(bool condition, const char *text, int line);
 

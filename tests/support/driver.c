@@ -30,6 +30,14 @@ static void find_control(const char *path)
     find(library, "strata_sim_set_seed", &control.set_seed);
     find(library, "strata_sim_set_policy", &control.set_policy);
     find(library, "strata_sim_get_accounts", &control.get_accounts);
+    find(library, "strata_sim_add_fault", &control.add_fault);
+    find(library, "strata_sim_fault_reached", &control.fault_reached);
+    find(library, "strata_sim_clear_faults", &control.clear_faults);
+    find(library, "strata_sim_set_check", &control.set_check);
+    find(library, "strata_sim_host_read", &control.host_read);
+    find(library, "strata_sim_get_report_count", &control.get_report_count);
+    find(library, "strata_sim_get_report", &control.get_report);
+    find(library, "strata_sim_clear_reports", &control.clear_reports);
 }
 
 /* A driver may load its own kernels when they are first used, and wait for the whole device to do so: not behind a
@@ -49,7 +57,7 @@ static void warm_up(void)
     }
 }
 
-void test_open_driver(void)
+static void open_driver(bool say)
 {
     strata_driver_info info;
     if (strata_driver_choose("auto") != STRATA_SUCCESS || strata_driver_count_calls() != STRATA_SUCCESS ||
@@ -57,8 +65,9 @@ void test_open_driver(void)
         printf("skipped: %s\n", strata_last_error()->message);
         exit(77);
     }
-    printf("driver: %s (%s), CUDA %d.%d, %d device%s\n", info.library, info.simulated ? "simulated" : "hardware",
-           info.version / 1000, info.version % 1000 / 10, info.device_count, info.device_count == 1 ? "" : "s");
+    if (say)
+        printf("driver: %s (%s), CUDA %d.%d, %d device%s\n", info.library, info.simulated ? "simulated" : "hardware",
+               info.version / 1000, info.version % 1000 / 10, info.device_count, info.device_count == 1 ? "" : "s");
     fflush(stdout);
     if (info.simulated)
         find_control(info.library);
@@ -70,6 +79,16 @@ void test_open_driver(void)
     }
     test_make_current();
     warm_up();
+}
+
+void test_open_driver(void)
+{
+    open_driver(true);
+}
+
+void test_open_driver_quietly(void)
+{
+    open_driver(false);
 }
 
 void test_make_current(void)
@@ -103,6 +122,22 @@ void test_needs_simulated_driver(const char *why)
         return;
     print_message("needs the simulated driver: %s\n", why);
     skip();
+}
+
+void test_needs_truthful_queries(void)
+{
+    CUevent event;
+    check_cu(strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    check_cu(strata_cu.EventRecord(event, CU_STREAM_LEGACY));
+    check_cu(strata_cu.EventSynchronize(event));
+    CUresult result = strata_cu.EventQuery(event);
+    check_cu(strata_cu.EventDestroy(event));
+    if (result == CUDA_ERROR_NOT_READY) {
+        print_message("needs a driver that says of complete events that they are: this one calls one pending that was "
+                      "waited for\n");
+        skip();
+    }
+    test_check_cu(result, CUDA_SUCCESS, "cuEventQuery", __FILE__, __LINE__);
 }
 
 /* ---- checking ---- */

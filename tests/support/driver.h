@@ -19,6 +19,7 @@
 /* Opens the driver, says on stdout which, and makes the primary context of device 0 current in this thread. A process
  * that finds no driver exits with 77, which CTest counts as skipped. */
 void test_open_driver(void);
+void test_open_driver_quietly(void); /* says only what is wrong */
 
 /* Makes the primary context of device 0 current in the calling thread, as the threads of a CUDA program do. */
 void test_make_current(void);
@@ -32,11 +33,23 @@ bool test_on_simulated_driver(void);
 /* Skips the running test, with a message, unless the driver is the simulated one. */
 void test_needs_simulated_driver(const char *why);
 
+/* Skips the running test, with a message, where cuEventQuery calls an event pending that surely is complete. A driver
+ * may; behind the shim that tests/shim is, with STRATA_SHIM_EVENTS_PENDING, it always does. */
+void test_needs_truthful_queries(void);
+
 /* The functions that steer the simulated driver; NULL on another one. */
 typedef struct test_sim {
     PFN_strata_sim_set_seed set_seed;
     PFN_strata_sim_set_policy set_policy;
     PFN_strata_sim_get_accounts get_accounts;
+    PFN_strata_sim_add_fault add_fault;
+    PFN_strata_sim_fault_reached fault_reached;
+    PFN_strata_sim_clear_faults clear_faults;
+    PFN_strata_sim_set_check set_check;
+    PFN_strata_sim_host_read host_read;
+    PFN_strata_sim_get_report_count get_report_count;
+    PFN_strata_sim_get_report get_report;
+    PFN_strata_sim_clear_reports clear_reports;
 } test_sim;
 const test_sim *test_sim_control(void);
 

@@ -52,6 +52,11 @@ static CUresult CUDAAPI stream_create(CUstream *stream, unsigned flags)
     return strikes(TEST_FAULT_STREAM_CREATE) ? fault.result : fault.real.StreamCreate(stream, flags);
 }
 
+static CUresult CUDAAPI stream_destroy(CUstream stream)
+{
+    return strikes(TEST_FAULT_STREAM_DESTROY) ? fault.result : fault.real.StreamDestroy(stream);
+}
+
 static CUresult CUDAAPI stream_synchronize(CUstream stream)
 {
     return strikes(TEST_FAULT_STREAM_SYNCHRONIZE) ? fault.result : fault.real.StreamSynchronize(stream);
@@ -102,6 +107,7 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
     strata_cu.EventRecord = event_record;
     strata_cu.EventSynchronize = event_synchronize;
     strata_cu.StreamCreate = stream_create;
+    strata_cu.StreamDestroy = stream_destroy;
     strata_cu.StreamSynchronize = stream_synchronize;
     strata_cu.StreamWaitEvent = stream_wait_event;
     strata_cu.StreamGetId = stream_get_id;

@@ -1,0 +1,66 @@
+/* Frees that were asked for where a capture forbids them.
+ *
+ * Nothing can be submitted to a stream that is being captured but work of its graph; the stream cannot be identified,
+ * and an event recorded on it is the graph's. So neither can a free of other memory be ordered after the stream's
+ * earlier work, nor that work be marked. The same holds for the legacy stream while a blocking stream is captured. Such
+ * a block is retired and waits here until the capture has ended.
+ *
+ * That is seen when the stream's handle comes by again, as the handle of a stream that Strata does not know is good
+ * only then, or when the program says so. No question to the driver would do: cuCtxSynchronize in any capture mode
+ * kills every capture of the context (tests/answers/h200.txt, "capture_calls.*.ctx_synchronize"). */
+#ifndef STRATA_CORE_DEFERRED_H
+#define STRATA_CORE_DEFERRED_H
+
+#include "core/blocks.h"
+#include "core/error.h"
+#include "core/lock.h"
+
+struct strata_deferred_free;
+
+typedef struct strata_deferred {
+    strata_device *device;
+    strata_lock lock;
+    struct strata_deferred_free *frees; /* guarded by lock */
+    _Atomic size_t count;               /* of the list. Written under lock, read by any thread. */
+} strata_deferred;
+
+/* Frees a retired block of `owner` as it was asked for: on a stream that is not being captured, or with
+ * STRATA_STREAM_GONE, after every use that was noted. `finished`: the stream's work is done, and the stream perhaps no
+ * more; it must not be named. */
+typedef strata_status (*strata_deferred_carry_out)(strata_resource *owner, strata_entry *entry,
+                                                   const strata_block *block, CUstream stream, bool finished);
+
+void strata_deferred_init(strata_deferred *set, strata_device *device);
+
+/* What is still in the list is forgotten: the driver is gone, or the list is empty. */
+void strata_deferred_end(strata_deferred *set);
+
+static inline bool strata_deferred_any(const strata_deferred *set)
+{
+    return __builtin_expect(atomic_load_explicit(&set->count, memory_order_relaxed) != 0, 0);
+}
+
+/* Keeps a free of a retired entry. Errors: OUT_OF_HOST_MEMORY, and nothing is kept. */
+strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, strata_deferred_carry_out carry_out,
+                                  strata_entry *entry, const strata_block *block, CUstream stream);
+
+/* Carries out the frees that were asked for on `passed`, a stream whose handle is good now, on known streams, or on no
+ * stream in particular, unless the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. What
+ * cannot be carried out stays. Errors: the first of a free. */
+strata_status strata_deferred_settle(strata_deferred *set, CUstream passed);
+
+/* The same where something might be there, for calls about something else: what fails is met again. Such a call on no
+ * stream in particular promises nothing about others. */
+static inline void strata_deferred_settle_quietly(strata_deferred *set, CUstream passed)
+{
+    if (!strata_deferred_any(set) || passed == STRATA_STREAM_GONE)
+        return;
+    strata_error_hush();
+    strata_deferred_settle(set, passed);
+    strata_error_unhush(false);
+}
+
+/* Says that a wait for all frees left some, which a capture holds. Returns STREAM_CAPTURE. */
+strata_status strata_deferred_refuse(const strata_deferred *set);
+
+#endif

@@ -1,0 +1,124 @@
+/* A pool hands memory from stream to stream, and forgets a wait on the way: the known bug of such pools, in a page.
+ *
+ * The pool keeps a list of free pieces for each stream, and an event that says when the work on them is done. A stream
+ * whose list is empty takes over the list of another: it waits for that stream's event. Here A has used both pieces, B
+ * takes over A's list, and C takes over what is left of it from B. C waits for B's event; but that was recorded before
+ * B waited for A, so it says nothing of A's work. On a GPU, A is usually done by then, and all is well, usually.
+ *
+ * The mend is one line: what a stream waited for, its event has to cover, too. With --fixed the pool does that.
+ *
+ * The program knows CUDA's driver API alone; docs/testing-your-code.md shows how the simulated driver finds the bug. */
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { A, B, C, STREAMS, PIECES = 2, BYTES = 1 << 16 };
+
+static CUstream streams[STREAMS];
+static bool fixed;
+
+/* The pool. */
+static struct list {
+    CUdeviceptr pieces[PIECES];
+    int count;
+    CUevent done;
+} lists[STREAMS];
+
+static void check(CUresult result)
+{
+    const char *name = NULL;
+    if (result == CUDA_SUCCESS)
+        return;
+    cuGetErrorName(result, &name);
+    fprintf(stderr, "the driver answers %s\n", name ? name : "an unknown error");
+    exit(2);
+}
+
+static void give_back(int stream, CUdeviceptr piece)
+{
+    lists[stream].pieces[lists[stream].count++] = piece;
+    check(cuEventRecord(lists[stream].done, streams[stream]));
+}
+
+static void take_over(int stream, int from)
+{
+    check(cuStreamWaitEvent(streams[stream], lists[from].done, 0));
+    if (fixed)
+        check(cuEventRecord(lists[stream].done, streams[stream]));
+    while (lists[from].count > 0)
+        lists[stream].pieces[lists[stream].count++] = lists[from].pieces[--lists[from].count];
+}
+
+static CUdeviceptr take(int stream)
+{
+    for (int from = 0; from < STREAMS && lists[stream].count == 0; from++)
+        if (lists[from].count > 0)
+            take_over(stream, from);
+    if (lists[stream].count == 0)
+        check(CUDA_ERROR_OUT_OF_MEMORY);
+    return lists[stream].pieces[--lists[stream].count];
+}
+
+static void fill(int stream, CUdeviceptr piece, char letter)
+{
+    check(cuMemsetD8Async(piece, (unsigned char)letter, BYTES, streams[stream]));
+}
+
+/* Answers the piece that C filled. */
+static CUdeviceptr hand_over(void)
+{
+    CUdeviceptr x = take(A), y = take(A);
+    fill(A, x, 'a');
+    fill(A, y, 'a');
+    give_back(A, x);
+    give_back(A, y);
+    CUdeviceptr of_b = take(B), of_c = take(C);
+    fill(B, of_b, 'b');
+    fill(C, of_c, 'c');
+    return of_c;
+}
+
+/* How many bytes are what C wrote, when C and A are done. */
+static int count_letters(CUdeviceptr of_c)
+{
+    static char host[BYTES];
+    int right = 0;
+    check(cuStreamSynchronize(streams[C]));
+    check(cuStreamSynchronize(streams[A]));
+    check(cuMemcpyDtoH(host, of_c, BYTES));
+    for (int i = 0; i < BYTES; i++)
+        right += host[i] == 'c';
+    return right;
+}
+
+int main(int count, char **arguments)
+{
+    CUcontext context;
+    CUdeviceptr memory;
+    unsigned long long id;
+    fixed = count == 2 && strcmp(arguments[1], "--fixed") == 0;
+    check(cuInit(0));
+    check(cuDevicePrimaryCtxRetain(&context, 0));
+    check(cuCtxSetCurrent(context));
+    check(cuMemAlloc(&memory, (size_t)PIECES * BYTES));
+    for (int i = 0; i < STREAMS; i++) {
+        check(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        check(cuEventCreate(&lists[i].done, CU_EVENT_DISABLE_TIMING));
+        check(cuStreamGetId(streams[i], &id));
+        printf("%c is stream %llu\n", 'A' + i, id);
+    }
+    for (int i = 0; i < PIECES; i++)
+        lists[A].pieces[lists[A].count++] = memory + (CUdeviceptr)i * BYTES;
+    int right = count_letters(hand_over());
+    printf("%d of %d bytes are what C wrote\n", right, BYTES);
+    check(cuCtxSynchronize());
+    for (int i = 0; i < STREAMS; i++) {
+        check(cuEventDestroy(lists[i].done));
+        check(cuStreamDestroy(streams[i]));
+    }
+    check(cuMemFree(memory));
+    check(cuDevicePrimaryCtxRelease(0));
+    return right == BYTES ? EXIT_SUCCESS : EXIT_FAILURE;
+}

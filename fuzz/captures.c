@@ -1,0 +1,369 @@
+/* Beginning and ending captures, and what follows for the model. */
+#include "fuzz/captures.h"
+
+#include "fuzz/players.h"
+
+enum { VALUES = 64 };
+
+static const CUstreamCaptureMode all_modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                                CU_STREAM_CAPTURE_MODE_RELAXED};
+
+static PFN_cuStreamBeginCapture_v10010 begin_capture;
+static PFN_cuStreamEndCapture_v10000 end_capture;
+static PFN_cuGraphDestroy_v10000 graph_destroy;
+static CUcontext context;                  /* of every thread, always */
+static CUstreamCaptureMode modes[PLAYERS]; /* of the players' threads */
+static model_stream *subject;              /* of a capture, handed from the dealer to the player */
+
+void captures_open(void)
+{
+    fuzz_find("cuStreamBeginCapture_v2", &begin_capture);
+    fuzz_find("cuStreamEndCapture", &end_capture);
+    fuzz_find("cuGraphDestroy", &graph_destroy);
+    check_cu(strata_cu.CtxGetCurrent(&context));
+}
+
+/* ---- what there is ---- */
+
+bool captures_any(void)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].capture)
+            return true;
+    return false;
+}
+
+bool captures_beside_legacy(void)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].capture && model.streams[i].blocking)
+            return true;
+    return false;
+}
+
+bool captures_may_submit(const model_stream *stream)
+{
+    return !stream->capture && !(model_is_legacy(stream) && captures_beside_legacy());
+}
+
+bool captures_may_refuse(const model_stream *stream, const model_block *block)
+{
+    return captures_beside_legacy() && ((stream && model_is_legacy(stream)) || (block && block->saw_legacy));
+}
+
+/* ---- frees that wait ---- */
+
+void captures_note_free(const model_block *block, const model_stream *stream)
+{
+    if (!stream->capture && !captures_beside_legacy())
+        return;
+    if (stream->capture)
+        assert_int_equal(strata_runtime_block_state(model.runtimes[block->runtime].handle, block->block.id),
+                         STRATA_BLOCK_RETIRED);
+    assert_true(model.held_count < HELD);
+    model.held[model.held_count++] = (model_held){
+        .block = block->block, .runtime = block->runtime, .stream = stream->number, .surely = stream->capture};
+}
+
+bool captures_surely_hold(unsigned runtime)
+{
+    for (size_t i = 0; i < model.held_count; i++)
+        if (model.held[i].runtime == runtime && model.held[i].surely)
+            return true;
+    return false;
+}
+
+bool captures_perhaps_hold(unsigned runtime)
+{
+    for (size_t i = 0; i < model.held_count; i++)
+        if (model.held[i].runtime == runtime)
+            return true;
+    return captures_beside_legacy();
+}
+
+static void forget_held(unsigned runtime, uint64_t stream)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < model.held_count; i++)
+        if (model.held[i].runtime != runtime || model.held[i].stream != stream)
+            model.held[kept++] = model.held[i];
+    model.held_count = kept;
+}
+
+static bool holds_on(const model_stream *stream)
+{
+    for (size_t i = 0; i < model.held_count; i++)
+        if (model.held[i].stream == stream->number)
+            return true;
+    return false;
+}
+
+/* ---- ending ---- */
+
+static void end_subject(void)
+{
+    CUgraph graph = NULL;
+    CUstreamCaptureStatus status;
+    bool alive = subject->capture == CAPTURE_ALIVE;
+    check_cu(strata_cu.StreamIsCapturing(subject->handle, &status));
+    assert_int_equal(status, alive ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    CUresult ended = end_capture(subject->handle, &graph);
+    assert_int_equal(ended, alive ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_true(alive == (graph != NULL));
+    if (graph)
+        check_cu(graph_destroy(graph));
+    subject->capture = CAPTURE_NONE;
+    for (size_t i = 0; i < model.held_count; i++)
+        if (model.held[i].stream == subject->number)
+            model.held[i].surely = false;
+}
+
+static void end_as(unsigned player, model_stream *stream)
+{
+    fuzz_tell("  player %u ends the capture of stream %llu", player, (unsigned long long)stream->number);
+    subject = stream;
+    players_do(player, end_subject);
+}
+
+void captures_end(model_stream *stream)
+{
+    if (stream->capture)
+        end_as(stream->capturer, stream);
+}
+
+void captures_end_of(unsigned player)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].capturer == player)
+            captures_end(&model.streams[i]);
+}
+
+void captures_settle(void)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        captures_end(&model.streams[i]);
+    model_verify();
+    for (unsigned i = 0; i < RUNTIMES; i++)
+        if (model.runtimes[i].handle)
+            check_ok(strata_stack_captures_ended(strata_runtime_stack(model.runtimes[i].handle), STRATA_STREAM_GONE));
+    model.held_count = 0;
+}
+
+void captures_leave_stream(const model_stream *stream)
+{
+    if (!holds_on(stream))
+        return;
+    if (captures_beside_legacy() || stream->kind == PER_THREAD) {
+        captures_settle();
+        return;
+    }
+    for (unsigned i = 0; i < RUNTIMES; i++) {
+        if (model.runtimes[i].handle)
+            check_ok(strata_stack_captures_ended(strata_runtime_stack(model.runtimes[i].handle), stream->handle));
+        forget_held(i, stream->number);
+    }
+}
+
+void captures_synchronize(CUstream stream)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+    check_cu(strata_cu.StreamSynchronize(stream));
+    check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+}
+
+/* ---- what must hold ---- */
+
+void captures_check_alive(void)
+{
+    for (size_t i = 0; i < model.stream_count; i++) {
+        const model_stream *stream = &model.streams[i];
+        CUstreamCaptureStatus status;
+        if (stream->capture != CAPTURE_ALIVE || stream->kind == PER_THREAD)
+            continue;
+        check_cu(strata_cu.StreamIsCapturing(stream->handle, &status));
+        assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    }
+}
+
+/* That the driver refuses to undo what was exchanged is no fault of the library's. */
+void captures_check_thread(void)
+{
+    unsigned player = players_now();
+    CUstreamCaptureMode mode = modes[player];
+    CUcontext current;
+    check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+    check_cu(strata_cu.CtxGetCurrent(&current));
+    bool met = trouble_met(player);
+    assert_true(met || (mode == modes[player] && current == context));
+    if (current != context)
+        check_cu(strata_cu.CtxSetCurrent(context));
+}
+
+void captures_forget_player(unsigned player)
+{
+    if (player == 0) {
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+    }
+    modes[player] = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    trouble_met(player);
+}
+
+/* ---- operations ---- */
+
+static unsigned byte(void)
+{
+    return fuzz_byte(&model.input);
+}
+
+static void finish_work_on(uint64_t stream)
+{
+    for (size_t i = model.use_count; i > 0; i--)
+        if (model.uses[i - 1].stream == stream && model.uses[i - 1].work != WORK_NONE)
+            operation_finish(i - 1);
+}
+
+/* The program finishes, before it captures, the uses whose work it could not submit or wait for meanwhile. */
+static void finish_what_a_capture_forbids(const model_stream *stream)
+{
+    finish_work_on(stream->number);
+    for (size_t i = 0; i < model.stream_count && stream->blocking; i++)
+        if (model_is_legacy(&model.streams[i]))
+            finish_work_on(model.streams[i].number);
+}
+
+/* A block that nobody but this stream has used. */
+static model_block *pick_block_of(const model_stream *stream)
+{
+    unsigned first = fuzz_below(&model.input, model.block_count);
+    for (size_t i = 0; i < model.block_count; i++) {
+        model_block *block = &model.blocks[(first + i) % model.block_count];
+        if (block->only == stream->number && !model_is_pinned(&block->block))
+            return block;
+    }
+    return NULL;
+}
+
+static struct {
+    CUstreamCaptureMode mode;
+    bool frees; /* a block inside, which the stream had read, noted nowhere, before */
+} beginning;
+
+static void begin_subject(void)
+{
+    model_block *block = beginning.frees ? pick_block_of(subject) : NULL;
+    if (block) {
+        model_make_room(1);
+        model_submit(block, subject->handle, STRATA_ACCESS_READ);
+    }
+    check_cu(begin_capture(subject->handle, beginning.mode));
+    subject->capture = CAPTURE_ALIVE;
+    subject->capturer = players_now();
+    subject->mode = beginning.mode;
+    if (block && !operation_free_block(block, subject)) {
+        end_subject();
+        captures_synchronize(subject->handle); /* only what was submitted before a free may go unnoted */
+    }
+}
+
+static void capture_begin(void)
+{
+    model_stream *stream = &model.streams[fuzz_below(&model.input, model.stream_count)];
+    unsigned how = byte(), player = how / 3 % PLAYERS;
+    if ((stream->kind != UNKNOWN && stream->kind != PER_THREAD) || stream->capture)
+        return;
+    if (stream->kind == PER_THREAD)
+        player = stream->owner;
+    else if (!players_has(player))
+        player = 0;
+    finish_what_a_capture_forbids(stream);
+    subject = stream;
+    beginning.mode = all_modes[how % 3];
+    beginning.frees = how & 0x80;
+    fuzz_tell("  player %u captures stream %llu%s, mode %d", player, (unsigned long long)stream->number,
+              stream->blocking ? ", which is blocking" : "", (int)beginning.mode);
+    players_do(player, begin_subject);
+}
+
+static model_stream *pick_captured(void)
+{
+    unsigned first = fuzz_below(&model.input, model.stream_count);
+    for (size_t i = 0; i < model.stream_count; i++) {
+        model_stream *stream = &model.streams[(first + i) % model.stream_count];
+        if (stream->capture)
+            return stream;
+    }
+    return NULL;
+}
+
+/* On the thread that began it; if its mode is relaxed, on any. */
+static void capture_end(void)
+{
+    model_stream *stream = pick_captured();
+    unsigned player = fuzz_below(&model.input, PLAYERS);
+    if (!stream)
+        return;
+    bool any = stream->mode == CU_STREAM_CAPTURE_MODE_RELAXED && stream->kind != PER_THREAD && players_has(player);
+    end_as(any ? player : stream->capturer, stream);
+}
+
+/* Work of the graph, which is never launched. */
+static void capture_work(void)
+{
+    const model_stream *stream = pick_captured();
+    const model_block *block = model_pick_block();
+    if (stream && block && stream->capture == CAPTURE_ALIVE && model_player_stream(stream->number))
+        check_cu(strata_cu.MemsetD8Async(block->block.address, 0, block->block.requested, stream->handle));
+}
+
+static void capture_say_ended(void)
+{
+    const model_runtime *runtime = model_pick_runtime();
+    const model_stream *stream = model_pick_stream();
+    unsigned which = (unsigned)(runtime - model.runtimes);
+    fuzz_tell("  runtime %u, stream %llu", which, (unsigned long long)stream->number);
+    trouble_begin();
+    strata_status status =
+        trouble_end(strata_stack_captures_ended(strata_runtime_stack(runtime->handle), stream->handle));
+    bool refused = status == STRATA_ERROR_STREAM_CAPTURE && captures_beside_legacy();
+    bool settled = model_did(status, refused ? status : STRATA_SUCCESS, "captures ended", __FILE__, __LINE__);
+    if (settled && !stream->capture && !captures_beside_legacy())
+        forget_held(which, stream->number);
+}
+
+/* By a call of the program's own, which no capture of the context survives. */
+static void capture_kill(void)
+{
+    if (!captures_any())
+        return;
+    assert_int_equal(strata_cu.CtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].capture)
+            model.streams[i].capture = CAPTURE_DEAD;
+}
+
+static void capture_mode(void)
+{
+    CUstreamCaptureMode mode = all_modes[byte() % 3];
+    modes[players_now()] = mode;
+    check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+}
+
+static const operation table[] = {
+    {"begin a capture", 20, NULL, capture_begin},
+    {"end a capture", 12, NULL, capture_end},
+    {"capture work", 6, capture_work, NULL},
+    {"say that captures ended", 12, capture_say_ended, NULL},
+    {"end and settle all captures", 4, NULL, captures_settle},
+    {"kill all captures", 3, NULL, capture_kill},
+    {"change the thread's capture mode", 7, capture_mode, NULL},
+};
+
+const operation *captures_operation(unsigned value)
+{
+    size_t which = 0;
+    for (unsigned left = value % VALUES; left >= table[which].weight; which++)
+        left -= table[which].weight;
+    return &table[which];
+}

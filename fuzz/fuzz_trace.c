@@ -1,0 +1,215 @@
+/* Trace readers. The input is a file, plain or gzip, in any of the kinds that tools/trace.h reads.
+ *
+ * It is read as it is, and compressed, which must come to the same. A trace that was read is put to an account of its
+ * own, then written as Strata's CSV and read again: all but the lines and names must be as before. */
+#include "fuzz/begin.h"
+
+#include "tools/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zlib.h>
+
+static int file = -1; /* in memory; what is read is written here first */
+static char path[64];
+
+static void put_bytes(const void *bytes, size_t size)
+{
+    assert_int_equal(ftruncate(file, 0), 0);
+    assert_true(pwrite(file, bytes, size, 0) == (ssize_t)size);
+}
+
+static void put_compressed(const void *bytes, size_t size)
+{
+    z_stream stream = {0};
+    assert_int_equal(deflateInit2(&stream, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    uLong room = deflateBound(&stream, (uLong)size);
+    unsigned char *packed = malloc(room);
+    assert_non_null(packed);
+    stream.next_in = (unsigned char *)(uintptr_t)bytes;
+    stream.avail_in = (uInt)size;
+    stream.next_out = packed;
+    stream.avail_out = (uInt)room;
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    put_bytes(packed, stream.total_out);
+    assert_int_equal(deflateEnd(&stream), Z_OK);
+    free(packed);
+}
+
+/* ---- what must hold for a trace that was read ---- */
+
+typedef struct account {
+    uint64_t live_bytes, peak;
+    uint32_t live, blocks, streams;
+    uint32_t *last_row; /* of each block so far */
+    bool *freed;
+} account;
+
+/* Streams have numbers in the order in which they come up. */
+static void note_stream(account *so_far, uint32_t stream)
+{
+    assert_true(stream <= so_far->streams);
+    so_far->streams += stream == so_far->streams;
+}
+
+static void note_alloc(account *so_far, const trace *whole, uint32_t which)
+{
+    const trace_row *row = &whole->rows[which];
+    const trace_block *block = &whole->blocks[row->block];
+    assert_true(row->block == so_far->blocks && row->previous == TRACE_NONE && block->alloc_row == which);
+    so_far->blocks++;
+    so_far->live++;
+    so_far->live_bytes += block->bytes;
+    assert_true(so_far->live_bytes >= block->bytes);
+    so_far->peak = so_far->live_bytes > so_far->peak ? so_far->live_bytes : so_far->peak;
+    so_far->last_row[row->block] = which;
+}
+
+static void note_touch(account *so_far, const trace *whole, uint32_t which)
+{
+    const trace_row *row = &whole->rows[which];
+    assert_true(row->block < so_far->blocks && !so_far->freed[row->block]);
+    assert_true(row->previous == so_far->last_row[row->block]);
+    so_far->last_row[row->block] = which;
+    if (row->op == TRACE_USE) {
+        assert_true(row->access >= STRATA_ACCESS_READ && row->access <= STRATA_ACCESS_READ_WRITE);
+        return;
+    }
+    so_far->freed[row->block] = true;
+    so_far->live--;
+    so_far->live_bytes -= whole->blocks[row->block].bytes;
+}
+
+static void note_row(account *so_far, const trace *whole, uint32_t which)
+{
+    const trace_row *row = &whole->rows[which];
+    assert_true(row->op <= TRACE_WAIT);
+    assert_true(row->line >= which + 2 && (which == 0 || row->line > whole->rows[which - 1].line));
+    note_stream(so_far, row->stream);
+    if (row->op == TRACE_ALLOC) {
+        note_alloc(so_far, whole, which);
+    } else if (row->op == TRACE_WAIT) {
+        note_stream(so_far, row->producer);
+        assert_true(row->producer != row->stream && row->previous == TRACE_NONE);
+    } else {
+        note_touch(so_far, whole, which);
+    }
+}
+
+static void check_trace(const trace *whole)
+{
+    account so_far = {
+        .last_row = calloc(whole->block_count + 1u, sizeof(uint32_t)),
+        .freed = calloc(whole->block_count + 1u, sizeof(bool)),
+    };
+    assert_true(so_far.last_row && so_far.freed && whole->row_count > 0);
+    assert_true(whole->rows[0].time_us == 0 && whole->stream_count <= TRACE_STREAM_LIMIT);
+    for (uint32_t i = 0; i < whole->row_count; i++)
+        note_row(&so_far, whole, i);
+    for (uint32_t i = 0; i < whole->block_count; i++)
+        assert_true(whole->blocks[i].freed == so_far.freed[i] && whole->blocks[i].last_row == so_far.last_row[i]);
+    assert_true(so_far.blocks == whole->block_count && so_far.streams == whole->stream_count);
+    assert_true(so_far.live == whole->live_at_end && so_far.peak == whole->peak_live_bytes);
+    free(so_far.last_row);
+    free(so_far.freed);
+}
+
+static void check_same(const trace *a, const trace *b)
+{
+    assert_true(a->row_count == b->row_count && a->block_count == b->block_count);
+    assert_true(a->stream_count == b->stream_count && a->live_at_end == b->live_at_end);
+    assert_true(a->peak_live_bytes == b->peak_live_bytes);
+    for (uint32_t i = 0; i < a->row_count; i++) {
+        const trace_row *one = &a->rows[i], *other = &b->rows[i];
+        assert_true(one->op == other->op && one->stream == other->stream && one->block == other->block);
+        assert_true(one->previous == other->previous && one->access == other->access);
+        assert_true(one->time_us == other->time_us);
+    }
+    for (uint32_t i = 0; i < a->block_count; i++)
+        assert_true(a->blocks[i].id == b->blocks[i].id && a->blocks[i].bytes == b->blocks[i].bytes);
+}
+
+/* ---- writing a trace ---- */
+
+static void write_row(FILE *to, const trace *whole, const trace_row *row)
+{
+    static const char *const accesses[] = {"", "read", "write", "read_write"};
+    bool waits = row->op == TRACE_WAIT;
+    const trace_block *block = waits ? NULL : &whole->blocks[row->block];
+    fprintf(to, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%" PRIu64 ",%s\n", trace_op_name(row->op),
+            waits ? row->producer : block->id, waits ? 0 : block->bytes, row->stream, row->time_us,
+            row->op == TRACE_USE ? accesses[row->access] : "");
+}
+
+static void check_written_and_read_again(const trace *whole)
+{
+    char *text;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    assert_non_null(to);
+    fputs("op,id,bytes,stream,time_us,access\n", to);
+    for (uint32_t i = 0; i < whole->row_count; i++)
+        write_row(to, whole, &whole->rows[i]);
+    assert_int_equal(fclose(to), 0);
+    put_bytes(text, length);
+    free(text);
+    trace again;
+    trace_problem problem;
+    if (!trace_read(path, &again, &problem))
+        fail_msg("a trace that was written cannot be read: %s", problem.text);
+    check_same(whole, &again);
+    assert_true(again.recorded_failures == 0);
+    trace_free(&again);
+}
+
+/* ---- the target ---- */
+
+static bool read_and_check(trace *out, trace_problem *problem)
+{
+    problem->text[0] = '\0';
+    if (trace_read(path, out, problem)) {
+        check_trace(out);
+        return true;
+    }
+    assert_true(strncmp(problem->text, path, strlen(path)) == 0);
+    assert_null(out->path);
+    assert_null(out->rows);
+    assert_null(out->blocks);
+    return false;
+}
+
+int LLVMFuzzerInitialize(int *count, char ***arguments)
+{
+    (void)count, (void)arguments;
+    assert_true(setenv("CMOCKA_TEST_ABORT", "1", 1) == 0);
+    file = memfd_create("trace", 0);
+    assert_true(file >= 0);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    trace plain, packed;
+    trace_problem why, why_packed;
+    bool is_packed_already = size >= 2 && data[0] == 0x1f && data[1] == 0x8b;
+    put_bytes(data, size);
+    bool read = read_and_check(&plain, &why);
+    if (!is_packed_already && size > 0) {
+        put_compressed(data, size);
+        assert_int_equal(read_and_check(&packed, &why_packed), read);
+        if (read)
+            check_same(&plain, &packed);
+        else
+            assert_string_equal(why.text, why_packed.text);
+        trace_free(&packed);
+    }
+    if (read)
+        check_written_and_read_again(&plain);
+    trace_free(&plain);
+    return 0;
+}

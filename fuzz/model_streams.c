@@ -1,0 +1,177 @@
+/* Runtimes and streams of the model. */
+#include "fuzz/model.h"
+#include "fuzz/players.h"
+
+#include <stdio.h>
+
+/* ---- runtimes ---- */
+
+static const char *pick_switch(void)
+{
+    static const char *const words[] = {"default", "on", "off"};
+    return words[fuzz_below(&model.input, 3)];
+}
+
+/* Draws a stack: direct, a view of the default pool, or a pool of its own with any options. */
+static void pick_stack(model_runtime *runtime, char *text, size_t size)
+{
+    static const char *const sizes[] = {"0", "1B", "64KiB", "2MiB", "8MiB", "32MiB"};
+    enum { SIZES = sizeof sizes / sizeof sizes[0] };
+    unsigned kind = fuzz_below(&model.input, 6);
+    runtime->ordered = kind > 0;
+    runtime->limited = false;
+    if (kind < 3) {
+        static const char *const plain[] = {"direct", "async(pool=default)", "async"};
+        snprintf(text, size, "%s", plain[kind]);
+        return;
+    }
+    const char *threshold = sizes[fuzz_below(&model.input, SIZES)];
+    unsigned initial = fuzz_below(&model.input, SIZES), most = fuzz_below(&model.input, SIZES);
+    most = kind == 5 && most > 3 && most >= initial ? most : 0;
+    runtime->limited = most > 0;
+    const char *follow = pick_switch(), *opportunistic = pick_switch(), *internal = pick_switch();
+    char kept[64] = "release_all=on";
+    if (kind != 4)
+        snprintf(kept, sizeof kept, "release_threshold=%s", threshold);
+    snprintf(text, size,
+             "async(%s, initial_size=%s, max_size=%s, follow_event_dependencies=%s, opportunistic=%s, "
+             "internal_dependencies=%s)",
+             kept, sizes[initial], sizes[most], follow, opportunistic, internal);
+}
+
+bool model_make_runtime(unsigned which)
+{
+    model_runtime *runtime = &model.runtimes[which];
+    char text[256];
+    *runtime = (model_runtime){0};
+    pick_stack(runtime, text, sizeof text);
+    unsigned how = fuzz_byte(&model.input);
+    strata_runtime_config config = {
+        .events = (strata_event_mode)(how % 3),
+        .stream_capacity = 1 + (how >> 2) % 4,
+    };
+    bool by_hand = how >> 4 == 15; /* the stack is made first and then given away */
+    fuzz_tell("runtime %u: %s%s, event mode %d, %u streams", which, text, by_hand ? " by hand" : "", (int)config.events,
+              config.stream_capacity);
+    runtime->stream_capacity = config.stream_capacity;
+    if (by_hand && !did(strata_stack_create(text, 0, &config.stack), STRATA_SUCCESS))
+        return false;
+    config.stack_text = by_hand ? NULL : text;
+    bool made = did(strata_runtime_create(&config, &runtime->handle), STRATA_SUCCESS);
+    if (!made && by_hand)
+        check_ok(strata_stack_destroy(config.stack));
+    assert_true(made == (runtime->handle != NULL));
+    return made;
+}
+
+/* Streams that were registered there are unknown from now on. */
+void model_end_runtime(unsigned which)
+{
+    model_runtime *runtime = &model.runtimes[which];
+    fuzz_tell("runtime %u ends", which);
+    if (!did(strata_runtime_destroy(runtime->handle), STRATA_SUCCESS))
+        check_ok(strata_runtime_destroy(runtime->handle));
+    *runtime = (model_runtime){0};
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].kind == REGISTERED && model.streams[i].owner == which)
+            model.streams[i].kind = UNKNOWN;
+    size_t kept = 0;
+    for (size_t i = 0; i < model.stale_count; i++)
+        if (model.stale[i].runtime != which)
+            model.stale[kept++] = model.stale[i];
+    model.stale_count = kept;
+}
+
+/* ---- streams ---- */
+
+bool model_is_legacy(const model_stream *stream)
+{
+    return stream->kind == ZERO || stream->kind == LEGACY;
+}
+
+bool model_is_known(const model_stream *stream)
+{
+    return stream->kind != UNKNOWN && stream->kind != PER_THREAD;
+}
+
+bool model_is_known_handle(CUstream handle)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].handle == handle && model_is_known(&model.streams[i]))
+            return true;
+    return false;
+}
+
+const model_stream *model_stream_of(uint64_t number)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].number == number)
+            return &model.streams[i];
+    return NULL;
+}
+
+static bool may_name(const model_stream *stream)
+{
+    return stream->kind != PER_THREAD || stream->owner == players_now();
+}
+
+const model_stream *model_player_stream(uint64_t number)
+{
+    const model_stream *stream = model_stream_of(number);
+    return stream && may_name(stream) ? stream : NULL;
+}
+
+/* The first stream is a default one, which every player may name. */
+const model_stream *model_pick_stream(void)
+{
+    size_t which = fuzz_below(&model.input, model.stream_count);
+    while (!may_name(&model.streams[which]))
+        which--;
+    return &model.streams[which];
+}
+
+static bool acquire(model_runtime *runtime, CUstream *handle)
+{
+    bool full = runtime->streams_taken == runtime->stream_capacity;
+    bool acquired = did(strata_runtime_stream_acquire(runtime->handle, handle),
+                        full ? STRATA_ERROR_STREAMS_EXHAUSTED : STRATA_SUCCESS);
+    assert_true(acquired == (*handle != NULL));
+    runtime->streams_taken += acquired;
+    return acquired;
+}
+
+void model_open_stream(stream_kind kind, unsigned owner)
+{
+    static const CUstream fixed[] = {[ZERO] = NULL, [LEGACY] = CU_STREAM_LEGACY, [PER_THREAD] = CU_STREAM_PER_THREAD};
+    if (model.stream_count == STREAMS)
+        return;
+    model_stream stream = {.kind = kind, .owner = owner, .number = ++model.last_number, .blocking = kind == PER_THREAD};
+    if (kind >= ZERO)
+        stream.handle = fixed[kind];
+    if (kind == POOL && !acquire(&model.runtimes[owner], &stream.handle))
+        return;
+    if (kind == REGISTERED || kind == UNKNOWN) {
+        stream.blocking = fuzz_byte(&model.input) & 1;
+        check_cu(strata_cu.StreamCreate(&stream.handle, stream.blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
+    }
+    if (kind == REGISTERED &&
+        !did(strata_runtime_register_stream(model.runtimes[owner].handle, stream.handle), STRATA_SUCCESS))
+        stream.kind = UNKNOWN;
+    model.streams[model.stream_count++] = stream;
+}
+
+void model_close_stream(size_t which)
+{
+    model_stream *stream = &model.streams[which];
+    strata_runtime *runtime = stream->kind <= REGISTERED ? model.runtimes[stream->owner].handle : NULL;
+    if (stream->kind == POOL) {
+        check_ok(strata_runtime_stream_release(runtime, stream->handle));
+        model.runtimes[stream->owner].streams_taken--;
+    } else if (stream->kind == REGISTERED) {
+        if (!did(strata_runtime_unregister_stream(runtime, stream->handle), STRATA_SUCCESS))
+            check_ok(strata_runtime_unregister_stream(runtime, stream->handle));
+    }
+    if (stream->kind == REGISTERED || stream->kind == UNKNOWN)
+        check_cu(strata_cu.StreamDestroy(stream->handle));
+    *stream = model.streams[--model.stream_count];
+}

@@ -1,0 +1,73 @@
+/* Faults that the simulated driver makes on purpose; strata/sim.h includes this.
+ *
+ * A fault waits until what it is about is asked for the n-th time, happens once, and goes on counting. A sweep adds one
+ * fault with n = 1, 2, … before each run of a scenario, and is through when `reached` stays below n. Counting begins
+ * when the fault is added. A fault stays until strata_sim_clear_faults. */
+#ifndef STRATA_SIM_FAULT_H
+#define STRATA_SIM_FAULT_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum strata_sim_fault_kind {
+    /* The n-th driver call, or the n-th call of `entry`, returns `error` and does nothing. Counted are the calls that
+     * get past the driver's first checks: not those in host functions that are not permitted there, and not
+     * cuDriverGetVersion, cuGetErrorName, cuGetErrorString and cuGetProcAddress. */
+    STRATA_SIM_FAIL_CALL = 0,
+
+    /* The n-th operation of `stream` fails with `error` when it runs, and the device with it, as after an illegal
+     * access: for the rest of the process every call that uses it returns the error. Records of and waits for events
+     * are operations, too. */
+    STRATA_SIM_FAIL_OPERATION = 1,
+
+    /* The n-th wait or record of the kinds in `edges` is dropped: the call returns success and orders nothing. */
+    STRATA_SIM_DROP_EDGE = 2
+} strata_sim_fault_kind;
+
+/* What orders work, or tells the host that work is done. To be or-ed. */
+typedef enum strata_sim_edge {
+    STRATA_SIM_EDGE_EVENT_RECORD = 0x01,        /* the event stays as it was */
+    STRATA_SIM_EDGE_EVENT_WAIT = 0x02,          /* cuStreamWaitEvent of an event that was recorded */
+    STRATA_SIM_EDGE_EVENT_SYNCHRONIZE = 0x04,   /* of an event that was recorded */
+    STRATA_SIM_EDGE_EVENT_QUERY = 0x08,         /* answers that the event is done */
+    STRATA_SIM_EDGE_STREAM_SYNCHRONIZE = 0x10,  /* cuStreamSynchronize */
+    STRATA_SIM_EDGE_STREAM_QUERY = 0x20,        /* answers that the stream is done */
+    STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE = 0x40, /* cuCtxSynchronize */
+    STRATA_SIM_EDGE_VALUE_WAIT = 0x80,          /* a stream's wait for a value in memory */
+    STRATA_SIM_EDGE_ANY = 0xff
+} strata_sim_edge;
+
+typedef struct strata_sim_fault {
+    uint32_t size; /* of this struct */
+    strata_sim_fault_kind kind;
+    uint64_t nth; /* from 1 */
+
+    CUresult error;    /* FAIL_CALL, FAIL_OPERATION; not CUDA_SUCCESS */
+    const char *entry; /* FAIL_CALL: as for cuGetProcAddress; NULL: any. It is copied. */
+    CUstream
+        stream; /* FAIL_OPERATION: a handle as for every call (CU_STREAM_LEGACY, …); NULL: of all streams together */
+    uint32_t edges; /* DROP_EDGE */
+} strata_sim_fault;
+
+/* At any time. `id` may be NULL. CUDA_ERROR_INVALID_VALUE if the fault says nothing sensible, an unknown entry point
+ * included; CUDA_ERROR_OUT_OF_MEMORY when 32 faults are planned. */
+CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id);
+
+/* How often what the fault is about was asked for. CUDA_ERROR_INVALID_VALUE if there is no such fault. */
+CUresult strata_sim_fault_reached(uint32_t id, uint64_t *reached);
+
+CUresult strata_sim_clear_faults(void);
+
+typedef CUresult (*PFN_strata_sim_add_fault)(const strata_sim_fault *fault, uint32_t *id);
+typedef CUresult (*PFN_strata_sim_fault_reached)(uint32_t id, uint64_t *reached);
+typedef CUresult (*PFN_strata_sim_clear_faults)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,588 @@
+/* Acts: how operations and accesses become what the checker judges. check.h has the idea. */
+#include "check/check.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct sim_check sim_check;
+
+enum { LEAST_ACTS = 4096 }; /* that are not worth forgetting */
+
+/* A read that is judged once its operation runs. */
+struct sim_note {
+    struct sim_note *next;
+    uint64_t address;
+    uint64_t bytes;
+};
+
+static bool mode(uint32_t one)
+{
+    return (sim_check.modes & one) != 0;
+}
+
+/* ---- acts ---- */
+
+struct sim_act *sim_act_hold(struct sim_act *act)
+{
+    act->references++;
+    return act;
+}
+
+static void free_notes(struct sim_act *act)
+{
+    while (act->notes) {
+        struct sim_note *next = act->notes->next;
+        free(act->notes);
+        act->notes = next;
+    }
+}
+
+void sim_act_drop(struct sim_act *act)
+{
+    if (!act || --act->references > 0) {
+        return;
+    }
+    free_notes(act);
+    sim_clock_drop(act->at.knows);
+    sim_clock_drop(act->host_knew);
+    sim_lane_drop(act->lane);
+    free(act);
+    sim_check.acts--;
+}
+
+static struct sim_act *make_act(enum sim_act_kind kind)
+{
+    struct sim_act *act = calloc(1, sizeof *act);
+    if (!act) {
+        sim_check_give_up();
+        return NULL;
+    }
+    act->references = 1;
+    act->kind = kind;
+    act->order = ++sim_check.order;
+    act->host_knew = sim_clock_hold(sim.host_knows);
+    act->stack = mode(STRATA_SIM_CHECK_NO_STACKS) ? 0 : sim_stack_capture();
+    sim_check.acts++;
+    return act;
+}
+
+struct sim_act *sim_act_of_host(enum sim_act_kind kind)
+{
+    struct sim_act *act = make_act(kind);
+    bool call = kind == SIM_ACT_HOST_ALLOCATE || kind == SIM_ACT_HOST_FREE;
+    if (act && call) {
+        act->entry = sim_entry();
+    }
+    return act;
+}
+
+static struct sim_act *act_of(struct sim_op *op)
+{
+    struct sim_act *act = make_act(SIM_ACT_OPERATION);
+    if (!act) {
+        return NULL;
+    }
+    act->operation = op->kind;
+    act->entry = sim_entry();
+    act->kernel = op->kind == SIM_OP_KERNEL ? sim_kernel_name(op) : NULL;
+    act->at = op->at;
+    sim_clock_hold(act->at.knows);
+    act->lane = sim_lane_hold(op->queue ? op->queue->lane : op->chain);
+    act->op = op;
+    if (op->queue) {
+        act->in_stream = true;
+        act->queue = op->queue->kind;
+    }
+    return act;
+}
+
+/* ---- order ---- */
+
+bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier)
+{
+    if (!earlier->lane) {
+        return later->order >= earlier->order;
+    }
+    if (later->lane == earlier->lane) {
+        return later->at.position >= earlier->at.position;
+    }
+    const struct sim_point *at = &earlier->at;
+    return at->position <= sim_clock_position(later->at.knows, at->slot, at->lane) ||
+           at->position <= sim_clock_position(later->host_knew, at->slot, at->lane);
+}
+
+bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other)
+{
+    return one->order < other->order ? !sim_act_after(other, one) : !sim_act_after(one, other);
+}
+
+/* ---- pending acts ----
+ *
+ * Each lane has its pending acts in order, in a ring; they end in that order, too. The lanes that have any are in a
+ * list. */
+
+static struct sim_act *pending_at(const struct sim_pending *pending, size_t index)
+{
+    return pending->at[(pending->first + index) & (pending->capacity - 1)];
+}
+
+static bool pending_grow(struct sim_pending *pending)
+{
+    size_t capacity = pending->capacity ? 2 * pending->capacity : 8;
+    struct sim_act **at = malloc(capacity * sizeof(*at));
+    if (!at) {
+        return false;
+    }
+    for (size_t i = 0; i < pending->count; i++) {
+        at[i] = pending_at(pending, i);
+    }
+    free(pending->at);
+    pending->at = at;
+    pending->first = 0;
+    pending->capacity = capacity;
+    return true;
+}
+
+static struct sim_lane *first_with_pending; /* guarded by sim.lock, as all of it */
+
+static void link_lane(struct sim_lane *lane)
+{
+    lane->pending.next = first_with_pending;
+    lane->pending.previous = NULL;
+    if (first_with_pending) {
+        first_with_pending->pending.previous = lane;
+    }
+    first_with_pending = lane;
+}
+
+static void unlink_lane(struct sim_lane *lane)
+{
+    if (lane->pending.previous) {
+        lane->pending.previous->pending.next = lane->pending.next;
+    } else {
+        first_with_pending = lane->pending.next;
+    }
+    if (lane->pending.next) {
+        lane->pending.next->pending.previous = lane->pending.previous;
+    }
+}
+
+static void pend(struct sim_act *act)
+{
+    struct sim_pending *pending = &act->lane->pending;
+    if (act->pending) {
+        return;
+    }
+    if (pending->count == pending->capacity && !pending_grow(pending)) {
+        sim_check_give_up();
+        return;
+    }
+    if (pending->count == 0) {
+        link_lane(act->lane);
+    }
+    pending->at[(pending->first + pending->count++) & (pending->capacity - 1)] = act;
+    act->pending = true;
+    sim_check.pending_changes++;
+}
+
+/* The acts of a lane end in their order, but for those that are abandoned with their context. */
+static void unpend(struct sim_act *act)
+{
+    struct sim_pending *pending = &act->lane->pending;
+    if (!act->pending) {
+        return;
+    }
+    act->pending = false;
+    sim_check.pending_changes++;
+    while (pending->count > 0 && !pending_at(pending, 0)->pending) {
+        pending->first = (pending->first + 1) & (pending->capacity - 1);
+        pending->count--;
+    }
+    if (pending->count == 0) {
+        unlink_lane(act->lane);
+    }
+}
+
+uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane)
+{
+    if (act->lane == lane) {
+        return act->at.position;
+    }
+    uint64_t asked = sim_clock_position(act->at.knows, lane->slot, lane->uid);
+    uint64_t seen = sim_clock_position(act->host_knew, lane->slot, lane->uid);
+    return asked > seen ? asked : seen;
+}
+
+/* Index of the lane's first pending act that does not come before this one. */
+static size_t first_not_before(const struct sim_act *act, const struct sim_lane *lane)
+{
+    uint64_t position = sim_act_knows(act, lane);
+    size_t low = 0;
+    size_t high = lane->pending.count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (pending_at(&lane->pending, middle)->at.position <= position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* If the first that does not come before this act comes after it, all later ones of that lane do. */
+static bool is_open(const struct sim_act *act)
+{
+    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
+        size_t index = first_not_before(act, lane);
+        if (index < lane->pending.count && !sim_act_after(pending_at(&lane->pending, index), act)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sim_act_open(struct sim_act *act)
+{
+    if (!first_with_pending) {
+        return false;
+    }
+    if (act->open_when != sim_check.pending_changes) {
+        act->open_when = sim_check.pending_changes;
+        act->open = is_open(act);
+    }
+    return act->open;
+}
+
+bool sim_act_settled(const struct sim_act *act)
+{
+    bool known = !act->lane || act->at.position <= sim_clock_position(sim.host_knows, act->at.slot, act->at.lane);
+    if (!known) {
+        return false;
+    }
+    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
+        if (!sim_act_after(pending_at(&lane->pending, 0), act)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint64_t sim_act_oldest_pending(void)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
+        uint64_t order = pending_at(&lane->pending, 0)->order;
+        oldest = order < oldest ? order : oldest;
+    }
+    return oldest;
+}
+
+/* ---- what operations touch ---- */
+
+/* The read is judged when the operation runs; until then the operation may be what others must not be forgotten for. */
+static void note_read(struct sim_act *act, uint64_t address, uint64_t bytes)
+{
+    struct sim_note *note = malloc(sizeof *note);
+    if (!note) {
+        sim_check_give_up();
+        return;
+    }
+    *note = (struct sim_note){.next = act->notes, .address = address, .bytes = bytes};
+    act->notes = note;
+    pend(act);
+}
+
+void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum sim_touch touch)
+{
+    struct sim_act *act = op->act;
+    if (!act || !sim.checking || act->order <= sim_check.began || bytes == 0) {
+        return;
+    }
+    sim_shadows_access(act, address, bytes, touch);
+    if (touch == SIM_WRITES || !mode(STRATA_SIM_CHECK_UNWRITTEN) || !sim.checking) {
+        return;
+    }
+    if (op->state == SIM_OP_RUNNING) {
+        sim_shadows_judge_unwritten(act, address, bytes);
+    } else {
+        note_read(act, address, bytes);
+    }
+}
+
+static void copy_access(struct sim_op *op)
+{
+    if (!op->work.copy.from.pageable) {
+        sim_check_access(op, op->work.copy.from.address, op->work.copy.bytes, SIM_READS);
+    }
+    if (!op->work.copy.to.pageable) {
+        sim_check_access(op, op->work.copy.to.address, op->work.copy.bytes, SIM_WRITES);
+    }
+}
+
+static void fill_access(struct sim_op *op)
+{
+    uint64_t row = (uint64_t)op->work.fill.width * op->work.fill.count;
+    if (op->work.fill.pitch == row) {
+        sim_check_access(op, op->work.fill.address, row * op->work.fill.rows, SIM_WRITES);
+        return;
+    }
+    for (size_t i = 0; i < op->work.fill.rows; i++) {
+        sim_check_access(op, op->work.fill.address + i * op->work.fill.pitch, row, SIM_WRITES);
+    }
+}
+
+static void rows_access(struct sim_op *op, const struct sim_rows *rows, enum sim_touch touch)
+{
+    uint64_t width = op->work.rows.width;
+    if (rows->place.pageable) {
+        return;
+    }
+    for (size_t plane = 0; plane < op->work.rows.planes; plane++) {
+        for (size_t row = 0; row < op->work.rows.rows; row++) {
+            sim_check_access(op, rows->place.address + plane * rows->plane + row * rows->pitch, width, touch);
+        }
+    }
+}
+
+static void judge_submission(struct sim_op *op)
+{
+    switch (op->kind) {
+    case SIM_OP_COPY:
+        copy_access(op);
+        break;
+    case SIM_OP_FILL:
+        fill_access(op);
+        break;
+    case SIM_OP_ALLOCATE:
+        sim_shadow_allocation(op->work.block, op->act);
+        break;
+    case SIM_OP_FREE:
+        sim_shadow_free(op->work.block, op->act);
+        break;
+    case SIM_OP_COPY_ROWS:
+        rows_access(op, &op->work.rows.from, SIM_READS);
+        rows_access(op, &op->work.rows.to, SIM_WRITES);
+        break;
+    case SIM_OP_WRITE_VALUE:
+    case SIM_OP_WAIT_VALUE:
+        sim_check_access(op, op->work.value.address, op->work.value.width, SIM_UPDATES_ATOMICALLY);
+        break;
+    case SIM_OP_KERNEL:
+    case SIM_OP_HOST:
+        pend(op->act);
+        break;
+    case SIM_OP_MARK:
+        break;
+    }
+}
+
+/* Now and then, when there are twice as many acts as were left the last time. */
+static void settle_at_times(void)
+{
+    if (sim_check.acts < sim_check.settle_at) {
+        return;
+    }
+    sim_shadows_settle();
+    uint64_t twice = 2 * sim_check.acts;
+    sim_check.settle_at = twice > LEAST_ACTS ? twice : LEAST_ACTS;
+}
+
+void sim_check_submitting(struct sim_op *op)
+{
+    if (sim.checking && op->kind == SIM_OP_WAIT_VALUE) {
+        sim_shadows_value_awaited(op);
+    }
+}
+
+void sim_check_submitted(struct sim_op *op)
+{
+    if (!sim.checking || op->kind == SIM_OP_MARK) {
+        return;
+    }
+    if (sim.lessons_lost) {
+        sim_check_give_up();
+        return;
+    }
+    op->act = act_of(op);
+    if (op->act) {
+        sim_host_pages_close(op);
+        judge_submission(op);
+        if (op->kind == SIM_OP_WRITE_VALUE) {
+            sim_shadows_value_written(op);
+        }
+        settle_at_times();
+    }
+}
+
+void sim_check_running(struct sim_op *op)
+{
+    struct sim_act *act = op->act;
+    if (!act || !sim.checking) {
+        return;
+    }
+    for (const struct sim_note *note = act->notes; note; note = note->next) {
+        sim_shadows_judge_unwritten(act, note->address, note->bytes);
+    }
+    free_notes(act);
+}
+
+void sim_check_completed(struct sim_op *op)
+{
+    struct sim_act *act = op->act;
+    if (!act) {
+        return;
+    }
+    op->act = NULL;
+    act->op = NULL;
+    if (act->pending) {
+        unpend(act);
+        sim_shadows_tidy();
+    }
+    sim_act_drop(act);
+}
+
+/* ---- the host ---- */
+
+void sim_check_host_function(const struct sim_op *op)
+{
+    if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS)) {
+        sim_host_learn(&op->at);
+    }
+}
+
+/* Whether an operation of that kind must end before this one can, or is this one. Only asked where a report would be
+ * made otherwise. */
+static bool behind(struct sim_op *op, enum sim_op_kind kind)
+{
+    uint64_t visit = ++sim_check.visits;
+    op->visited = visit;
+    op->next_marked = NULL;
+    for (struct sim_op *at = op; at;) {
+        if (at->kind == kind) {
+            return true;
+        }
+        struct sim_op *rest = at->next_marked;
+        for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
+            if (edge->from->visited != visit) {
+                edge->from->visited = visit;
+                edge->from->next_marked = rest;
+                rest = edge->from;
+            }
+        }
+        at = rest;
+    }
+    return false;
+}
+
+bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *second)
+{
+    if (!first->op) {
+        return false;
+    }
+    bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
+    bool told = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS) && behind(first->op, SIM_OP_HOST);
+    return told || behind(first->op, SIM_OP_WAIT_VALUE);
+}
+
+CUresult strata_sim_host_signals(void)
+{
+    CUresult result = CUDA_ERROR_NOT_PERMITTED;
+    pthread_mutex_lock(&sim.lock);
+    const struct sim_op *op = sim_host_function_op();
+    if (op) {
+        sim_host_learn(&op->at);
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch)
+{
+    struct sim_op *op = sim_host_function_op();
+    if (!sim.checking || bytes == 0) {
+        return;
+    }
+    if (op) {
+        sim_check_access(op, address, bytes, touch);
+        return;
+    }
+    struct sim_act *act = sim_act_of_host(touch == SIM_READS ? SIM_ACT_HOST_READ : SIM_ACT_HOST_WRITE);
+    if (act) {
+        sim_shadows_access(act, address, bytes, touch);
+        sim_act_drop(act);
+    }
+}
+
+/* ---- on and off ---- */
+
+CUresult sim_check_begin(uint32_t modes)
+{
+    sim_check.modes = modes | STRATA_SIM_CHECK_ON;
+    if (sim.checking) {
+        return CUDA_SUCCESS;
+    }
+    sim_shadows_close();
+    sim_check.began = sim_check.order;
+    sim_check.settle_at = LEAST_ACTS;
+    sim_check.gave_up = false;
+    sim.lessons_lost = false;
+    CUresult result = sim_shadows_open();
+    sim.checking = result == CUDA_SUCCESS;
+    return result;
+}
+
+/* Operations that are under way keep their acts, which from now on say nothing. */
+void sim_check_end(void)
+{
+    sim_check.modes = 0;
+    sim.checking = false;
+    sim_shadows_close();
+}
+
+/* From anywhere inside the checker: what it holds goes later. */
+void sim_check_give_up(void)
+{
+    sim_check.gave_up = sim_check.gave_up || sim.checking;
+    sim.checking = false;
+}
+
+CUresult strata_sim_set_check(uint32_t modes)
+{
+    uint32_t known = STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN | STRATA_SIM_CHECK_PAGES |
+                     STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS;
+    if ((modes & ~known) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.lock);
+    sim.settings.check = modes;
+    sim.settings.check_set = true;
+    if (sim.phase == SIM_RUNNING) {
+        if (modes == STRATA_SIM_CHECK_OFF) {
+            sim_check_end();
+        } else {
+            result = sim_check_begin(modes);
+        }
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
+{
+    if (!accounts) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&sim.lock);
+    *accounts = (strata_sim_check_accounts){
+        .operations = sim_check.acts,
+        .ranges = sim_check.cells,
+        .allocations = sim_check.shadows,
+        .seen = sim_check.order - sim_check.began,
+    };
+    accounts->bytes = sim_check.acts * sizeof(struct sim_act) + sim_check.shadows * sizeof(struct sim_shadow) +
+                      sim_check.other_bytes + sim.clock_bytes;
+    pthread_mutex_unlock(&sim.lock);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,264 @@
+/* The happens-before checker: finds two uses of the same bytes that nothing orders.
+ *
+ * What is judged is the order that the program asked for, not the order in which work happened to run. Every operation
+ * is totally ordered by its submission, and gets a point (clock.c) when it is submitted: its place, and everything that
+ * comes before it. Two operations race if they touch the same bytes, one of them writes, and neither's point covers the
+ * other. Because an edge of any origin, a stream's order, an event, the legacy stream, a graph, is made with
+ * sim_op_depend, which teaches the point, whoever adds a new kind of edge has nothing to do for the checker. An edge of
+ * the driver's own is made with sim_op_await and teaches nothing.
+ *
+ * An *act* is an operation, or an access or a call of the host, as the checker remembers it: its order number, point,
+ * entry point, and call stack. Records of accesses point to acts and keep them alive; an act is a few words, and goes
+ * with the last record.
+ *
+ * The host is one more place. Its acts are ordered among each other, since the driver cannot see how threads order
+ * themselves. Each act of a stream comes after all host acts before its submission, and after all that the host knew to
+ * be done then, whichever thread had waited; so an act carries the host's clock of that moment. A host act comes only
+ * after what the host knows.
+ *
+ * For each allocation there is a *shadow*: who allocated and freed it, and a map of byte ranges (*cells*), each with
+ * its last write and the reads and atomic updates since, those that no later one comes after. That is enough for acts
+ * that come in the order of submission: what does not come after an older write or read does not come after the newer
+ * one either, because the newer one was found to come after the older, or was reported. Copies and fills are judged
+ * when they are submitted.
+ *
+ * A kernel says what it touches when it runs, a host function while it runs. Such an act is *pending* from its
+ * submission until it is done, and says what it touches late, out of order. Then
+ *  - it is judged against what the cells hold all the same, by both points: it may come after a record, before it, or
+ *    neither, which is a race;
+ *  - it becomes the last write only if none was submitted after it;
+ *  - a record that another displaces, and that some pending act is neither known to come before nor after, is kept in
+ *    the allocation's history until no such act is pending (check_history.c). So a race between a kernel and a write is
+ * found although a later write, which comes after both, has taken the place of the first by the time the kernel runs;
+ *  - a shadow that is freed stays, with its cells, while an act is pending that was submitted before the free.
+ * Hence for each pair of acts the second to say what it touches meets the first, in whichever order they ran.
+ *
+ * Memory is proportional to what is live: a cell has one write and few reads, cells that are alike
+ * melt together, displaced records are dropped when no pending act needs them, of shadows of freed memory only the last
+ * few are kept, and from time to time all records are dropped that the host knows to be done and that every pending act
+ * comes after: everything submitted later comes after them.
+ *
+ * Reads of bytes that nobody wrote are judged when the reading operation runs, when all that comes before it has said
+ * what it touches. A cell knows the order number of the first write to it.
+ *
+ * A use is judged against the allocation that stood at that address when the use was submitted, found by order numbers.
+ * Memory that a pool hands on begins a new shadow: what used it before was judged against the free, and the driver
+ * keeps the new user after the free, by whatever means.
+ *
+ * A wait for a value in memory comes after the writes of that value that streams were given before the wait. What
+ * streams are given later, what kernels and copies write there, and what the host writes is not known to release the
+ * wait; so nothing is reported against work behind a wait for a value that has not come.
+ *
+ * Reports are in report.c, call stacks in report_stack.c, accesses of the host in host_access.c. Everything here is
+ * guarded by sim.lock. */
+#ifndef STRATA_SIM_CHECK_H
+#define STRATA_SIM_CHECK_H
+
+#include "sim.h"
+#include <stdio.h>
+
+/* How bytes are touched. Atomic updates do not race with each other, but with all else. */
+enum sim_touch { SIM_READS, SIM_WRITES, SIM_UPDATES_ATOMICALLY };
+
+/* ---- check.c: what the driver's parts tell the checker. Nothing happens while it is off. ---- */
+
+/* From work.c and run.c: an operation was submitted, begins to run, has run. */
+void sim_check_submitting(struct sim_op *op); /* before it has its point */
+void sim_check_submitted(struct sim_op *op);
+void sim_check_running(struct sim_op *op);
+void sim_check_completed(struct sim_op *op);
+
+/* The operation touches these bytes. Said at any time between its submission and its completion; what is known when it
+ * is submitted should be said right after sim_op_submit. Copies and fills need not say it: sim_check_submitted does. */
+void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum sim_touch touch);
+
+/* From host_thread.c: the function begins, on the thread for them. */
+void sim_check_host_function(const struct sim_op *op);
+
+/* The calling thread, or the host function that it runs, touches these bytes. */
+void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch);
+
+/* ---- check_shadow.c: the life of allocations ---- */
+
+void sim_check_allocated(struct sim_block *block); /* known to the host from now on */
+void sim_check_freed_now(struct sim_block *block); /* by a call: all that used it must be known to be done */
+void sim_check_forget(struct sim_block *block);    /* goes with a context or a module: nothing is judged */
+
+void sim_check_hidden(struct sim_block *block);  /* memory that only a graph knows, from a launch to its free */
+void sim_check_written(struct sim_block *block); /* from the beginning, by the driver */
+
+/* ---- host_access.c: pinned memory ---- */
+
+bool sim_pinned_take(struct sim_block *block, uint64_t bytes); /* sets its address and memory */
+void sim_pinned_release(struct sim_block *block);
+void sim_host_pages_close(const struct sim_op *op); /* submitted: what the host touches now must be seen again */
+void sim_host_pages_locked(bool held);              /* around code of the user that the thread runs with the lock */
+
+/* ---- check.c: turning it on and off ---- */
+
+CUresult sim_check_begin(uint32_t modes);
+void sim_check_end(void);
+void sim_check_give_up(void); /* for want of memory: from then on nothing is known for sure */
+
+/* ---- acts ---- */
+
+enum sim_act_kind {
+    SIM_ACT_OPERATION, /* of the kind `operation` */
+    SIM_ACT_HOST_READ,
+    SIM_ACT_HOST_WRITE,
+    SIM_ACT_HOST_ALLOCATE, /* calls that allocate and free at once */
+    SIM_ACT_HOST_FREE,
+};
+
+struct sim_note;
+
+struct sim_act {
+    uint32_t references;
+    uint32_t stack; /* report_stack.c; 0: none */
+    enum sim_act_kind kind;
+    enum sim_op_kind operation;
+    enum sim_queue_kind queue; /* of one in a stream */
+    bool in_stream;
+    bool pending;
+    uint64_t order;        /* in the order of submission, host acts included; from 1 */
+    struct sim_point at;   /* its clock is held */
+    struct sim_lane *lane; /* held; NULL: the host's */
+    struct sim_clock *host_knew;
+    struct sim_op *op;      /* until it is done */
+    struct sim_note *notes; /* reads that are judged when it runs */
+    uint64_t open_when;     /* the moment, by sim_check.pending_changes, of the answer in `open` */
+    bool open;
+    const char *entry;  /* the driver's function, a static string; NULL: an access of the host */
+    const char *kernel; /* its name, interned; else NULL */
+};
+
+struct sim_act *sim_act_hold(struct sim_act *act);
+void sim_act_drop(struct sim_act *act);
+struct sim_act *sim_act_of_host(enum sim_act_kind kind); /* now; held for the caller; NULL without memory */
+
+/* By what the program asked for. */
+bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier);
+bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other);
+uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane); /* how far into it all comes before */
+
+/* Whether some pending act is neither known to come before nor after this one. */
+bool sim_act_open(struct sim_act *act);
+bool sim_act_settled(const struct sim_act *act); /* all acts from now on come after it, and so do pending ones */
+uint64_t sim_act_oldest_pending(void);           /* its order; UINT64_MAX: there is none */
+
+/* Whether the first act waits for something that may come after the second in a way that nobody sees: behind a host
+ * function, which an access of the host may let go on, or behind a wait for a value that nobody wrote yet. */
+bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *second);
+
+/* ---- check_cells.c: who wrote and read which bytes; check_history.c: who did before ---- */
+
+/* Records that were displaced from cells, for pending acts. */
+struct sim_history {
+    struct sim_lane_history *lanes;
+    size_t count;
+    size_t limit;
+    struct sim_history *previous; /* among those that have any */
+    struct sim_history *next;
+};
+
+struct sim_cells {
+    struct sim_tree tree;
+    struct sim_cell *first;
+    struct sim_history history;
+};
+
+struct sim_access {
+    const struct sim_shadow *shadow;
+    const struct sim_act *act;
+    uint64_t begin;
+    uint64_t end;
+    enum sim_touch touch;
+};
+
+void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t begin, uint64_t end,
+                     enum sim_touch touch);
+void sim_history_judge(const struct sim_history *history, const struct sim_access *access);
+void sim_history_clear(struct sim_history *history);
+void sim_histories_clear(void); /* nothing is pending */
+
+/* Reports the access and a record of these bytes if they race. */
+void sim_judge_pair(const struct sim_access *access, const struct sim_act *record, enum sim_touch record_touch,
+                    uint64_t begin, uint64_t end);
+void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin, uint64_t end,
+                      struct sim_act *act, enum sim_touch touch);
+void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow *shadow, struct sim_act *act);
+void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin,
+                               uint64_t end, struct sim_act *act);
+void sim_cells_settle(struct sim_cells *cells); /* forgets what is settled */
+void sim_cells_clear(struct sim_cells *cells);
+
+/* ---- check_shadow.c ---- */
+
+/* What the checker knows of an allocation. */
+struct sim_shadow {
+    struct sim_node by_address; /* of a freed one, in the tree of those: the latest born first */
+    struct sim_shadow *next;    /* of a freed one, in the order of frees */
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t born;             /* the order number of the last act before it was known */
+    uint64_t gone;             /* and before it was freed; UINT64_MAX: it is live */
+    struct sim_act *allocated; /* held; NULL once settled */
+    struct sim_act *freed;     /* held */
+    struct sim_cells cells;
+    struct sim_value_word *words; /* that streams wrote values to */
+    struct sim_block *block;      /* until it is freed */
+    bool host;                    /* pinned memory */
+    bool mapped;                  /* by the program: goes on in what is mapped behind it */
+    bool hidden;                  /* of a graph: in the tree while it is live, too */
+    bool written;                 /* from the beginning, for all we know */
+};
+
+void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, enum sim_touch touch);
+void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t bytes);
+void sim_shadow_allocation(struct sim_block *block, struct sim_act *act);
+void sim_shadow_free(struct sim_block *block, struct sim_act *act);
+/* Streams wait for values that streams write: a wait comes after all writes of that word that were submitted before. */
+void sim_shadows_value_written(const struct sim_op *op);
+void sim_shadows_value_awaited(struct sim_op *op);
+void sim_shadows_tidy(void);   /* some act is no longer pending */
+void sim_shadows_settle(void); /* forgets what is settled, everywhere */
+CUresult sim_shadows_open(void);
+void sim_shadows_close(void);
+
+/* ---- report.c, report_stack.c ---- */
+
+struct sim_finding {
+    strata_sim_report_kind kind;
+    uint64_t address;
+    uint64_t bytes;
+    const struct sim_act *first; /* in the order of submission; may be NULL */
+    const struct sim_act *second;
+    const struct sim_shadow *shadow; /* may be NULL */
+};
+
+void sim_report(const struct sim_finding *finding);
+void sim_reports_write(void); /* as the environment asked */
+bool sim_reports_any(void);
+void sim_reports_close(void);
+
+uint32_t sim_stack_capture(void);
+void sim_stack_print(uint32_t stack, FILE *out);
+void sim_stacks_close(void);
+
+/* What the checker holds; guarded by sim.lock. */
+struct sim_check {
+    uint32_t modes;
+    bool gave_up;
+    uint64_t order; /* of the last act */
+    uint64_t began; /* the order when it was turned on */
+    uint64_t acts;
+    uint64_t cells;
+    uint64_t shadows;
+    uint64_t other_bytes;
+    uint64_t settle_at; /* acts, at which it is time to forget */
+    uint64_t visits;
+    uint64_t pending_changes; /* counts what became pending, or ceased to be */
+};
+extern struct sim_check sim_check;
+
+#endif

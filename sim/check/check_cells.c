@@ -1,0 +1,421 @@
+/* Who wrote and read which bytes of an allocation: a map from ranges to cells. Bytes that nothing touched are in no
+ * cell. A cell is cut where an access begins or ends inside it, and melts with its neighbours where they are alike. */
+#include "check/check.h"
+#include <stdlib.h>
+
+/* A read or an atomic update. */
+struct use {
+    struct sim_act *act;
+    enum sim_touch touch;
+};
+
+struct sim_cell {
+    struct sim_node by_begin;
+    struct sim_cell *next; /* in the order of addresses */
+    uint64_t end;
+    uint64_t first_written; /* order of the first write; UINT64_MAX: none */
+    struct sim_act *write;  /* the last one; NULL: none, or settled */
+    struct use *uses;       /* since then; of one kind, none comes after another */
+    uint32_t use_count;
+    uint32_t use_capacity;
+};
+
+static struct sim_cell *cell_of(struct sim_node *node)
+{
+    return (struct sim_cell *)(void *)node;
+}
+
+static uint64_t begin_of(const struct sim_cell *cell)
+{
+    return cell->by_begin.key;
+}
+
+static struct sim_cell *cell_from(const struct sim_cells *cells, uint64_t address)
+{
+    return cell_of(sim_tree_ceiling(&cells->tree, address, 0));
+}
+
+static struct sim_cell *cell_at(const struct sim_cells *cells, uint64_t address)
+{
+    struct sim_cell *cell = cell_of(sim_tree_floor(&cells->tree, address));
+    return cell && address < cell->end ? cell : NULL;
+}
+
+/* ---- cells come and go ---- */
+
+static struct sim_cell *make_cell(struct sim_cells *cells, uint64_t begin, uint64_t end)
+{
+    struct sim_cell *cell = calloc(1, sizeof *cell);
+    if (!cell) {
+        sim_check_give_up();
+        return NULL;
+    }
+    cell->end = end;
+    cell->first_written = UINT64_MAX;
+    struct sim_cell *previous = begin > 0 ? cell_of(sim_tree_floor(&cells->tree, begin - 1)) : NULL;
+    struct sim_cell **link = previous ? &previous->next : &cells->first;
+    cell->next = *link;
+    *link = cell;
+    sim_tree_insert(&cells->tree, &cell->by_begin, begin, 0);
+    sim_check.cells++;
+    sim_check.other_bytes += sizeof *cell;
+    return cell;
+}
+
+static void drop_uses(struct sim_cell *cell)
+{
+    for (uint32_t i = 0; i < cell->use_count; i++) {
+        sim_act_drop(cell->uses[i].act);
+    }
+    cell->use_count = 0;
+}
+
+static void free_uses(struct sim_cell *cell)
+{
+    drop_uses(cell);
+    sim_check.other_bytes -= cell->use_capacity * sizeof *cell->uses;
+    free(cell->uses);
+    cell->uses = NULL;
+    cell->use_capacity = 0;
+}
+
+/* The cell behind `previous`, or the first. */
+static void free_next(struct sim_cells *cells, struct sim_cell *previous)
+{
+    struct sim_cell **link = previous ? &previous->next : &cells->first;
+    struct sim_cell *cell = *link;
+    *link = cell->next;
+    sim_tree_remove(&cells->tree, &cell->by_begin);
+    sim_act_drop(cell->write);
+    free_uses(cell);
+    free(cell);
+    sim_check.cells--;
+    sim_check.other_bytes -= sizeof *cell;
+}
+
+static bool room_for_uses(struct sim_cell *cell, uint32_t count)
+{
+    if (count <= cell->use_capacity) {
+        return true;
+    }
+    uint32_t capacity = count < 2 ? 2 : 2 * count;
+    struct use *uses = realloc(cell->uses, capacity * sizeof *uses);
+    if (!uses) {
+        sim_check_give_up();
+        return false;
+    }
+    sim_check.other_bytes += (capacity - cell->use_capacity) * sizeof *uses;
+    cell->uses = uses;
+    cell->use_capacity = capacity;
+    return true;
+}
+
+static void copy_records(struct sim_cell *to, const struct sim_cell *from)
+{
+    to->first_written = from->first_written;
+    to->write = from->write ? sim_act_hold(from->write) : NULL;
+    if (from->use_count > 0 && room_for_uses(to, from->use_count)) {
+        for (uint32_t i = 0; i < from->use_count; i++) {
+            to->uses[i] = from->uses[i];
+            sim_act_hold(to->uses[i].act);
+        }
+        to->use_count = from->use_count;
+    }
+}
+
+/* Cuts the cell that the address is inside of, so that one begins there. */
+static bool cut_at(struct sim_cells *cells, uint64_t address)
+{
+    struct sim_cell *left = cell_at(cells, address);
+    if (!left || begin_of(left) == address) {
+        return true;
+    }
+    struct sim_cell *right = make_cell(cells, address, left->end);
+    if (!right) {
+        return false;
+    }
+    left->end = address;
+    copy_records(right, left);
+    return sim.checking;
+}
+
+static bool alike(const struct sim_cell *one, const struct sim_cell *other)
+{
+    if (one->write != other->write || one->first_written != other->first_written ||
+        one->use_count != other->use_count) {
+        return false;
+    }
+    for (uint32_t i = 0; i < one->use_count; i++) {
+        if (one->uses[i].act != other->uses[i].act || one->uses[i].touch != other->uses[i].touch) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void melt(struct sim_cells *cells, struct sim_cell *cell, uint64_t end)
+{
+    while (cell && cell->end < end) {
+        struct sim_cell *next = cell->next;
+        if (next && begin_of(next) == cell->end && alike(cell, next)) {
+            cell->end = next->end;
+            free_next(cells, cell);
+        } else {
+            cell = next;
+        }
+    }
+}
+
+/* ---- records ---- */
+
+/* A record leaves its place, or does not get one. */
+static void displace(struct sim_cells *cells, const struct sim_cell *cell, struct sim_act *act, enum sim_touch touch)
+{
+    sim_history_add(&cells->history, act, begin_of(cell), cell->end, touch);
+}
+
+static void remove_use(struct sim_cells *cells, struct sim_cell *cell, uint32_t index)
+{
+    struct use use = cell->uses[index];
+    cell->uses[index] = cell->uses[--cell->use_count];
+    displace(cells, cell, use.act, use.touch);
+    sim_act_drop(use.act);
+}
+
+static void note_written(struct sim_cell *cell, const struct sim_act *act)
+{
+    if (act->order < cell->first_written) {
+        cell->first_written = act->order;
+    }
+}
+
+/* Of two uses of one kind the earlier is not needed if the later comes after it. */
+static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act, enum sim_touch touch)
+{
+    if (touch == SIM_UPDATES_ATOMICALLY) {
+        note_written(cell, act);
+    }
+    if (cell->write && cell->write->order > act->order) {
+        displace(cells, cell, act, touch);
+        return;
+    }
+    for (uint32_t i = cell->use_count; i-- > 0;) {
+        const struct use *use = &cell->uses[i];
+        if (use->touch != touch) {
+            continue;
+        }
+        if (use->act == act) {
+            return;
+        }
+        if (use->act->order > act->order && sim_act_after(use->act, act)) {
+            displace(cells, cell, act, touch);
+            return;
+        }
+        if (use->act->order < act->order && sim_act_after(act, use->act)) {
+            remove_use(cells, cell, i);
+        }
+    }
+    if (room_for_uses(cell, cell->use_count + 1)) {
+        cell->uses[cell->use_count++] = (struct use){.act = sim_act_hold(act), .touch = touch};
+    }
+}
+
+static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act)
+{
+    note_written(cell, act);
+    if (cell->write == act) {
+        return;
+    }
+    if (cell->write && cell->write->order > act->order) {
+        displace(cells, cell, act, SIM_WRITES);
+        return;
+    }
+    for (uint32_t i = cell->use_count; i-- > 0;) {
+        if (cell->uses[i].act->order <= act->order) {
+            remove_use(cells, cell, i);
+        }
+    }
+    struct sim_act *before = cell->write;
+    cell->write = sim_act_hold(act);
+    if (before) {
+        displace(cells, cell, before, SIM_WRITES);
+        sim_act_drop(before);
+    }
+}
+
+/* ---- judging ---- */
+
+static strata_sim_report_kind kind_of_race(enum sim_touch first, enum sim_touch second)
+{
+    if (first == SIM_READS) {
+        return STRATA_SIM_REPORT_READ_WRITE;
+    }
+    return second == SIM_READS ? STRATA_SIM_REPORT_WRITE_READ : STRATA_SIM_REPORT_WRITE_WRITE;
+}
+
+static bool harmless(enum sim_touch one, enum sim_touch other)
+{
+    return one == other && one != SIM_WRITES;
+}
+
+void sim_judge_pair(const struct sim_access *access, const struct sim_act *record, enum sim_touch record_touch,
+                    uint64_t begin, uint64_t end)
+{
+    const struct sim_act *act = access->act;
+    if (record == act || harmless(record_touch, access->touch) || !sim_act_unordered(record, act)) {
+        return;
+    }
+    bool record_first = record->order < act->order;
+    struct sim_finding finding = {
+        .address = begin,
+        .bytes = end - begin,
+        .first = record_first ? record : act,
+        .second = record_first ? act : record,
+        .kind = record_first ? kind_of_race(record_touch, access->touch) : kind_of_race(access->touch, record_touch),
+        .shadow = access->shadow,
+    };
+    sim_report(&finding);
+}
+
+static void judge(const struct sim_cell *cell, const struct sim_access *access)
+{
+    if (cell->write) {
+        sim_judge_pair(access, cell->write, SIM_WRITES, begin_of(cell), cell->end);
+    }
+    for (uint32_t i = 0; i < cell->use_count; i++) {
+        sim_judge_pair(access, cell->uses[i].act, cell->uses[i].touch, begin_of(cell), cell->end);
+    }
+}
+
+/* The cell that begins here, made if there is none, and cut so that it does not reach beyond the end. `next` is the
+ * first that begins here or later. */
+static struct sim_cell *claim(struct sim_cells *cells, struct sim_cell *next, uint64_t begin, uint64_t end)
+{
+    if (!next || begin_of(next) > begin) {
+        return make_cell(cells, begin, next && begin_of(next) < end ? begin_of(next) : end);
+    }
+    return next->end <= end || cut_at(cells, end) ? next : NULL;
+}
+
+void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin, uint64_t end,
+                      struct sim_act *act, enum sim_touch touch)
+{
+    struct sim_access access = {.shadow = shadow, .act = act, .begin = begin, .end = end, .touch = touch};
+    bool late = act->order < sim_check.order; /* else what is newer speaks for what is older */
+    if (late) {
+        sim_history_judge(&cells->history, &access);
+    }
+    if (!cut_at(cells, begin)) {
+        return;
+    }
+    struct sim_cell *first = NULL;
+    struct sim_cell *next = cell_from(cells, begin);
+    for (uint64_t at = begin; at < end;) {
+        struct sim_cell *cell = claim(cells, next, at, end);
+        if (!cell) {
+            return;
+        }
+        judge(cell, &access);
+        if (touch == SIM_WRITES) {
+            enter_write(cells, cell, act);
+        } else {
+            enter_use(cells, cell, act, touch);
+        }
+        first = first ? first : cell;
+        at = cell->end;
+        next = cell->next;
+    }
+    melt(cells, first, end);
+}
+
+static void judge_free_of(const struct sim_cell *cell, const struct sim_shadow *shadow, const struct sim_act *use,
+                          struct sim_act *freeing)
+{
+    if (!sim_act_unordered(use, freeing)) {
+        return;
+    }
+    struct sim_finding finding = {
+        .kind = STRATA_SIM_REPORT_FREE_IN_USE,
+        .address = begin_of(cell),
+        .bytes = cell->end - begin_of(cell),
+        .first = use,
+        .second = freeing,
+        .shadow = shadow,
+    };
+    sim_report(&finding);
+}
+
+void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow *shadow, struct sim_act *act)
+{
+    for (struct sim_cell *cell = cells->first; cell; cell = cell->next) {
+        if (cell->write) {
+            judge_free_of(cell, shadow, cell->write, act);
+        }
+        for (uint32_t i = 0; i < cell->use_count; i++) {
+            judge_free_of(cell, shadow, cell->uses[i].act, act);
+        }
+    }
+}
+
+/* Reports the first bytes in the range that no write before this act wrote. */
+void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin,
+                               uint64_t end, struct sim_act *act)
+{
+    uint64_t at = begin;
+    while (at < end) {
+        const struct sim_cell *cell = cell_at(cells, at);
+        if (!cell || cell->first_written >= act->order) {
+            const struct sim_cell *next = cell_from(cells, at + 1);
+            uint64_t stop = cell ? cell->end : next ? begin_of(next) : end;
+            struct sim_finding finding = {
+                .kind = STRATA_SIM_REPORT_UNWRITTEN,
+                .address = at,
+                .bytes = (stop < end ? stop : end) - at,
+                .second = act,
+                .shadow = shadow,
+            };
+            sim_report(&finding);
+            return;
+        }
+        at = cell->end;
+    }
+}
+
+/* ---- forgetting ---- */
+
+static void settle(struct sim_cell *cell, uint64_t oldest_pending)
+{
+    if (cell->first_written < oldest_pending) {
+        cell->first_written = 0;
+    }
+    if (cell->write && sim_act_settled(cell->write)) {
+        sim_act_drop(cell->write);
+        cell->write = NULL;
+    }
+    for (uint32_t i = cell->use_count; i-- > 0;) {
+        if (sim_act_settled(cell->uses[i].act)) {
+            sim_act_drop(cell->uses[i].act);
+            cell->uses[i] = cell->uses[--cell->use_count];
+        }
+    }
+    if (cell->use_count == 0) {
+        free_uses(cell);
+    }
+}
+
+void sim_cells_settle(struct sim_cells *cells)
+{
+    uint64_t oldest_pending = sim_act_oldest_pending();
+    for (struct sim_cell *cell = cells->first; cell; cell = cell->next) {
+        settle(cell, oldest_pending);
+    }
+    melt(cells, cells->first, UINT64_MAX);
+}
+
+void sim_cells_clear(struct sim_cells *cells)
+{
+    while (cells->first) {
+        free_next(cells, NULL);
+    }
+    sim_history_clear(&cells->history);
+}

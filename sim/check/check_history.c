@@ -1,0 +1,206 @@
+/* Records that others displaced from the cells of an allocation, kept while a pending act may have to be judged against
+ * them. They are in trees, one for each lane, by their position in it: of a lane, those that are unordered with some
+ * act lie side by side, between the last that comes before it and the first that comes after it. So an act that says
+ * late what it touched meets those alone. */
+#include "check/check.h"
+#include <stdlib.h>
+
+struct entry {
+    struct sim_node by_position;
+    struct sim_act *act; /* held */
+    uint64_t begin;
+    uint64_t end;
+    enum sim_touch touch;
+};
+
+struct sim_lane_history {
+    struct sim_lane_history *next;
+    struct sim_lane *lane; /* held; NULL: the host's */
+    struct sim_tree entries;
+    struct entry *newest; /* the entry made last */
+};
+
+/* Those with entries. Guarded by sim.lock. */
+static struct sim_history *histories;
+static uint64_t entries_made;
+
+static uint64_t position_of(const struct sim_act *act)
+{
+    return act->lane ? act->at.position : act->order;
+}
+
+static struct entry *entry_of(struct sim_node *node)
+{
+    return (struct entry *)(void *)node;
+}
+
+static void link_history(struct sim_history *history)
+{
+    history->previous = NULL;
+    history->next = histories;
+    if (history->next) {
+        history->next->previous = history;
+    }
+    histories = history;
+}
+
+static void unlink_history(struct sim_history *history)
+{
+    if (history->previous) {
+        history->previous->next = history->next;
+    } else {
+        histories = history->next;
+    }
+    if (history->next) {
+        history->next->previous = history->previous;
+    }
+}
+
+static void free_entry(struct entry *entry)
+{
+    sim_act_drop(entry->act);
+    free(entry);
+    sim_check.other_bytes -= sizeof *entry;
+}
+
+static void drop_entry(struct sim_history *history, struct sim_lane_history *of_lane, struct entry *entry)
+{
+    sim_tree_remove(&of_lane->entries, &entry->by_position);
+    if (of_lane->newest == entry) {
+        of_lane->newest = NULL;
+    }
+    free_entry(entry);
+    history->count--;
+}
+
+/* The tree is as deep as its logarithm. */
+static void free_entries(struct sim_node *node)
+{
+    if (node) {
+        free_entries(node->left);
+        free_entries(node->right);
+        free_entry(entry_of(node));
+    }
+}
+
+static void drop_unneeded(struct sim_history *history)
+{
+    enum { LEAST = 64 };
+    for (struct sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
+        struct entry *entry = entry_of(sim_tree_first(&of_lane->entries));
+        while (entry) {
+            uint64_t position = entry->by_position.key;
+            uint64_t tie = entry->by_position.tie;
+            if (!sim_act_open(entry->act)) {
+                drop_entry(history, of_lane, entry);
+            }
+            entry = entry_of(sim_tree_ceiling(&of_lane->entries, position, tie + 1));
+        }
+    }
+    history->limit = history->count < LEAST ? LEAST : 2 * history->count;
+}
+
+static struct sim_lane_history *history_of(struct sim_history *history, struct sim_lane *lane)
+{
+    struct sim_lane_history *of_lane = history->lanes;
+    while (of_lane && of_lane->lane != lane) {
+        of_lane = of_lane->next;
+    }
+    if (of_lane) {
+        return of_lane;
+    }
+    of_lane = calloc(1, sizeof *of_lane);
+    if (!of_lane) {
+        sim_check_give_up();
+        return NULL;
+    }
+    of_lane->lane = lane ? sim_lane_hold(lane) : NULL;
+    of_lane->next = history->lanes;
+    history->lanes = of_lane;
+    sim_check.other_bytes += sizeof *of_lane;
+    return of_lane;
+}
+
+/* Cells come in the order of their addresses, so that the parts of one access melt together again. */
+static bool extend(struct sim_lane_history *of_lane, const struct sim_act *act, uint64_t begin, uint64_t end,
+                   enum sim_touch touch)
+{
+    struct entry *newest = of_lane->newest;
+    if (!newest || newest->act != act || newest->touch != touch || newest->end != begin) {
+        return false;
+    }
+    newest->end = end;
+    return true;
+}
+
+void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t begin, uint64_t end,
+                     enum sim_touch touch)
+{
+    if (!sim_act_open(act)) {
+        return;
+    }
+    struct sim_lane_history *of_lane = history_of(history, act->lane);
+    if (!of_lane || extend(of_lane, act, begin, end, touch)) {
+        return;
+    }
+    if (history->count == 0) {
+        link_history(history);
+    } else if (history->count >= history->limit) {
+        drop_unneeded(history);
+    }
+    struct entry *entry = malloc(sizeof *entry);
+    if (!entry) {
+        sim_check_give_up();
+        return;
+    }
+    entry->act = sim_act_hold(act);
+    entry->begin = begin;
+    entry->end = end;
+    entry->touch = touch;
+    sim_tree_insert(&of_lane->entries, &entry->by_position, position_of(act), ++entries_made);
+    of_lane->newest = entry;
+    history->count++;
+    sim_check.other_bytes += sizeof *entry;
+}
+
+void sim_history_judge(const struct sim_history *history, const struct sim_access *access)
+{
+    if (history->count == 0) {
+        return;
+    }
+    for (const struct sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
+        uint64_t known = of_lane->lane ? sim_act_knows(access->act, of_lane->lane) : access->act->order;
+        const struct entry *entry = entry_of(sim_tree_ceiling(&of_lane->entries, known + 1, 0));
+        while (entry && !sim_act_after(entry->act, access->act)) {
+            uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
+            uint64_t end = entry->end < access->end ? entry->end : access->end;
+            if (begin < end) {
+                sim_judge_pair(access, entry->act, entry->touch, begin, end);
+            }
+            entry = entry_of(sim_tree_ceiling(&of_lane->entries, entry->by_position.key, entry->by_position.tie + 1));
+        }
+    }
+}
+
+void sim_history_clear(struct sim_history *history)
+{
+    if (history->count > 0) {
+        unlink_history(history);
+        history->count = 0;
+    }
+    while (history->lanes) {
+        struct sim_lane_history *of_lane = history->lanes;
+        free_entries(of_lane->entries.root);
+        history->lanes = of_lane->next;
+        sim_lane_drop(of_lane->lane);
+        free(of_lane);
+        sim_check.other_bytes -= sizeof *of_lane;
+    }
+}
+
+void sim_histories_clear(void)
+{
+    while (histories) {
+        sim_history_clear(histories);
+    }
+}

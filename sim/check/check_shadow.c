@@ -1,0 +1,427 @@
+/* The life of allocations, as the checker follows it. A live one hangs on its block. A freed one stays in a list, in
+ * the order of frees, and in a tree by address: with its cells while an act is pending that was submitted before the
+ * free, then as a few words that tell a use after the free from a wild address, among the last thousand. */
+#include "check/check.h"
+#include <stdlib.h>
+
+enum { MOST_REMEMBERED = 1024 };
+
+/* Guarded by sim.lock. */
+static struct {
+    struct sim_tree by_address;
+    struct sim_shadow *first; /* freed, the oldest first: those without cells, then those with */
+    struct sim_shadow **last;
+    struct sim_shadow *first_with_cells;
+    size_t without_cells;
+} freed = {.last = &freed.first};
+
+static struct sim_shadow *shadow_of(struct sim_node *node)
+{
+    return (struct sim_shadow *)(void *)node;
+}
+
+static bool holds(const struct sim_shadow *shadow, uint64_t address)
+{
+    return address - shadow->address < shadow->bytes;
+}
+
+/* A word that streams write values to, and what comes before those writes. */
+struct sim_value_word {
+    struct sim_value_word *next;
+    uint64_t address;
+    struct sim_clock *written;
+};
+
+static void free_words(struct sim_shadow *shadow)
+{
+    while (shadow->words) {
+        struct sim_value_word *next = shadow->words->next;
+        sim_clock_drop(shadow->words->written);
+        free(shadow->words);
+        shadow->words = next;
+    }
+}
+
+static struct sim_shadow *make_shadow(struct sim_block *block)
+{
+    sim_check_forget(block);
+    struct sim_shadow *shadow = calloc(1, sizeof *shadow);
+    if (!shadow) {
+        sim_check_give_up();
+        return NULL;
+    }
+    shadow->block = block;
+    shadow->address = block->address;
+    shadow->bytes = block->bytes;
+    shadow->born = sim_check.order;
+    shadow->gone = UINT64_MAX;
+    shadow->host = sim_block_is_host(block);
+    shadow->mapped = block->kind == SIM_BLOCK_MAPPED; /* perhaps elsewhere, too, and written there */
+    shadow->written = shadow->host || shadow->mapped || block->of_module || block->kind == SIM_BLOCK_MANAGED;
+    block->shadow = shadow;
+    sim_check.shadows++;
+    return shadow;
+}
+
+static void free_shadow(struct sim_shadow *shadow)
+{
+    if (shadow->hidden) {
+        sim_tree_remove(&freed.by_address, &shadow->by_address);
+    }
+    sim_cells_clear(&shadow->cells);
+    free_words(shadow);
+    sim_act_drop(shadow->allocated);
+    sim_act_drop(shadow->freed);
+    free(shadow);
+    sim_check.shadows--;
+}
+
+/* ---- freed allocations ---- */
+
+/* The later born come first, so that sim_tree_ceiling finds the last one that was born before some moment. */
+static uint64_t tie_of(uint64_t born)
+{
+    return ~born;
+}
+
+static void enter_tree(struct sim_shadow *shadow)
+{
+    sim_tree_insert(&freed.by_address, &shadow->by_address, shadow->address, tie_of(shadow->born));
+}
+
+static void remember(struct sim_shadow *shadow)
+{
+    if (!shadow->hidden) {
+        enter_tree(shadow);
+    }
+    shadow->hidden = false;
+    *freed.last = shadow;
+    freed.last = &shadow->next;
+    if (!freed.first_with_cells) {
+        freed.first_with_cells = shadow;
+    }
+}
+
+static void forget_first(void)
+{
+    struct sim_shadow *shadow = freed.first;
+    freed.first = shadow->next;
+    if (!freed.first) {
+        freed.last = &freed.first;
+    }
+    if (freed.first_with_cells == shadow) {
+        freed.first_with_cells = shadow->next;
+    } else {
+        freed.without_cells--;
+    }
+    sim_tree_remove(&freed.by_address, &shadow->by_address);
+    free_shadow(shadow);
+}
+
+void sim_shadows_tidy(void)
+{
+    uint64_t oldest_pending = sim_act_oldest_pending();
+    if (oldest_pending == UINT64_MAX) {
+        sim_histories_clear();
+    }
+    while (freed.first_with_cells && freed.first_with_cells->gone < oldest_pending) {
+        struct sim_shadow *shadow = freed.first_with_cells;
+        sim_cells_clear(&shadow->cells);
+        sim_act_drop(shadow->allocated);
+        shadow->allocated = NULL;
+        freed.first_with_cells = shadow->next;
+        freed.without_cells++;
+    }
+    while (freed.without_cells > MOST_REMEMBERED) {
+        forget_first();
+    }
+}
+
+/* The next lower address at which a freed allocation began, starting at `address` itself. */
+static struct sim_node *begun_at_or_below(uint64_t address)
+{
+    return sim_tree_floor(&freed.by_address, address);
+}
+
+/* The allocation, freed since or hidden, that held the address when the act of that order number was submitted. */
+static struct sim_shadow *apart_around(uint64_t address, uint64_t order)
+{
+    struct sim_node *node = begun_at_or_below(address);
+    while (node) {
+        uint64_t begin = node->key;
+        struct sim_shadow *shadow = shadow_of(sim_tree_ceiling(&freed.by_address, begin, tie_of(order - 1)));
+        if (shadow && shadow->address == begin && holds(shadow, address) && order < shadow->gone) {
+            return shadow;
+        }
+        node = begin > 0 ? begun_at_or_below(begin - 1) : NULL;
+    }
+    return NULL;
+}
+
+/* The last allocation that held the address and was freed before that. */
+static const struct sim_shadow *freed_before(uint64_t address, uint64_t order)
+{
+    const struct sim_shadow *best = NULL;
+    for (const struct sim_shadow *shadow = freed.first; shadow && shadow->gone < order; shadow = shadow->next) {
+        best = holds(shadow, address) ? shadow : best;
+    }
+    return best;
+}
+
+/* ---- uses ---- */
+
+static void report_stray(const struct sim_act *act, uint64_t address, uint64_t bytes)
+{
+    struct sim_finding finding = {.kind = STRATA_SIM_REPORT_OUTSIDE, .address = address, .bytes = bytes, .second = act};
+    const struct sim_shadow *before = freed_before(address, act->order);
+    const struct sim_block *now = sim_block_at(address);
+    if (before) {
+        finding.kind = STRATA_SIM_REPORT_USE_AFTER_FREE;
+        finding.first = before->freed;
+        finding.shadow = before;
+    } else if (now && now->shadow) {
+        finding.kind = STRATA_SIM_REPORT_USE_BEFORE_ALLOCATION;
+        finding.first = act;
+        finding.second = now->shadow->allocated;
+        finding.shadow = now->shadow;
+    }
+    sim_report(&finding);
+}
+
+/* The allocation that held the address when the act was submitted. */
+static struct sim_shadow *shadow_around(const struct sim_act *act, uint64_t address)
+{
+    const struct sim_block *block = sim_block_at(address);
+    if (block && block->shadow && block->shadow->born < act->order) {
+        return block->shadow;
+    }
+    return apart_around(address, act->order);
+}
+
+static void judge_life(const struct sim_shadow *shadow, const struct sim_act *act, uint64_t address, uint64_t bytes)
+{
+    struct sim_finding finding = {.address = address, .bytes = bytes, .shadow = shadow};
+    if (shadow->allocated && sim_act_unordered(shadow->allocated, act)) {
+        finding.kind = STRATA_SIM_REPORT_USE_BEFORE_ALLOCATION;
+        finding.first = shadow->allocated;
+        finding.second = act;
+        sim_report(&finding);
+    }
+    if (shadow->freed && sim_act_unordered(act, shadow->freed)) {
+        finding.kind = STRATA_SIM_REPORT_FREE_IN_USE;
+        finding.first = act;
+        finding.second = shadow->freed;
+        sim_report(&finding);
+    }
+}
+
+static void report_rest(const struct sim_shadow *shadow, const struct sim_act *act, uint64_t address, uint64_t bytes)
+{
+    struct sim_finding finding = {
+        .kind = STRATA_SIM_REPORT_OUTSIDE,
+        .address = address,
+        .bytes = bytes,
+        .second = act,
+        .shadow = shadow,
+    };
+    sim_report(&finding);
+}
+
+/* What is mapped side by side is used as one. */
+void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, enum sim_touch touch)
+{
+    struct sim_shadow *shadow = shadow_around(act, address);
+    if (!shadow) {
+        report_stray(act, address, bytes);
+        return;
+    }
+    uint64_t room = shadow->address + shadow->bytes - address;
+    while (bytes > room) {
+        struct sim_shadow *next = shadow->mapped ? shadow_around(act, address + room) : NULL;
+        if (!next || !next->mapped) {
+            report_rest(shadow, act, address + room, bytes - room);
+            bytes = room;
+            break;
+        }
+        judge_life(shadow, act, address, room);
+        sim_cells_access(&shadow->cells, shadow, address, address + room, act, touch);
+        address += room;
+        bytes -= room;
+        shadow = next;
+        room = shadow->bytes;
+    }
+    judge_life(shadow, act, address, bytes);
+    sim_cells_access(&shadow->cells, shadow, address, address + bytes, act, touch);
+}
+
+void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t bytes)
+{
+    const struct sim_shadow *shadow = shadow_around(act, address);
+    if (shadow && !shadow->written) {
+        uint64_t room = shadow->address + shadow->bytes - address;
+        sim_cells_judge_unwritten(&shadow->cells, shadow, address, address + (bytes < room ? bytes : room), act);
+    }
+}
+
+/* ---- values ---- */
+
+static struct sim_value_word *word_at(const struct sim_shadow *shadow, uint64_t address)
+{
+    struct sim_value_word *word = shadow->words;
+    while (word && word->address != address) {
+        word = word->next;
+    }
+    return word;
+}
+
+static struct sim_shadow *shadow_of_value(const struct sim_op *op)
+{
+    const struct sim_block *block = sim_block_at(op->work.value.address);
+    return block ? block->shadow : NULL;
+}
+
+void sim_shadows_value_written(const struct sim_op *op)
+{
+    struct sim_shadow *shadow = shadow_of_value(op);
+    struct sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
+    if (shadow && !word) {
+        word = calloc(1, sizeof *word);
+        if (!word) {
+            sim_check_give_up();
+            return;
+        }
+        word->address = op->work.value.address;
+        word->next = shadow->words;
+        shadow->words = word;
+    }
+    if (word) {
+        sim_clock_learn(&word->written, 0, &op->at);
+    }
+}
+
+void sim_shadows_value_awaited(struct sim_op *op)
+{
+    const struct sim_shadow *shadow = shadow_of_value(op);
+    const struct sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
+    if (word) {
+        struct sim_point written = {.knows = word->written};
+        sim_op_learn(op, &written);
+    }
+}
+
+/* ---- from allocation to free ---- */
+
+void sim_check_allocated(struct sim_block *block)
+{
+    if (!sim.checking) {
+        return;
+    }
+    struct sim_shadow *shadow = make_shadow(block);
+    if (shadow && !block->allocation) {
+        shadow->allocated = sim_act_of_host(SIM_ACT_HOST_ALLOCATE);
+    }
+}
+
+void sim_check_hidden(struct sim_block *block)
+{
+    struct sim_shadow *shadow = sim.checking ? make_shadow(block) : NULL;
+    if (shadow) {
+        shadow->hidden = true;
+        enter_tree(shadow);
+    }
+}
+
+void sim_check_written(struct sim_block *block)
+{
+    if (block->shadow) {
+        block->shadow->written = true;
+    }
+}
+
+void sim_shadow_allocation(struct sim_block *block, struct sim_act *act)
+{
+    if (block->shadow && !block->shadow->allocated) {
+        block->shadow->allocated = sim_act_hold(act);
+    }
+}
+
+void sim_shadow_free(struct sim_block *block, struct sim_act *act)
+{
+    struct sim_shadow *shadow = block->shadow;
+    block->shadow = NULL;
+    if (!shadow) {
+        return;
+    }
+    shadow->block = NULL;
+    if (act->lane) {
+        judge_life(shadow, act, shadow->address, shadow->bytes);
+    } /* else the driver itself waited for the allocation */
+    sim_cells_judge_free(&shadow->cells, shadow, act);
+    shadow->freed = sim_act_hold(act);
+    shadow->gone = act->order;
+    remember(shadow);
+    sim_shadows_tidy();
+}
+
+void sim_check_freed_now(struct sim_block *block)
+{
+    if (!sim.checking || !block->shadow) {
+        return;
+    }
+    struct sim_act *act = sim_act_of_host(SIM_ACT_HOST_FREE);
+    if (act) {
+        sim_shadow_free(block, act);
+        sim_act_drop(act);
+    }
+}
+
+void sim_check_forget(struct sim_block *block)
+{
+    if (block->shadow) {
+        free_shadow(block->shadow);
+        block->shadow = NULL;
+    }
+}
+
+/* ---- all of them ---- */
+
+void sim_shadows_settle(void)
+{
+    for (struct sim_block *block = sim.blocks; block; block = block->next) {
+        struct sim_shadow *shadow = block->shadow;
+        if (!shadow) {
+            continue;
+        }
+        sim_cells_settle(&shadow->cells);
+        if (shadow->allocated && sim_act_settled(shadow->allocated)) {
+            sim_act_drop(shadow->allocated);
+            shadow->allocated = NULL;
+        }
+    }
+}
+
+/* What is there already counts as written, by nobody that matters. */
+CUresult sim_shadows_open(void)
+{
+    for (struct sim_block *block = sim.blocks; block; block = block->next) {
+        struct sim_shadow *shadow = make_shadow(block);
+        if (!shadow) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        shadow->written = true;
+    }
+    return CUDA_SUCCESS;
+}
+
+void sim_shadows_close(void)
+{
+    for (struct sim_block *block = sim.blocks; block; block = block->next) {
+        sim_check_forget(block);
+    }
+    while (freed.first) {
+        forget_first();
+    }
+    for (struct sim_node *hidden; (hidden = sim_tree_first(&freed.by_address));) {
+        sim_check_forget(shadow_of(hidden)->block);
+    }
+}

@@ -1,0 +1,167 @@
+/* What memory debuggers are told: debugger.h says what it means. Valgrind is reached through its client requests, which
+ * are nothing anywhere else; the address sanitizer through two functions of its runtime, which are there if the program
+ * was built with it, whether or not this library was. */
+#include "check/debugger.h"
+#include <stdlib.h>
+
+#if defined(STRATA_SIM_VALGRIND)
+#include <valgrind/memcheck.h>
+#include <valgrind/valgrind.h>
+#endif
+
+void __asan_poison_memory_region(const volatile void *address, size_t bytes) __attribute__((weak));
+void __asan_unpoison_memory_region(const volatile void *address, size_t bytes) __attribute__((weak));
+
+static bool is_sanitized(void)
+{
+    return __asan_poison_memory_region && __asan_unpoison_memory_region;
+}
+
+/* The sanitizer keeps one byte for eight and writes them all: of what is larger than two rims only the rims are closed,
+ * so that a simulated device of many gigabytes stays cheap. */
+static void poison(const char *memory, uint64_t bytes)
+{
+    const uint64_t rim = UINT64_C(32) << 20;
+    if (bytes <= 2 * rim) {
+        __asan_poison_memory_region(memory, (size_t)bytes);
+        return;
+    }
+    __asan_poison_memory_region(memory, (size_t)rim);
+    __asan_poison_memory_region(memory + (bytes - rim), (size_t)rim);
+}
+
+void sim_bytes_close(const char *memory, uint64_t bytes)
+{
+#if defined(STRATA_SIM_VALGRIND)
+    VALGRIND_MAKE_MEM_NOACCESS(memory, bytes);
+#endif
+    if (is_sanitized()) {
+        poison(memory, bytes);
+    }
+}
+
+void sim_bytes_born(const char *memory, uint64_t bytes, uint64_t held)
+{
+#if defined(STRATA_SIM_VALGRIND)
+    VALGRIND_MALLOCLIKE_BLOCK(memory, bytes, 0, 0);
+#endif
+    if (is_sanitized()) {
+        __asan_poison_memory_region(memory + bytes, (size_t)(held - bytes));
+        __asan_unpoison_memory_region(memory, (size_t)bytes);
+    }
+}
+
+void sim_bytes_gone(const char *memory, uint64_t bytes)
+{
+#if defined(STRATA_SIM_VALGRIND)
+    VALGRIND_FREELIKE_BLOCK(memory, 0);
+#endif
+    if (is_sanitized()) {
+        poison(memory, bytes);
+    }
+}
+
+void sim_bytes_forget(const char *memory, uint64_t bytes)
+{
+    if (is_sanitized()) {
+        __asan_unpoison_memory_region(memory, (size_t)bytes);
+    }
+}
+
+#if defined(STRATA_SIM_VALGRIND)
+
+bool sim_debugger_is_valgrind(void)
+{
+    return RUNNING_ON_VALGRIND != 0;
+}
+
+void sim_bytes_written(const char *memory, uint64_t bytes)
+{
+    VALGRIND_MAKE_MEM_DEFINED(memory, bytes);
+}
+
+/* The bits of memcheck for each byte. */
+static bool put_aside(const char *memory, uint64_t bytes, unsigned char *bits)
+{
+    enum { DONE = 1 };
+    return VALGRIND_GET_VBITS(memory, bits, bytes) == DONE;
+}
+
+static void put_back(const char *memory, uint64_t bytes, unsigned char *bits)
+{
+    VALGRIND_MAKE_MEM_UNDEFINED(memory, bytes);
+    VALGRIND_SET_VBITS(memory, bits, bytes);
+}
+
+#else
+
+bool sim_debugger_is_valgrind(void)
+{
+    return false;
+}
+
+void sim_bytes_written(const char *memory, uint64_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+}
+
+static bool put_aside(const char *memory, uint64_t bytes, unsigned char *bits)
+{
+    (void)memory;
+    (void)bytes;
+    (void)bits;
+    return false;
+}
+
+static void put_back(const char *memory, uint64_t bytes, unsigned char *bits)
+{
+    (void)memory;
+    (void)bytes;
+    (void)bits;
+}
+
+#endif
+
+bool sim_debugger_is_there(void)
+{
+    return sim_debugger_is_valgrind() || is_sanitized();
+}
+
+struct sim_veil {
+    struct sim_veil *next;
+    const char *memory;
+    uint64_t bytes;
+    unsigned char bits[]; /* with Valgrind, as many as bytes */
+};
+
+void sim_bytes_veil(struct sim_veil **veils, const char *memory, uint64_t bytes)
+{
+    bool valgrind = sim_debugger_is_valgrind();
+    if (!sim_debugger_is_there()) {
+        return;
+    }
+    struct sim_veil *veil = malloc(sizeof *veil + (valgrind ? (size_t)bytes : 0));
+    if (!veil || (valgrind && !put_aside(memory, bytes, veil->bits))) {
+        free(veil);
+        return;
+    }
+    veil->memory = memory;
+    veil->bytes = bytes;
+    veil->next = *veils;
+    *veils = veil;
+    sim_bytes_close(memory, bytes);
+}
+
+void sim_bytes_unveil(struct sim_veil **veils)
+{
+    while (*veils) {
+        struct sim_veil *veil = *veils;
+        *veils = veil->next;
+        if (sim_debugger_is_valgrind()) {
+            put_back(veil->memory, veil->bytes, veil->bits);
+        }
+        sim_bytes_forget(veil->memory, veil->bytes);
+        free(veil);
+    }
+}

@@ -1,0 +1,274 @@
+/* Accesses of the host to pinned memory: where that memory lies, how accesses are declared, and how they are caught.
+ *
+ * In the page mode of the checker pinned memory lies in a file without a name that is mapped twice: once for the user,
+ * with protected pages, and once for the simulation. All pages are open until work is submitted that touches, or may
+ * touch, the allocation; then they are shut, and the first access of the host to each is caught, checked, and opens the
+ * page, for reading or for writing, until work is submitted again. Nothing is missed in between: what the host did
+ * before work was submitted comes before that work, and two accesses of the host are no race.
+ *
+ * The handler takes the lock and allocates. It may: the signal comes from an access of the program itself, and no code
+ * of the simulation or of the allocator touches the user's view. */
+#include "check/check.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+struct sim_watch {
+    struct sim_watch *previous;
+    struct sim_watch *next;
+    struct sim_block *block;
+    size_t bytes;             /* whole pages */
+    bool open;                /* some page is */
+    unsigned char readable[]; /* by page: may the host read it? */
+};
+
+/* Guarded by sim.lock. */
+static struct sim_watch *watches;
+static struct sigaction before; /* the handler that ours stands before */
+
+/* ---- catching ---- */
+
+static struct sim_watch *watch_at(uint64_t address)
+{
+    struct sim_watch *watch = watches;
+    while (watch && address - watch->block->address >= watch->bytes) {
+        watch = watch->next;
+    }
+    return watch;
+}
+
+static bool is_write(const struct sim_watch *watch, size_t page, const ucontext_t *context)
+{
+#if defined(__x86_64__)
+    enum { FAULT_WRITES = 2 };
+    (void)watch;
+    (void)page;
+    return (context->uc_mcontext.gregs[REG_ERR] & FAULT_WRITES) != 0;
+#else
+    (void)context;
+    return watch->readable[page] != 0;
+#endif
+}
+
+static bool catch_access(uint64_t address, const ucontext_t *context)
+{
+    struct sim_watch *watch = watch_at(address);
+    if (!watch) {
+        return false;
+    }
+    const struct sim_block *block = watch->block;
+    size_t page = (size_t)(address - block->address) / PAGE;
+    bool write = is_write(watch, page, context);
+    uint64_t begin = block->address + page * PAGE;
+    uint64_t end = block->address + block->bytes;
+    sim_check_host_access(begin, end - begin < PAGE ? end - begin : PAGE, write ? SIM_WRITES : SIM_READS);
+    watch->readable[page] = 1;
+    watch->open = true;
+    return mprotect((void *)(uintptr_t)begin, PAGE, write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
+}
+
+/* A fault that is not ours goes where it would have gone. */
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    if ((before.sa_flags & SA_SIGINFO) != 0) {
+        before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+        sigaction(number, &before, NULL);
+    } else {
+        before.sa_handler(number);
+    }
+}
+
+/* A fault in a kernel's twin, which runs with the lock held, and reached for memory by the host's address. */
+static _Thread_local bool locked;
+
+void sim_host_pages_locked(bool held)
+{
+    locked = held;
+}
+
+static void handle(int number, siginfo_t *info, void *context)
+{
+    if (!locked) {
+        pthread_mutex_lock(&sim.lock);
+    }
+    bool ours = catch_access((uint64_t)(uintptr_t)info->si_addr, context);
+    if (!locked) {
+        pthread_mutex_unlock(&sim.lock);
+    }
+    if (!ours) {
+        pass_on(number, info, context);
+    }
+}
+
+/* Another handler may have taken the place of ours since: ours goes before it again. */
+static bool install(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGSEGV, NULL, &now) != 0) {
+        return false;
+    }
+    if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == handle) {
+        return true;
+    }
+    struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+    sigemptyset(&ours.sa_mask);
+    before = now;
+    return sigaction(SIGSEGV, &ours, NULL) == 0;
+}
+
+/* ---- shutting ---- */
+
+static void shut(struct sim_watch *watch)
+{
+    if (watch->open && mprotect((void *)(uintptr_t)watch->block->address, watch->bytes, PROT_NONE) == 0) {
+        watch->open = false;
+        for (size_t page = 0; page < watch->bytes / PAGE; page++) {
+            watch->readable[page] = 0;
+        }
+    }
+}
+
+static bool in_block(const struct sim_block *block, uint64_t address)
+{
+    return address - block->address < block->bytes;
+}
+
+static bool may_touch(const struct sim_op *op, const struct sim_block *block)
+{
+    switch (op->kind) {
+    case SIM_OP_COPY:
+        return in_block(block, op->work.copy.from.address) || in_block(block, op->work.copy.to.address);
+    case SIM_OP_FILL:
+        return in_block(block, op->work.fill.address);
+    case SIM_OP_ALLOCATE:
+    case SIM_OP_FREE:
+    case SIM_OP_MARK:
+        return false;
+    default:
+        return true;
+    }
+}
+
+void sim_host_pages_close(const struct sim_op *op)
+{
+    for (struct sim_watch *watch = watches; watch; watch = watch->next) {
+        if (may_touch(op, watch->block)) {
+            shut(watch);
+        }
+    }
+}
+
+/* ---- where pinned memory lies ---- */
+
+/* Two views of the same new memory. */
+static bool map_twice(size_t bytes, void **user, void **ours)
+{
+    int file = memfd_create("strata-sim-pinned", MFD_CLOEXEC);
+    if (file < 0) {
+        return false;
+    }
+    *user = MAP_FAILED;
+    *ours = MAP_FAILED;
+    if (ftruncate(file, (off_t)bytes) == 0) {
+        *user = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        *ours = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    close(file);
+    if (*user != MAP_FAILED && *ours != MAP_FAILED) {
+        return true;
+    }
+    if (*user != MAP_FAILED) {
+        munmap(*user, bytes);
+    }
+    if (*ours != MAP_FAILED) {
+        munmap(*ours, bytes);
+    }
+    return false;
+}
+
+static bool take_watched(struct sim_block *block, uint64_t asked)
+{
+    size_t bytes = (size_t)sim_round_up(asked, PAGE);
+    void *user;
+    void *ours;
+    struct sim_watch *watch = calloc(1, sizeof *watch + bytes / PAGE);
+    if (!watch || !install() || !map_twice(bytes, &user, &ours)) {
+        free(watch);
+        return false;
+    }
+    watch->block = block;
+    watch->bytes = bytes;
+    watch->open = true;
+    watch->next = watches;
+    if (watch->next) {
+        watch->next->previous = watch;
+    }
+    watches = watch;
+    block->watch = watch;
+    block->address = (uint64_t)(uintptr_t)user;
+    block->memory = ours;
+    return true;
+}
+
+bool sim_pinned_take(struct sim_block *block, uint64_t bytes)
+{
+    if (sim.checking && (sim_check.modes & STRATA_SIM_CHECK_PAGES) != 0) {
+        return take_watched(block, bytes);
+    }
+    void *memory = NULL;
+    if (posix_memalign(&memory, PAGE, bytes) != 0) {
+        return false;
+    }
+    block->address = (uint64_t)(uintptr_t)memory;
+    block->memory = memory;
+    return true;
+}
+
+void sim_pinned_release(struct sim_block *block)
+{
+    struct sim_watch *watch = block->watch;
+    if (!watch) {
+        free(block->memory);
+        return;
+    }
+    munmap((void *)(uintptr_t)block->address, watch->bytes);
+    munmap(block->memory, watch->bytes);
+    if (watch->previous) {
+        watch->previous->next = watch->next;
+    } else {
+        watches = watch->next;
+    }
+    if (watch->next) {
+        watch->next->previous = watch->previous;
+    }
+    free(watch);
+    block->watch = NULL;
+}
+
+/* ---- declared ---- */
+
+static CUresult declare(const void *address, size_t bytes, enum sim_touch touch)
+{
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = sim.phase == SIM_RUNNING ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+    if (result == CUDA_SUCCESS) {
+        sim_check_host_access((uint64_t)(uintptr_t)address, bytes, touch);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult strata_sim_host_read(const void *address, size_t bytes)
+{
+    return declare(address, bytes, SIM_READS);
+}
+
+CUresult strata_sim_host_write(const void *address, size_t bytes)
+{
+    return declare(address, bytes, SIM_WRITES);
+}

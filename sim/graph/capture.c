@@ -1,0 +1,400 @@
+/* Captures: how they begin and end, and what can be asked about them. While a stream takes part in one, its calls
+ * become nodes of a graph (capture_work.c). Other streams join by waiting for an event that was recorded in the
+ * capture, and all of them must have been joined to the first again when it ends there. */
+#include "graph/graph.h"
+#include <stdlib.h>
+
+/* ---- who takes part ---- */
+
+void sim_capture_join(struct sim_capture *capture, struct sim_queue *queue)
+{
+    queue->capture = capture;
+    queue->next_captured = capture->queues;
+    capture->queues = queue;
+    queue->captured.count = 0;
+}
+
+static void leave(struct sim_queue *queue)
+{
+    struct sim_queue **link = &queue->capture->queues;
+    while (*link != queue) {
+        link = &(*link)->next_captured;
+    }
+    *link = queue->next_captured;
+    queue->next_captured = NULL;
+    queue->capture = NULL;
+    sim_nodes_free(&queue->captured);
+}
+
+/* Its streams are ordinary streams again. A graph that did not come about is gone, even one that the user gave. */
+static void end(struct sim_capture *capture, bool failed)
+{
+    while (capture->queues) {
+        leave(capture->queues);
+    }
+    capture->graph->capture = NULL;
+    if (failed) {
+        sim_graph_free(capture->graph);
+    }
+    if (capture->previous) {
+        capture->previous->next = capture->next;
+    } else {
+        sim.captures = capture->next;
+    }
+    if (capture->next) {
+        capture->next->previous = capture->previous;
+    }
+    free(capture);
+}
+
+/* A stream ends in the middle of a capture: the first one takes the capture with it. */
+void sim_capture_forget_queue(struct sim_queue *queue)
+{
+    if (!queue->capture) {
+        return;
+    }
+    if (queue->capture->origin == queue) {
+        end(queue->capture, true);
+    } else {
+        leave(queue);
+    }
+}
+
+void sim_capture_forget_thread(const struct sim_thread *thread)
+{
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+        if (capture->thread == thread) {
+            capture->thread = NULL;
+        }
+    }
+}
+
+/* ---- beginning ---- */
+
+static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, struct sim_queue **queue)
+{
+    CUresult result = sim_queue_of(stream, queue);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if ((*queue)->kind == SIM_QUEUE_LEGACY) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return (*queue)->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+}
+
+static CUresult begin(struct sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode)
+{
+    const struct sim_thread *thread = sim_thread_self();
+    struct sim_capture *capture = thread ? calloc(1, sizeof *capture) : NULL;
+    if (!capture) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    capture->id = ++sim.last_graph;
+    capture->graph = graph;
+    capture->mode = mode;
+    capture->thread = thread;
+    capture->origin = queue;
+    capture->next = sim.captures;
+    if (capture->next) {
+        capture->next->previous = capture;
+    }
+    sim.captures = capture;
+    graph->capture = capture;
+    sim_capture_join(capture, queue);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_queue *queue;
+    result = check_begin(hStream, mode, &queue);
+    if (result != CUDA_SUCCESS) {
+        return sim_leave(result);
+    }
+    CUgraph graph = sim_graph_create();
+    result = graph ? begin(queue, graph, mode) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (graph && result != CUDA_SUCCESS) {
+        sim_graph_free(graph);
+    }
+    return sim_leave(result);
+}
+
+CUresult cuStreamBeginCapture(CUstream hStream)
+{
+    return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
+                               CUstreamCaptureMode mode)
+{
+    struct sim_queue *queue;
+    CUresult result = check_begin(stream, mode, &queue);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_graph_valid(graph) || graph->embedded) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (graph->capture) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    result = sim_dependencies_check(graph, after, count);
+    if (result == CUDA_SUCCESS && !sim_nodes_reserve(&queue->captured, count)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = begin(queue, graph, mode);
+    }
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        sim_nodes_add(&queue->captured, after[i]);
+    }
+    return result;
+}
+
+/* Dependencies have no data but the plain one, which says nothing. */
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                     const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                     CUstreamCaptureMode mode)
+{
+    (void)dependencyData;
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(begin_to_graph(hStream, hGraph, dependencies, numDependencies, mode));
+}
+
+/* ---- ending ---- */
+
+/* Whether all that the other streams did comes before what the first one ends with. */
+static bool joined(const struct sim_capture *capture)
+{
+    if (!sim_graph_mark(capture->graph, &capture->origin->captured)) {
+        return false;
+    }
+    for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured) {
+        for (size_t i = 0; i < queue->captured.count; i++) {
+            if (queue->captured.at[i]->index == 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static CUresult end_capture(CUstream stream, CUgraph *graph)
+{
+    struct sim_queue *queue;
+    CUresult result = sim_queue_to_ask(stream, &queue);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_capture *capture = queue->capture;
+    if (!capture) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (capture->origin != queue) {
+        sim_capture_invalidate(capture);
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != sim_thread_self()) {
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    } else if (capture->invalidated) {
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    } else if (!joined(capture)) {
+        result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    }
+    CUgraph made = capture->graph;
+    end(capture, result != CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS && graph) {
+        *graph = made;
+    }
+    return result;
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (phGraph) {
+        *phGraph = NULL;
+    }
+    return sim_leave(end_capture(hStream, phGraph));
+}
+
+/* ---- asking ---- */
+
+static CUstreamCaptureStatus status_of(const struct sim_queue *queue)
+{
+    if (!queue->capture) {
+        return CU_STREAM_CAPTURE_STATUS_NONE;
+    }
+    return queue->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+/* Asking about the legacy stream is answered with an error beside a capture that it would disturb, and disturbs none.
+ */
+static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, struct sim_queue **queue)
+{
+    CUresult result = sim_queue_to_ask(stream, queue);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if ((*queue)->kind == SIM_QUEUE_LEGACY && sim_capture_beside_legacy((*queue)->context)) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    if (!status) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *status = status_of(*queue);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+{
+    struct sim_queue *queue;
+    CUresult result = sim_enter_query();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(ask(hStream, captureStatus, &queue));
+}
+
+/* Everything but the status is only written while the capture is good. What is pointed to stays good until the next
+ * call on the stream. */
+CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+                                   CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                   const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
+{
+    static const CUgraphEdgeData plain[1];
+    struct sim_queue *queue;
+    CUresult result = sim_enter_query();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = ask(hStream, captureStatus_out, &queue);
+    if (result != CUDA_SUCCESS || *captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return sim_leave(result);
+    }
+    if (id_out) {
+        *id_out = queue->capture->id;
+    }
+    if (graph_out) {
+        *graph_out = queue->capture->graph;
+    }
+    if (dependencies_out) {
+        *dependencies_out = queue->captured.at;
+    }
+    if (edgeData_out) {
+        *edgeData_out = plain;
+    }
+    if (numDependencies_out) {
+        *numDependencies_out = queue->captured.count;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+                                   CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                   size_t *numDependencies_out)
+{
+    return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL,
+                                     numDependencies_out);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
+{
+    return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL, NULL);
+}
+
+/* ---- what comes next comes after what ---- */
+
+static CUresult update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags)
+{
+    struct sim_queue *queue;
+    CUresult result = sim_queue_to_ask(stream, &queue);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!queue->capture) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (queue->capture->invalidated) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    if (flags != CU_STREAM_ADD_CAPTURE_DEPENDENCIES && flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = sim_dependencies_check(queue->capture->graph, nodes, count);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    size_t kept = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? 0 : queue->captured.count;
+    if (!sim_nodes_reserve(&queue->captured, kept + count)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    queue->captured.count = kept;
+    for (size_t i = 0; i < count; i++) {
+        if (!sim_nodes_have(&queue->captured, nodes[i])) {
+            sim_nodes_add(&queue->captured, nodes[i]);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
+                                              const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                              unsigned int flags)
+{
+    (void)dependencyData;
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(update(hStream, dependencies, numDependencies, flags));
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
+                                           unsigned int flags)
+{
+    return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
+}
+
+/* Any number is a mode, and comes back with the next exchange: the driver does not look at it here. */
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_thread *thread = sim_thread_self();
+    if (!thread) {
+        return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    if (!mode) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    CUstreamCaptureMode before = thread->mode;
+    thread->mode = *mode;
+    *mode = before;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- the end of the process ---- */
+
+void sim_captures_close(void)
+{
+    while (sim.captures) {
+        end(sim.captures, true);
+    }
+}

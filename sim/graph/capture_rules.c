@@ -1,0 +1,119 @@
+/* What a capture does not survive, and what is refused because of one.
+ *
+ * A call that asks the host to wait, or that may do so behind its own back, is unsafe while work is only being written
+ * down. Whether it is refused is a matter of modes: a thread of mode global may not make it while it captures in
+ * another mode than relaxed itself, or while anybody captures in mode global; a thread of mode thread-local not while
+ * it captures in another mode than relaxed itself; a relaxed thread always may. Calls that are about a captured stream,
+ * and calls that wait for all streams of a context in which there is one, are refused in every mode. A refused call
+ * ends the captures that it was refused for: their graphs will never be. */
+#include "graph/graph.h"
+
+void sim_capture_invalidate(struct sim_capture *capture)
+{
+    capture->invalidated = true;
+}
+
+static bool forbids(const struct sim_capture *capture, const struct sim_thread *thread)
+{
+    if (thread->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return false;
+    }
+    if (capture->thread == thread) {
+        return true;
+    }
+    return thread->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+CUresult sim_capture_guard(void)
+{
+    if (!sim.captures) {
+        return CUDA_SUCCESS;
+    }
+    const struct sim_thread *thread = sim_thread_self();
+    CUresult result = thread ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (struct sim_capture *capture = sim.captures; thread && capture; capture = capture->next) {
+        if (forbids(capture, thread)) {
+            sim_capture_invalidate(capture);
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return result;
+}
+
+CUresult sim_capture_guard_queue(struct sim_queue *queue)
+{
+    if (!queue->capture) {
+        return CUDA_SUCCESS;
+    }
+    sim_capture_invalidate(queue->capture);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+static bool takes_part(const struct sim_capture *capture, const sim_context *context, bool only_blocking)
+{
+    for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured) {
+        if (queue->context == context && (queue->blocking || !only_blocking)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+CUresult sim_capture_guard_context(sim_context *context)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+        if (takes_part(capture, context, false)) {
+            sim_capture_invalidate(capture);
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return result;
+}
+
+bool sim_capture_beside_legacy(sim_context *context)
+{
+    for (const struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+        if (takes_part(capture, context, true)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+CUresult sim_capture_guard_legacy(sim_context *context)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+        if (takes_part(capture, context, true)) {
+            sim_capture_invalidate(capture);
+            result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    }
+    return result;
+}
+
+static struct sim_capture *find(uint64_t id)
+{
+    struct sim_capture *capture = sim.captures;
+    while (capture && capture->id != id) {
+        capture = capture->next;
+    }
+    return capture;
+}
+
+struct sim_capture *sim_capture_of_event(CUevent event)
+{
+    return event->capture ? find(event->capture) : NULL;
+}
+
+/* An event that was recorded in a capture stands for no work. */
+CUresult sim_capture_guard_event(CUevent event)
+{
+    struct sim_capture *capture = sim_capture_of_event(event);
+    if (capture) {
+        sim_capture_invalidate(capture);
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    return event->capture ? CUDA_ERROR_INVALID_VALUE : sim_capture_guard();
+}

@@ -1,0 +1,228 @@
+/* Calls on captured streams. Each becomes a node that comes after what its stream did before; an event that is recorded
+ * stands for that, and a wait for it adds it to what comes before the next call of the waiting stream.
+ *
+ * Where a call makes an operation, it makes it as ever, and submits it: the operation of a captured stream carries the
+ * node that it turns into. */
+#include "graph/graph.h"
+#include <stdlib.h>
+
+CUresult sim_capture_check(const struct sim_queue *queue)
+{
+    return queue->capture && queue->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+/* A node after what the stream did; what it does next comes after this node. */
+static CUgraphNode add_node(struct sim_queue *queue, CUgraphNodeType type)
+{
+    struct sim_nodes *captured = &queue->captured;
+    if (!sim_nodes_reserve(captured, 1)) {
+        return NULL;
+    }
+    return sim_node_create(queue->capture->graph, type, captured->at, captured->count);
+}
+
+static void come_after(struct sim_queue *queue, CUgraphNode node)
+{
+    queue->captured.count = 0;
+    sim_nodes_add(&queue->captured, node);
+}
+
+/* ---- work that operations are made for ---- */
+
+static CUgraphNodeType type_of(enum sim_op_kind kind)
+{
+    switch (kind) {
+    case SIM_OP_HOST:
+        return CU_GRAPH_NODE_TYPE_HOST;
+    case SIM_OP_COPY:
+    case SIM_OP_COPY_ROWS:
+        return CU_GRAPH_NODE_TYPE_MEMCPY;
+    case SIM_OP_FILL:
+        return CU_GRAPH_NODE_TYPE_MEMSET;
+    case SIM_OP_KERNEL:
+        return CU_GRAPH_NODE_TYPE_KERNEL;
+    case SIM_OP_ALLOCATE:
+        return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    case SIM_OP_FREE:
+        return CU_GRAPH_NODE_TYPE_MEM_FREE;
+    case SIM_OP_WRITE_VALUE:
+    case SIM_OP_WAIT_VALUE:
+        return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    case SIM_OP_MARK:
+        break;
+    }
+    return CU_GRAPH_NODE_TYPE_EMPTY;
+}
+
+/* The operation is in no order and never runs; without memory it is NULL. */
+struct sim_op *sim_capture_op(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind)
+{
+    CUgraphNode node = add_node(queue, type_of(kind));
+    if (!node) {
+        return NULL;
+    }
+    struct sim_op *op = sim_op_detached(context, kind);
+    if (!op) {
+        sim_node_free(node);
+        return NULL;
+    }
+    op->node = node;
+    come_after(queue, node);
+    return op;
+}
+
+static void *host_address(const struct sim_place *place)
+{
+    return place->called == CU_MEMORYTYPE_HOST ? (void *)(uintptr_t)place->address : NULL;
+}
+
+/* As somebody would have written it who adds the copy to a graph by hand. */
+static CUDA_MEMCPY3D describe_copy(const struct sim_op *op)
+{
+    bool rows = op->kind == SIM_OP_COPY_ROWS;
+    const struct sim_place *from = rows ? &op->work.rows.from.place : &op->work.copy.from;
+    const struct sim_place *to = rows ? &op->work.rows.to.place : &op->work.copy.to;
+    CUDA_MEMCPY3D copy = {
+        .srcMemoryType = from->called,
+        .srcHost = host_address(from),
+        .srcDevice = host_address(from) ? 0 : from->address,
+        .dstMemoryType = to->called,
+        .dstHost = host_address(to),
+        .dstDevice = host_address(to) ? 0 : to->address,
+        .WidthInBytes = rows ? op->work.rows.width : op->work.copy.bytes,
+        .Height = rows ? op->work.rows.rows : 1,
+        .Depth = rows ? op->work.rows.planes : 1,
+    };
+    if (rows) {
+        copy.srcPitch = op->work.rows.from.pitch;
+        copy.srcHeight = op->work.rows.from.plane / op->work.rows.from.pitch;
+        copy.dstPitch = op->work.rows.to.pitch;
+        copy.dstHeight = op->work.rows.to.plane / op->work.rows.to.pitch;
+    }
+    return copy;
+}
+
+void sim_capture_submit(struct sim_op *op)
+{
+    CUgraphNode node = op->node;
+    node->what = (struct sim_op){.kind = op->kind, .context = op->context, .work = op->work};
+    if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+        node->copy = describe_copy(op);
+    }
+    op->state = SIM_OP_DONE;
+    sim_op_drop(op);
+}
+
+/* ---- events ---- */
+
+/* A record that is to happen in the graph, for those outside. */
+static CUresult add_event_node(struct sim_queue *queue, CUevent event, CUgraphNodeType type)
+{
+    CUgraphNode node = add_node(queue, type);
+    if (!node) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    node->event = event;
+    come_after(queue, node);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_capture_record(struct sim_queue *queue, CUevent event, unsigned flags)
+{
+    if (flags == CU_EVENT_RECORD_EXTERNAL) {
+        return add_event_node(queue, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+    }
+    if (!sim_nodes_copy(&event->captured, &queue->captured)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    event->capture = queue->capture->id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult refuse(struct sim_queue *queue, CUresult why)
+{
+    if (queue->capture) {
+        sim_capture_invalidate(queue->capture);
+    }
+    return why;
+}
+
+static CUresult come_after_all(struct sim_queue *queue, const struct sim_nodes *nodes)
+{
+    if (!sim_nodes_reserve(&queue->captured, queue->captured.count + nodes->count)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < nodes->count; i++) {
+        if (sim_node_valid(nodes->at[i]) && !sim_nodes_have(&queue->captured, nodes->at[i])) {
+            sim_nodes_add(&queue->captured, nodes->at[i]);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_for_captured(struct sim_queue *queue, CUevent event)
+{
+    struct sim_capture *capture = sim_capture_of_event(event);
+    if (!capture) {
+        return refuse(queue, CUDA_ERROR_INVALID_VALUE); /* that capture is over */
+    }
+    if (capture->invalidated) {
+        return refuse(queue, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    if (queue->kind == SIM_QUEUE_LEGACY) {
+        sim_capture_invalidate(capture);
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    if (queue->capture && queue->capture != capture) {
+        sim_capture_invalidate(capture);
+        return refuse(queue, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    }
+    if (!queue->capture) {
+        sim_capture_join(capture, queue);
+    }
+    return come_after_all(queue, &event->captured);
+}
+
+CUresult sim_capture_wait(struct sim_queue *queue, CUevent event, unsigned flags)
+{
+    if (flags == CU_EVENT_WAIT_EXTERNAL) {
+        return add_event_node(queue, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+    }
+    if (event->capture) {
+        return wait_for_captured(queue, event);
+    }
+    return event->op ? refuse(queue, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
+}
+
+/* ---- memory ---- */
+
+CUresult sim_capture_allocate(struct sim_queue *queue, struct sim_device *device, size_t bytes, CUdeviceptr *address)
+{
+    CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    if (!node) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = sim_allocation_add(node, device, bytes);
+    if (result != CUDA_SUCCESS) {
+        sim_node_free(node);
+        return result;
+    }
+    come_after(queue, node);
+    *address = node->memory->block.address;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_capture_free(struct sim_queue *queue, CUdeviceptr address)
+{
+    CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_FREE);
+    if (!node) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = sim_free_add(node, address);
+    if (result != CUDA_SUCCESS) {
+        sim_node_free(node);
+        return result;
+    }
+    come_after(queue, node);
+    return CUDA_SUCCESS;
+}

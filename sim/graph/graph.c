@@ -1,0 +1,411 @@
+/* Graphs and their nodes: making, ending and copying them. An edge is in two sets, the dependencies of the node that it
+ * leads to and the dependents of the one it comes from.
+ *
+ * The driver lists roots and leaves in an order of its own, the latest to become one first, and pairs the nodes of two
+ * graphs by it when one replaces the other. So every graph keeps both as sets. */
+#include "graph/graph.h"
+#include <stdlib.h>
+
+bool sim_graph_valid(CUgraph graph)
+{
+    return sim_slab_has(&sim.graphs, graph);
+}
+
+bool sim_node_valid(CUgraphNode node)
+{
+    return sim_slab_has(&sim.graph_nodes, node);
+}
+
+CUgraph sim_graph_create(void)
+{
+    CUgraph graph = sim_slab_take(&sim.graphs);
+    if (graph) {
+        graph->id = ++sim.last_graph;
+    }
+    return graph;
+}
+
+void sim_graph_free(CUgraph graph)
+{
+    while (graph->last) {
+        sim_node_free(graph->last);
+    }
+    sim_nodes_free(&graph->roots);
+    sim_nodes_free(&graph->leaves);
+    sim_objects_free(&graph->objects);
+    sim_slab_give(&sim.graphs, graph);
+}
+
+bool sim_graph_has_memory(CUgraph graph)
+{
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        if (node->memory || (node->child && sim_graph_has_memory(node->child))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- edges ---- */
+
+bool sim_edge_add(CUgraphNode from, CUgraphNode to)
+{
+    if (!sim_nodes_reserve(&to->after, to->after.count + 1) ||
+        !sim_nodes_reserve(&from->before, from->before.count + 1)) {
+        return false;
+    }
+    if (to->after.count == 0) {
+        sim_nodes_remove(&to->graph->roots, to);
+    }
+    if (from->before.count == 0) {
+        sim_nodes_remove(&from->graph->leaves, from);
+    }
+    sim_nodes_add(&to->after, from);
+    sim_nodes_add(&from->before, to);
+    return true;
+}
+
+/* There is room for every node in both of its graph's sets. */
+void sim_edge_remove(CUgraphNode from, CUgraphNode to)
+{
+    sim_nodes_remove(&to->after, from);
+    sim_nodes_remove(&from->before, to);
+    if (to->after.count == 0 && !sim_nodes_have(&to->graph->roots, to)) {
+        sim_nodes_add(&to->graph->roots, to);
+    }
+    if (from->before.count == 0 && !sim_nodes_have(&from->graph->leaves, from)) {
+        sim_nodes_add(&from->graph->leaves, from);
+    }
+}
+
+CUresult sim_dependencies_check(CUgraph graph, const CUgraphNode *nodes, size_t count)
+{
+    if (count > 0 && !nodes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!sim_node_valid(nodes[i]) || nodes[i]->graph != graph) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (nodes[k] == nodes[i]) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static bool mark_one(struct sim_nodes *to_do, CUgraphNode node)
+{
+    if (node->index == 1) {
+        return true;
+    }
+    if (!sim_nodes_reserve(to_do, to_do->count + 1)) {
+        return false;
+    }
+    node->index = 1;
+    sim_nodes_add(to_do, node);
+    return true;
+}
+
+static bool mark_all(struct sim_nodes *to_do, const struct sim_nodes *nodes)
+{
+    bool marked = true;
+    for (size_t i = 0; i < nodes->count && marked; i++) {
+        marked = mark_one(to_do, nodes->at[i]);
+    }
+    return marked;
+}
+
+bool sim_graph_mark(CUgraph graph, const struct sim_nodes *last)
+{
+    struct sim_nodes to_do = {0};
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        node->index = 0;
+    }
+    bool marked = mark_all(&to_do, last);
+    while (marked && to_do.count > 0) {
+        marked = mark_all(&to_do, &to_do.at[--to_do.count]->after);
+    }
+    sim_nodes_free(&to_do);
+    return marked;
+}
+
+/* ---- nodes ---- */
+
+static void append(CUgraph graph, CUgraphNode node)
+{
+    node->graph = graph;
+    node->previous = graph->last;
+    if (graph->last) {
+        graph->last->next = node;
+    } else {
+        graph->first = node;
+    }
+    graph->last = node;
+    graph->count++;
+    sim_nodes_add(&graph->roots, node);
+    sim_nodes_add(&graph->leaves, node);
+}
+
+CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNode *after, size_t count)
+{
+    if (!sim_nodes_reserve(&graph->roots, graph->count + 1) || !sim_nodes_reserve(&graph->leaves, graph->count + 1)) {
+        return NULL;
+    }
+    CUgraphNode node = sim_slab_take(&sim.graph_nodes);
+    if (!node) {
+        return NULL;
+    }
+    node->id = ++sim.last_graph;
+    node->type = type;
+    node->what.kind = SIM_OP_MARK;
+    append(graph, node);
+    for (size_t i = 0; i < count; i++) {
+        if (!sim_edge_add(after[i], node)) {
+            sim_node_free(node);
+            return NULL;
+        }
+    }
+    return node;
+}
+
+static void unlink_node(CUgraphNode node)
+{
+    CUgraph graph = node->graph;
+    while (node->after.count > 0) {
+        sim_edge_remove(node->after.at[node->after.count - 1], node);
+    }
+    while (node->before.count > 0) {
+        sim_edge_remove(node, node->before.at[node->before.count - 1]);
+    }
+    sim_nodes_remove(&graph->roots, node);
+    sim_nodes_remove(&graph->leaves, node);
+    if (node->previous) {
+        node->previous->next = node->next;
+    } else {
+        graph->first = node->next;
+    }
+    if (node->next) {
+        node->next->previous = node->previous;
+    } else {
+        graph->last = node->previous;
+    }
+    graph->count--;
+}
+
+static void give_up_memory(CUgraphNode node)
+{
+    struct sim_graph_memory *memory = node->memory;
+    if (memory->freed == node) {
+        memory->freed = NULL;
+    } else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        memory->foreign_frees--;
+    }
+    sim_graph_memory_drop(memory);
+}
+
+void sim_node_free(CUgraphNode node)
+{
+    unlink_node(node);
+    sim_nodes_free(&node->after);
+    sim_nodes_free(&node->before);
+    sim_work_free(&node->what);
+    if (node->child) {
+        sim_graph_free(node->child);
+    }
+    if (node->memory) {
+        give_up_memory(node);
+    }
+    sim_slab_give(&sim.graph_nodes, node);
+}
+
+bool sim_work_copy(struct sim_op *to, const struct sim_op *from)
+{
+    struct sim_op made = {.kind = from->kind, .context = from->context, .work = from->work};
+    if (from->kind == SIM_OP_KERNEL) {
+        made.work.kernel = sim_kernel_copy(from->work.kernel);
+        if (!made.work.kernel) {
+            return false;
+        }
+    }
+    sim_work_free(to);
+    *to = made;
+    return true;
+}
+
+void sim_work_free(struct sim_op *what)
+{
+    sim_op_discard(what);
+    what->kind = SIM_OP_MARK;
+}
+
+/* ---- clones ---- */
+
+/* Nodes keep their places, so a node's copy is the one in the same place. */
+static void number(CUgraph graph)
+{
+    size_t place = 0;
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        node->index = place++;
+    }
+}
+
+static CUresult copy_node(CUgraphNode node, CUgraph clone, CUgraphNode *copies)
+{
+    CUgraphNode copy = sim_node_create(clone, node->type, NULL, 0);
+    if (!copy || !sim_work_copy(&copy->what, &node->what)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    copies[node->index] = copy;
+    copy->original = node->id;
+    copy->copy = node->copy;
+    copy->event = node->event;
+    if (!node->child) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = sim_graph_clone(node->child, &copy->child);
+    if (result == CUDA_SUCCESS) {
+        copy->child->embedded = true;
+    }
+    return result;
+}
+
+static bool copy_set(struct sim_nodes *to, const struct sim_nodes *from, CUgraphNode *copies)
+{
+    if (!sim_nodes_copy(to, from)) {
+        return false;
+    }
+    for (size_t i = 0; i < to->count; i++) {
+        to->at[i] = copies[to->at[i]->index];
+    }
+    return true;
+}
+
+static CUresult copy_edges(CUgraph graph, CUgraph clone, CUgraphNode *copies)
+{
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        CUgraphNode copy = copies[node->index];
+        if (!copy_set(&copy->after, &node->after, copies) || !copy_set(&copy->before, &node->before, copies)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    bool copied = copy_set(&clone->roots, &graph->roots, copies) && copy_set(&clone->leaves, &graph->leaves, copies);
+    return copied ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult copy_all(CUgraph graph, CUgraph clone)
+{
+    CUgraphNode *copies = calloc(graph->count + 1, sizeof(*copies));
+    CUresult result =
+        copies && sim_objects_copy(&clone->objects, &graph->objects) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    number(graph);
+    for (CUgraphNode node = graph->first; node && result == CUDA_SUCCESS; node = node->next) {
+        result = copy_node(node, clone, copies);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = copy_edges(graph, clone, copies);
+    }
+    free(copies);
+    return result;
+}
+
+/* A graph with memory of its own has no copies: its addresses are its alone. */
+CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
+{
+    if (sim_graph_has_memory(graph)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUgraph made = sim_graph_create();
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->original = graph->id;
+    CUresult result = copy_all(graph, made);
+    if (result != CUDA_SUCCESS) {
+        sim_graph_free(made);
+        return result;
+    }
+    *clone = made;
+    return CUDA_SUCCESS;
+}
+
+/* ---- the driver's interface ---- */
+
+CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!phGraph || flags != 0) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    CUgraph made = sim_graph_create();
+    if (made) {
+        *phGraph = made;
+    }
+    return sim_leave(made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* A graph inside another goes with that one, and one that a capture adds to, with the capture. */
+CUresult cuGraphDestroy(CUgraph hGraph)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_graph_valid(hGraph) || hGraph->embedded || hGraph->capture) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    sim_graph_free(hGraph);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!phGraphClone || !sim_graph_valid(originalGraph)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    return sim_leave(sim_graph_clone(originalGraph, phGraphClone));
+}
+
+CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!phNode || !sim_node_valid(hOriginalNode) || !sim_graph_valid(hClonedGraph)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    for (CUgraphNode node = hClonedGraph->first; node; node = node->next) {
+        if (node->original == hOriginalNode->id) {
+            *phNode = node;
+            return sim_leave(CUDA_SUCCESS);
+        }
+    }
+    return sim_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+/* Nodes of memory stay as long as their graph: addresses in it were given out by its order. */
+CUresult cuGraphDestroyNode(CUgraphNode hNode)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_node_valid(hNode)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (sim_graph_has_memory(hNode->graph)) {
+        return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    sim_node_free(hNode);
+    return sim_leave(CUDA_SUCCESS);
+}

@@ -1,0 +1,598 @@
+/* Graphs that can be launched. Instantiating copies everything that a launch needs, so that the graph may be changed or
+ * destroyed afterwards.
+ *
+ * A launch becomes operations: one that begins it, at the end of its stream; one for each node, with an edge from each
+ * node before it and in no stream's order; and one that ends it, which later work of the stream comes after. Nodes that
+ * nothing connects may therefore run in any order. A launch begins after the end of the launch before, wherever that
+ * one went: a graph does not run beside itself. Graphs in nodes are treated the same way between two operations of
+ * their own, so that each of them hangs together. */
+#include "graph/graph.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool exec_valid(CUgraphExec exec)
+{
+    return sim_slab_has(&sim.graph_execs, exec);
+}
+
+/* ---- making ---- */
+
+static void free_node(struct sim_exec_node *node)
+{
+    sim_work_free(&node->what);
+    free(node->after);
+    if (node->memory) {
+        sim_graph_memory_drop(node->memory);
+    }
+    if (node->child) {
+        sim_exec_free(node->child);
+    }
+}
+
+static void forget_graph(const struct CUgraphExec_st *exec)
+{
+    if (sim_graph_valid(exec->graph) && exec->graph->id == exec->graph_id && exec->graph->memory_exec == exec) {
+        exec->graph->memory_exec = NULL;
+    }
+}
+
+void sim_exec_free(CUgraphExec exec)
+{
+    forget_graph(exec);
+    for (size_t i = 0; i < exec->count; i++) {
+        free_node(&exec->nodes[i]);
+    }
+    free(exec->nodes);
+    free(exec->order);
+    free(exec->leaves);
+    sim_op_drop(exec->last);
+    sim_objects_free(&exec->objects);
+    sim_slab_give(&sim.graph_execs, exec);
+}
+
+/* What was captured is looked at for the first time. */
+static bool fill_good(const struct sim_op *what)
+{
+    uint64_t address = what->work.fill.address;
+    return what->kind != SIM_OP_FILL || sim_block_at(address) || sim_graph_memory_around(address, 1);
+}
+
+static CUresult copy_node(struct sim_exec_node *made, CUgraphNode node)
+{
+    if (!fill_good(&node->what)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    made->what.kind = SIM_OP_MARK;
+    if (!sim_work_copy(&made->what, &node->what)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->node = node;
+    made->id = node->id;
+    made->type = node->type;
+    made->enabled = true;
+    made->copy = node->copy;
+    made->event = node->event;
+    made->before_count = node->before.count;
+    if (node->memory) {
+        made->memory = sim_graph_memory_hold(node->memory);
+        made->freed_here = node->memory->freed != NULL;
+        made->own = node->memory->graph == node->graph->id;
+    }
+    made->after = calloc(node->after.count + 1, sizeof(*made->after));
+    if (!made->after) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->after_count = node->after.count;
+    for (size_t i = 0; i < node->after.count; i++) {
+        made->after[i] = node->after.at[i]->index;
+    }
+    if (!node->child) {
+        return CUDA_SUCCESS;
+    }
+    CUgraphNode wrong;
+    CUresult result = sim_exec_create(node->child, 0, &made->child, &wrong);
+    if (result == CUDA_SUCCESS) {
+        made->child->embedded = true;
+    }
+    return result;
+}
+
+/* Puts the nodes in an order in which each comes after its dependencies. */
+static CUresult sort(struct CUgraphExec_st *exec, CUgraph graph)
+{
+    size_t *missing = calloc(graph->count + 1, sizeof(*missing));
+    if (!missing) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    size_t placed = 0;
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        missing[node->index] = node->after.count;
+        if (node->after.count == 0) {
+            exec->order[placed++] = node->index;
+        }
+    }
+    for (size_t i = 0; i < placed; i++) {
+        const struct sim_nodes *before = &exec->nodes[exec->order[i]].node->before;
+        for (size_t k = 0; k < before->count; k++) {
+            if (--missing[before->at[k]->index] == 0) {
+                exec->order[placed++] = before->at[k]->index;
+            }
+        }
+    }
+    for (CUgraphNode node = graph->first; node && !exec->wrong; node = node->next) {
+        exec->wrong = missing[node->index] > 0 ? node : NULL; /* in a circle, or after one */
+    }
+    free(missing);
+    return exec->wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult fill(CUgraphExec exec, CUgraph graph)
+{
+    exec->nodes = calloc(graph->count + 1, sizeof(*exec->nodes));
+    exec->order = calloc(graph->count + 1, sizeof(*exec->order));
+    exec->leaves = calloc(graph->leaves.count + 1, sizeof(*exec->leaves));
+    if (!exec->nodes || !exec->order || !exec->leaves || !sim_objects_copy(&exec->objects, &graph->objects)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    size_t place = 0;
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        node->index = place++;
+    }
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        exec->count++;
+        CUresult result = copy_node(&exec->nodes[node->index], node);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    exec->leaf_count = graph->leaves.count;
+    for (size_t i = 0; i < graph->leaves.count; i++) {
+        exec->leaves[i] = graph->leaves.at[i]->index;
+    }
+    return sort(exec, graph);
+}
+
+CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *exec, CUgraphNode *wrong)
+{
+    *wrong = NULL;
+    bool memory = sim_graph_has_memory(graph);
+    if (memory && graph->memory_exec) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUgraphExec made = sim_slab_take(&sim.graph_execs);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->flags = flags;
+    made->graph = graph;
+    made->graph_id = graph->id;
+    CUresult result = fill(made, graph);
+    if (result != CUDA_SUCCESS) {
+        *wrong = made->wrong;
+        sim_exec_free(made);
+        return result;
+    }
+    if (memory) {
+        graph->memory_exec = made;
+    }
+    *exec = made;
+    return CUDA_SUCCESS;
+}
+
+/* ---- launching ---- */
+
+/* Which allocations a launch makes and frees, before anything is done: is it good in the order in which the calls were
+ * made? An allocation of an earlier launch that nobody freed is in the way of the next, unless launches free it. */
+static bool memory_good(const struct CUgraphExec_st *exec)
+{
+    bool frees = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct sim_exec_node *node = &exec->nodes[i];
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->memory->out && !frees) {
+            return false;
+        }
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && !node->own && !node->memory->out) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool back_memory(const struct CUgraphExec_st *exec)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct sim_exec_node *node = &exec->nodes[i];
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !sim_graph_memory_back(node->memory)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool event_good(const struct sim_exec_node *node)
+{
+    return !node->event || sim_slab_has(&sim.events, node->event);
+}
+
+static CUresult contexts_good(const struct CUgraphExec_st *exec)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct sim_exec_node *node = &exec->nodes[i];
+        CUresult result = CUDA_SUCCESS;
+        if (node->what.context) {
+            bool valid = sim_context_valid(node->what.context);
+            result = valid ? sim_context_check(node->what.context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        }
+        if (result == CUDA_SUCCESS && node->child) {
+            result = contexts_good(node->child);
+        }
+        if (result == CUDA_SUCCESS && !event_good(node)) {
+            result = CUDA_ERROR_INVALID_HANDLE;
+        }
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* How many operations a launch makes, and how many edges they have at most. */
+static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t *edges)
+{
+    *ops += 2;
+    *edges += 3;
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct sim_exec_node *node = &exec->nodes[i];
+        *ops += 1;
+        *edges += node->after_count + 4; /* the beginning, the end, what the memory or the event waits for */
+        if (node->child) {
+            count_launch(node->child, ops, edges);
+        }
+    }
+}
+
+/* Copies what kernels own, while nothing is submitted yet. */
+static bool copy_kernels(struct CUgraphExec_st *exec)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        struct sim_exec_node *node = &exec->nodes[i];
+        if (node->child && !copy_kernels(node->child)) {
+            return false;
+        }
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+            node->launched = sim_kernel_copy(node->what.work.kernel);
+            if (!node->launched) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void drop_kernels(struct CUgraphExec_st *exec)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        struct sim_exec_node *node = &exec->nodes[i];
+        free(node->launched);
+        node->launched = NULL;
+        if (node->child) {
+            drop_kernels(node->child);
+        }
+    }
+}
+
+/* What a launch is made in. */
+struct launch {
+    struct sim_queue *queue;
+    sim_context *context;
+};
+
+static struct sim_op *new_op(const struct launch *launch, sim_context *context, enum sim_op_kind kind)
+{
+    return sim_op_create(context ? context : launch->context, NULL, kind, 0);
+}
+
+static void record(CUevent event, struct sim_op *op)
+{
+    sim_op_drop(event->op);
+    sim_nodes_free(&event->captured);
+    event->capture = 0;
+    event->op = sim_op_hold(op);
+    event->polls = 0;
+}
+
+static void take_part(struct sim_exec_node *node, struct sim_op *op)
+{
+    switch (node->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        op->work.kernel = node->launched;
+        node->launched = NULL;
+        break;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        sim_graph_memory_allocated(node->memory, op, !node->freed_here);
+        break;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        sim_graph_memory_freed(node->memory, op);
+        break;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        record(node->event, op);
+        break;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        sim_op_depend(op, node->event->op);
+        break;
+    default:
+        op->work = node->what.work;
+        break;
+    }
+}
+
+static struct sim_op *launch_nodes(const struct CUgraphExec_st *exec, const struct launch *launch,
+                                   struct sim_op *begin);
+
+/* The operation that later nodes wait for. One that is switched off only keeps its place in the order. */
+static struct sim_op *launch_node(const struct CUgraphExec_st *exec, struct sim_exec_node *node,
+                                  const struct launch *launch, struct sim_op *begin)
+{
+    bool works = node->enabled && !node->child;
+    struct sim_op *op = new_op(launch, node->what.context, works ? node->what.kind : SIM_OP_MARK);
+    if (node->after_count == 0) {
+        sim_op_depend(op, begin);
+    }
+    for (size_t i = 0; i < node->after_count; i++) {
+        sim_op_depend(op, exec->nodes[node->after[i]].op);
+    }
+    if (works) {
+        take_part(node, op);
+    }
+    sim_op_hold(op);
+    sim_op_submit(op);
+    if (!node->child) {
+        return op;
+    }
+    struct sim_op *end = launch_nodes(node->child, launch, op);
+    sim_op_drop(op);
+    return end;
+}
+
+/* Nodes between a beginning and an end, which is held for the caller. Nothing runs before the call is over. */
+static struct sim_op *launch_nodes(const struct CUgraphExec_st *exec, const struct launch *launch, struct sim_op *begin)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        struct sim_exec_node *node = &exec->nodes[exec->order[i]];
+        node->op = launch_node(exec, node, launch, begin);
+    }
+    struct sim_op *end = new_op(launch, NULL, SIM_OP_MARK);
+    sim_op_depend(end, begin);
+    for (size_t i = 0; i < exec->count; i++) {
+        struct sim_exec_node *node = &exec->nodes[i];
+        if (node->before_count == 0) {
+            sim_op_depend(end, node->op);
+        }
+        sim_op_drop(node->op);
+        node->op = NULL;
+    }
+    sim_op_hold(end);
+    sim_op_submit(end);
+    return end;
+}
+
+static void free_before(const struct CUgraphExec_st *exec, const struct launch *launch, struct sim_op *begin)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct sim_exec_node *node = &exec->nodes[i];
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->memory->out) {
+            struct sim_op *op = new_op(launch, NULL, SIM_OP_FREE);
+            sim_op_depend(op, begin);
+            sim_graph_memory_freed(node->memory, op);
+            sim_op_submit(op);
+        }
+    }
+}
+
+static void submit_launch(struct CUgraphExec_st *exec, struct sim_queue *queue)
+{
+    struct sim_op *begin = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
+    struct launch launch = {.queue = queue, .context = queue->context};
+    sim_op_hold(begin);
+    sim_op_depend(begin, exec->last);
+    sim_op_submit(begin);
+    free_before(exec, &launch, begin);
+    struct sim_op *inner = launch_nodes(exec, &launch, begin);
+    struct sim_op *end = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
+    sim_op_depend(end, inner);
+    sim_op_drop(exec->last);
+    exec->last = sim_op_hold(end);
+    sim_op_submit(end);
+    sim_op_drop(inner);
+    sim_op_drop(begin);
+}
+
+static CUresult launch(CUgraphExec exec, struct sim_queue *queue)
+{
+    CUresult result = contexts_good(exec);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!memory_good(exec)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t ops = 2 + exec->count;
+    size_t edges = 2 * sim_queue_order_room(queue) + 2 + 4 * exec->count;
+    count_launch(exec, &ops, &edges);
+    if (!sim_op_reserve_many(ops, edges) || !copy_kernels(exec)) {
+        drop_kernels(exec);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!back_memory(exec)) {
+        drop_kernels(exec);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    submit_launch(exec, queue);
+    drop_kernels(exec);
+    return CUDA_SUCCESS;
+}
+
+/* ---- the driver's interface ---- */
+
+static const unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                              CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                                              CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong)
+{
+    *wrong = NULL;
+    if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return sim_exec_create(graph, flags, exec, wrong);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    CUgraphNode wrong;
+    return sim_leave(instantiate(phGraphExec, hGraph, flags, &wrong));
+}
+
+/* The text of an error is empty, as there is no node to be named in it. */
+CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+                               size_t bufferSize)
+{
+    if (phErrorNode) {
+        *phErrorNode = NULL;
+    }
+    if (logBuffer && bufferSize > 0) {
+        logBuffer[0] = '\0';
+    }
+    sim_called_as("cuGraphInstantiate");
+    return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+                            size_t bufferSize)
+{
+    return cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+
+/* There is nothing to be loaded, but an upload has its place in the order of its stream. */
+static CUresult upload(CUstream stream)
+{
+    struct sim_queue *queue;
+    CUresult result = sim_queue_of(stream, &queue);
+    if (result == CUDA_SUCCESS) {
+        result = sim_capture_guard_queue(queue);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
+    if (!op) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_op_submit(op);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!instantiateParams) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    unsigned long long flags = instantiateParams->flags;
+    unsigned long long loads = flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+    CUgraphExec made = NULL;
+    result = instantiate(phGraphExec ? &made : NULL, hGraph, flags & ~loads, &instantiateParams->hErrNode_out);
+    if (instantiateParams->hErrNode_out) {
+        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+    }
+    if (result == CUDA_SUCCESS && loads) {
+        result = upload(instantiateParams->hUploadStream);
+        if (result != CUDA_SUCCESS) {
+            sim_exec_free(made);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+        *phGraphExec = made;
+    }
+    return sim_leave(result);
+}
+
+/* The flag for priorities is taken and not kept, as the real driver does. */
+CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!flags || !exec_valid(hGraphExec)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *flags = hGraphExec->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(exec_valid(hGraphExec) ? upload(hStream) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!exec_valid(hGraphExec)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct sim_queue *queue;
+    result = sim_queue_of(hStream, &queue);
+    if (result == CUDA_SUCCESS) {
+        result = sim_capture_guard_queue(queue);
+    }
+    return sim_leave(result == CUDA_SUCCESS ? launch(hGraphExec, queue) : result);
+}
+
+/* What was launched runs to its end. */
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!exec_valid(hGraphExec)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    sim_exec_free(hGraphExec);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- the end of the process ---- */
+
+void sim_graphs_close(void)
+{
+    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));) {
+        if (!exec->embedded) {
+            sim_exec_free(exec);
+        }
+    }
+    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));) {
+        if (!graph->embedded) {
+            sim_graph_free(graph);
+        }
+    }
+}

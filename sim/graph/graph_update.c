@@ -1,0 +1,409 @@
+/* Changing an executable graph: one node's parameters, or all of them at once from a graph of the same shape.
+ *
+ * Two graphs are of the same shape if their nodes can be paired so that paired nodes have the same kind and depend on
+ * paired nodes. The pairs are not searched for: they come from the order in which leaves became leaves and dependencies
+ * were added, the leaves first and then, from each pair on, what they depend on. */
+#include "graph/graph.h"
+#include <stdlib.h>
+
+static bool exec_valid(CUgraphExec exec)
+{
+    return sim_slab_has(&sim.graph_execs, exec);
+}
+
+static struct sim_exec_node *find_node(CUgraphExec exec, CUgraphNode node)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        if (exec->nodes[i].node == node && sim_node_valid(node) && node->id == exec->nodes[i].id) {
+            return &exec->nodes[i];
+        }
+    }
+    return NULL;
+}
+
+/* Begins a call about a node of an executable graph. As with sim_enter, the lock is not held after a failure. */
+static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,
+                      struct sim_exec_node **found)
+{
+    CUresult result = sim_enter_as(entry);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *found = exec_valid(exec) ? find_node(exec, node) : NULL;
+    return *found && (*found)->type == type ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ---- what may change ---- */
+
+/* A fill stays one of a row, or one of as many rows as before. */
+static bool fill_compatible(const struct sim_op *old, const struct sim_op *other)
+{
+    if (old->context != other->context) {
+        return false;
+    }
+    if (old->work.fill.rows == 1 && other->work.fill.rows == 1) {
+        return true;
+    }
+    return old->work.fill.rows == other->work.fill.rows && old->work.fill.count == other->work.fill.count &&
+           old->work.fill.width == other->work.fill.width;
+}
+
+static bool is_host(const struct sim_place *place)
+{
+    const struct sim_block *block = sim_block_at(place->address);
+    return place->pageable || (block && sim_block_is_host(block));
+}
+
+static const struct sim_place *from_of(const struct sim_op *copy)
+{
+    return copy->kind == SIM_OP_COPY ? &copy->work.copy.from : &copy->work.rows.from.place;
+}
+
+static const struct sim_place *to_of(const struct sim_op *copy)
+{
+    return copy->kind == SIM_OP_COPY ? &copy->work.copy.to : &copy->work.rows.to.place;
+}
+
+/* A copy stays between the same kinds of memory. */
+static bool copy_compatible(const struct sim_op *old, const struct sim_op *other)
+{
+    return old->context == other->context && is_host(from_of(old)) == is_host(from_of(other)) &&
+           is_host(to_of(old)) == is_host(to_of(other));
+}
+
+static bool compatible(const struct sim_op *old, const struct sim_op *other)
+{
+    switch (old->kind) {
+    case SIM_OP_FILL:
+        return fill_compatible(old, other);
+    case SIM_OP_COPY:
+    case SIM_OP_COPY_ROWS:
+        return copy_compatible(old, other);
+    case SIM_OP_KERNEL:
+        return old->context == other->context;
+    default:
+        return true;
+    }
+}
+
+/* ---- one node ---- */
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_op made;
+    result = sim_fill_describe(&made, memsetParams, ctx);
+    if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        node->what = made;
+    }
+    return sim_leave(result);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
+                                        CUcontext ctx)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_op made;
+    CUDA_MEMCPY3D kept;
+    result = sim_copy_describe(&made, &kept, copyParams, ctx);
+    if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        node->what = made;
+        node->copy = kept;
+    }
+    return sim_leave(result);
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_op made = {.kind = SIM_OP_MARK};
+    result = sim_kernel_set(&made, nodeParams);
+    if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
+        sim_work_free(&made);
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        sim_work_free(&node->what);
+        node->what = made;
+    }
+    return sim_leave(result);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    if (!nodeParams) {
+        return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, NULL);
+    }
+    CUDA_KERNEL_NODE_PARAMS params = sim_kernel_newer(nodeParams);
+    return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &params);
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                      const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(sim_host_describe(&node->what, nodeParams));
+}
+
+static CUresult set_event(const char *entry, CUgraphExec exec, CUgraphNode handle, CUevent event, CUgraphNodeType type)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter(entry, exec, handle, type, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_slab_has(&sim.events, event)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    node->event = event;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+{
+    return set_event(__func__, hGraphExec, hNode, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+{
+    return set_event(__func__, hGraphExec, hNode, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+}
+
+/* Only work that the device does can be left out. */
+static CUresult enter_switch(const char *entry, CUgraphExec exec, CUgraphNode handle, struct sim_exec_node **node)
+{
+    CUresult result = sim_enter_as(entry);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *node = exec_valid(exec) ? find_node(exec, handle) : NULL;
+    bool device = *node && (*node)->type <= CU_GRAPH_NODE_TYPE_MEMSET;
+    return device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter_switch(__func__, hGraphExec, hNode, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    node->enabled = isEnabled != 0;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter_switch(__func__, hGraphExec, hNode, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!isEnabled) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *isEnabled = node->enabled;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- all nodes ---- */
+
+/* The pairs found so far: for each place in the executable graph the graph's node, or NULL. */
+struct pairs {
+    CUgraphExec exec;
+    CUgraphNode *partner;
+    size_t *to_do; /* places whose dependencies are to be paired; each comes in once */
+    size_t to_do_count;
+    CUgraphExecUpdateResultInfo info;
+};
+
+static bool differ(struct pairs *pairs, CUgraphExecUpdateResult why, CUgraphNode node)
+{
+    pairs->info.result = why;
+    pairs->info.errorNode = node;
+    return false;
+}
+
+static bool pair(struct pairs *pairs, size_t place, CUgraphNode node)
+{
+    const struct sim_exec_node *old = &pairs->exec->nodes[place];
+    if (pairs->partner[place] == node) {
+        return true;
+    }
+    if (pairs->partner[place] || old->after_count != node->after.count) {
+        return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node);
+    }
+    if (old->type != node->type) {
+        return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, node);
+    }
+    pairs->partner[place] = node;
+    pairs->to_do[pairs->to_do_count++] = place;
+    return true;
+}
+
+/* Pairs what the nodes that are paired depend on, until there is nothing new. */
+static bool pair_before(struct pairs *pairs)
+{
+    while (pairs->to_do_count > 0) {
+        size_t place = pairs->to_do[--pairs->to_do_count];
+        const struct sim_exec_node *old = &pairs->exec->nodes[place];
+        for (size_t i = 0; i < old->after_count; i++) {
+            if (!pair(pairs, old->after[i], pairs->partner[place]->after.at[i])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool pair_all(struct pairs *pairs, CUgraph graph)
+{
+    CUgraphExec exec = pairs->exec;
+    if (exec->count != graph->count || exec->leaf_count > graph->leaves.count) {
+        return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, NULL);
+    }
+    if (exec->leaf_count < graph->leaves.count) {
+        CUgraphNode extra = graph->leaves.at[graph->leaves.count - 1];
+        return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, extra);
+    }
+    for (size_t i = exec->leaf_count; i > 0; i--) {
+        if (!pair(pairs, exec->leaves[i - 1], graph->leaves.at[i - 1]) || !pair_before(pairs)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void pairs_close(struct pairs *pairs)
+{
+    free(pairs->partner);
+    free(pairs->to_do);
+}
+
+static bool pairs_open(struct pairs *pairs, CUgraphExec exec)
+{
+    *pairs = (struct pairs){
+        .exec = exec,
+        .partner = calloc(exec->count + 1, sizeof(CUgraphNode)),
+        .to_do = calloc(exec->count + 1, sizeof(size_t)),
+    };
+    if (!pairs->partner || !pairs->to_do) {
+        pairs_close(pairs);
+        return false;
+    }
+    return true;
+}
+
+/* Memory is the executable graph's own: it can only be replaced by itself. */
+static bool may_replace(struct pairs *pairs)
+{
+    for (size_t i = 0; i < pairs->exec->count; i++) {
+        const struct sim_exec_node *old = &pairs->exec->nodes[i];
+        CUgraphNode other = pairs->partner[i];
+        if (old->memory != other->memory) {
+            return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
+        }
+        if (!compatible(&old->what, &other->what)) {
+            return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
+        }
+    }
+    return true;
+}
+
+static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
+
+static CUresult replace(struct sim_exec_node *old, CUgraphNode other, CUgraphExecUpdateResultInfo *info)
+{
+    if (old->child) {
+        return replace_all(old->child, other->child, info);
+    }
+    old->copy = other->copy;
+    old->event = other->event;
+    return sim_work_copy(&old->what, &other->what) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+    struct pairs pairs;
+    if (!pairs_open(&pairs, exec)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    if (pair_all(&pairs, graph) && may_replace(&pairs)) {
+        result = CUDA_SUCCESS;
+        for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++) {
+            result = replace(&exec->nodes[i], pairs.partner[i], &pairs.info);
+        }
+    }
+    *info = pairs.info;
+    pairs_close(&pairs);
+    return result;
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!exec_valid(hGraphExec) || !sim_graph_valid(hGraph)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    CUgraphExecUpdateResultInfo info;
+    result = replace_all(hGraphExec, hGraph, &info);
+    if (resultInfo) {
+        *resultInfo = info;
+    }
+    return sim_leave(result);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+                           CUgraphExecUpdateResult *updateResult_out)
+{
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    CUresult result = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+    if (hErrorNode_out) {
+        *hErrorNode_out = info.errorNode;
+    }
+    if (updateResult_out) {
+        *updateResult_out = info.result;
+    }
+    return result;
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
+{
+    struct sim_exec_node *node;
+    CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_GRAPH, &node);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    CUgraphExecUpdateResultInfo info;
+    bool good = sim_graph_valid(childGraph) && !sim_graph_has_memory(childGraph);
+    return sim_leave(good ? replace_all(node->child, childGraph, &info) : CUDA_ERROR_INVALID_VALUE);
+}

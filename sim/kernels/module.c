@@ -1,0 +1,228 @@
+/* Modules: PTX whose kernels are C functions found by name, and the registry of those functions. */
+#include "check/check.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct registered {
+    struct registered *next;
+    strata_sim_kernel twin;
+    char name[];
+};
+
+static struct registered *kernels; /* guarded by sim.lock */
+
+CUresult sim_kernel_register(const char *name, strata_sim_kernel twin)
+{
+    size_t bytes = strlen(name) + 1;
+    struct registered *made = malloc(sizeof *made + bytes);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(made->name, name, bytes);
+    made->twin = twin;
+    made->next = kernels;
+    kernels = made;
+    return CUDA_SUCCESS;
+}
+
+strata_sim_kernel sim_kernel_find(const char *name, const char **known_as)
+{
+    for (const struct registered *kernel = kernels; kernel; kernel = kernel->next) {
+        if (strcmp(kernel->name, name) == 0) {
+            *known_as = kernel->name;
+            return kernel->twin;
+        }
+    }
+    return sim_twin_find(name, known_as);
+}
+
+void sim_kernels_close(void)
+{
+    while (kernels) {
+        struct registered *next = kernels->next;
+        free(kernels);
+        kernels = next;
+    }
+}
+
+static CUresult make_globals(sim_context *context, struct sim_global *globals)
+{
+    for (struct sim_global *global = globals; global; global = global->next) {
+        CUresult result = sim_block_allocate(context, global->bytes, &global->block);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        global->block->of_module = true;
+        memset(global->block->memory, 0, global->bytes);
+        sim_check_written(global->block);
+    }
+    return CUDA_SUCCESS;
+}
+
+void sim_module_free(CUmodule module)
+{
+    while (module->functions) {
+        CUfunction next = module->functions->next;
+        sim_slab_give(&sim.functions, module->functions);
+        module->functions = next;
+    }
+    for (struct sim_global *global = module->globals; global; global = global->next) {
+        if (global->block) {
+            sim_block_free_now(global->block);
+        }
+    }
+    sim_ptx_free(module->entries, module->globals);
+    sim_slab_give(&sim.modules, module);
+}
+
+static CUresult load(sim_context *context, CUmodule *module, const void *image)
+{
+    static const unsigned char elf[] = {0x7f, 'E', 'L', 'F'};
+    static const unsigned char fat_binary[] = {0x50, 0xed, 0x55, 0xba};
+    if (!module || !image) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (memcmp(image, elf, 1) == 0 || memcmp(image, fat_binary, 1) == 0) {
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    struct sim_entry *entries;
+    struct sim_global *globals;
+    CUresult result = sim_ptx_parse(image, &entries, &globals);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    CUmodule made = sim_slab_take(&sim.modules);
+    if (!made) {
+        sim_ptx_free(entries, globals);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->context = context;
+    made->entries = entries;
+    made->globals = globals;
+    result = make_globals(context, globals);
+    if (result != CUDA_SUCCESS) {
+        sim_module_free(made);
+        return result;
+    }
+    *module = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    sim_context *context;
+    CUresult result = sim_enter_context(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(load(context, module, image));
+}
+
+/* Options steer a compiler, and there is none; those that ask for a log get an empty one. */
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
+                            void **optionValues)
+{
+    if (numOptions > 0 && (!options || !optionValues)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < numOptions; i++) {
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+            optionValues[i] = NULL;
+        }
+    }
+    sim_called_as(__func__);
+    return cuModuleLoadData(module, image);
+}
+
+/* Waits for all work of the module's context. */
+CUresult cuModuleUnload(CUmodule hmod)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!sim_slab_has(&sim.modules, hmod)) {
+        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    }
+    result = sim_context_wait(hmod->context);
+    if (result == CUDA_SUCCESS && sim_slab_has(&sim.modules, hmod)) {
+        sim_module_free(hmod);
+    }
+    return sim_leave(result);
+}
+
+static CUresult get_function(CUmodule module, const char *name, CUfunction *function)
+{
+    for (CUfunction known = module->functions; known; known = known->next) {
+        if (strcmp(known->entry->name, name) == 0) {
+            *function = known;
+            return CUDA_SUCCESS;
+        }
+    }
+    const struct sim_entry *entry = module->entries;
+    while (entry && strcmp(entry->name, name) != 0) {
+        entry = entry->next;
+    }
+    const char *known_as = NULL;
+    strata_sim_kernel twin = entry ? sim_kernel_find(name, &known_as) : NULL;
+    if (!twin) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    CUfunction made = sim_slab_take(&sim.functions);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->module = module;
+    made->entry = entry;
+    made->twin = twin;
+    made->name = known_as;
+    made->next = module->functions;
+    module->functions = made;
+    *function = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!hfunc || !name || name[0] == '\0') {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (!sim_slab_has(&sim.modules, hmod)) {
+        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    }
+    result = sim_context_check(hmod->context);
+    return sim_leave(result == CUDA_SUCCESS ? get_function(hmod, name, hfunc) : result);
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+{
+    sim_context *context;
+    CUresult result = sim_enter_context(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!name) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (!sim_slab_has(&sim.modules, hmod)) {
+        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    }
+    const struct sim_global *global = hmod->globals;
+    while (global && strcmp(global->name, name) != 0) {
+        global = global->next;
+    }
+    if (!global) {
+        return sim_leave(CUDA_ERROR_NOT_FOUND);
+    }
+    if (dptr) {
+        *dptr = global->block->address;
+    }
+    if (bytes) {
+        *bytes = global->bytes;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}

@@ -1,0 +1,243 @@
+/* Allocations, by address: those that the host knows, in the order of its calls, and those that are there for the
+ * device, in the order in which work runs. The second is what kernels, copies and fills are held to. Device memory is
+ * found by its extent and the extent's indexes; all other memory, which is known and there at the same time, in a tree
+ * of its own. */
+#include "check/check.h"
+#include "check/debugger.h"
+#include "memory/vmm.h"
+#include <stdlib.h>
+
+static struct sim_extent *extent_at(uint64_t address)
+{
+    struct sim_node *node = sim_tree_floor(&sim.extents, address);
+    if (!node) {
+        return NULL;
+    }
+    struct sim_extent *extent = (struct sim_extent *)(void *)((char *)node - offsetof(struct sim_extent, by_address));
+    return address - extent->address < extent->bytes ? extent : NULL;
+}
+
+static struct sim_block *apart_at(uint64_t address)
+{
+    struct sim_node *node = sim_tree_floor(&sim.apart, address);
+    return node ? (struct sim_block *)(void *)((char *)node - offsetof(struct sim_block, by_address)) : NULL;
+}
+
+static size_t granule_of(const struct sim_extent *extent, uint64_t address)
+{
+    return (size_t)((address - extent->address) / SIM_GRANULE);
+}
+
+static uint64_t *account(const struct sim_block *block)
+{
+    switch (block->kind) {
+    case SIM_BLOCK_PINNED:
+        return &sim.pinned_blocks;
+    case SIM_BLOCK_REGISTERED:
+        return &sim.registered_blocks;
+    case SIM_BLOCK_MAPPED:
+        return &sim.mapped_blocks;
+    case SIM_BLOCK_DEVICE:
+    case SIM_BLOCK_POOLED:
+    case SIM_BLOCK_MANAGED:
+        break;
+    }
+    return &sim.device_blocks;
+}
+
+void sim_block_publish(struct sim_block *block)
+{
+    block->id = ++sim.last_block;
+    ++*account(block);
+    block->previous = NULL;
+    block->next = sim.blocks;
+    if (block->next) {
+        block->next->previous = block;
+    }
+    sim.blocks = block;
+    if (block->extent) {
+        sim_index_put(&block->extent->known, granule_of(block->extent, block->address), block);
+    } else {
+        sim_tree_insert(&sim.apart, &block->by_address, block->address, 0);
+    }
+    sim_check_allocated(block);
+}
+
+void sim_block_retire(struct sim_block *block)
+{
+    --*account(block);
+    if (block->previous) {
+        block->previous->next = block->next;
+    } else {
+        sim.blocks = block->next;
+    }
+    if (block->next) {
+        block->next->previous = block->previous;
+    }
+    if (block->extent) {
+        sim_index_remove(&block->extent->known, granule_of(block->extent, block->address));
+    } else {
+        sim_tree_remove(&sim.apart, &block->by_address);
+    }
+}
+
+void sim_block_appear(struct sim_block *block)
+{
+    if (block->extent) {
+        sim_index_put(&block->extent->present, granule_of(block->extent, block->address), block);
+        block->present = true;
+        sim_bytes_born(block->memory, block->bytes, block->held);
+    }
+}
+
+void sim_block_vanish(struct sim_block *block)
+{
+    if (block->present) {
+        sim_index_remove(&block->extent->present, granule_of(block->extent, block->address));
+        block->present = false;
+        sim_bytes_gone(block->memory, block->bytes);
+    }
+}
+
+void sim_extent_vanish(struct sim_extent *extent)
+{
+    struct sim_block *block;
+    while ((block = sim_index_floor(&extent->present, (size_t)(extent->bytes / SIM_GRANULE) - 1))) {
+        sim_block_vanish(block);
+    }
+}
+
+static bool inside(const struct sim_block *block, uint64_t address, uint64_t bytes)
+{
+    uint64_t offset = address - block->address;
+    return offset <= block->bytes && bytes <= block->bytes - offset;
+}
+
+/* Maps that lie side by side hold a range together. */
+static bool holds(struct sim_block *block, uint64_t address, uint64_t bytes)
+{
+    if (block->kind != SIM_BLOCK_MAPPED || inside(block, address, bytes)) {
+        return inside(block, address, bytes);
+    }
+    const struct sim_map *map = sim_map_of(block);
+    if (bytes > map->range->bytes) {
+        return false;
+    }
+    while (map && address + bytes > map->block.address + map->block.bytes) {
+        map = sim_map_after(map);
+    }
+    return map != NULL;
+}
+
+static struct sim_block *known_at(uint64_t address)
+{
+    const struct sim_extent *extent = extent_at(address);
+    return extent ? sim_index_floor(&extent->known, granule_of(extent, address)) : apart_at(address);
+}
+
+struct sim_block *sim_block_at(uint64_t address)
+{
+    struct sim_block *block = known_at(address);
+    return block && address - block->address < block->bytes ? block : NULL;
+}
+
+struct sim_block *sim_block_around(uint64_t address, uint64_t bytes)
+{
+    struct sim_block *block = sim_block_at(address);
+    return block && holds(block, address, bytes) ? block : NULL;
+}
+
+struct sim_block *sim_block_present(uint64_t address, uint64_t bytes)
+{
+    const struct sim_extent *extent = extent_at(address);
+    struct sim_block *block =
+        extent ? sim_index_floor(&extent->present, granule_of(extent, address)) : apart_at(address);
+    return block && address - block->address < block->bytes && holds(block, address, bytes) ? block : NULL;
+}
+
+char *sim_memory_at(uint64_t address, uint64_t bytes)
+{
+    const struct sim_block *block = sim_block_present(address, bytes);
+    return block ? block->memory + (address - block->address) : NULL;
+}
+
+CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_block **block)
+{
+    if (bytes > SIM_MOST_MEMORY) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_block *made = calloc(1, sizeof *made);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_op *wait_for;
+    CUresult result = sim_space_take(&context->device->direct, NULL, bytes, &made->span, &wait_for);
+    if (result != CUDA_SUCCESS) {
+        free(made);
+        return result;
+    }
+    made->kind = SIM_BLOCK_DEVICE;
+    made->extent = made->span->extent;
+    made->address = made->span->address;
+    made->held = made->span->bytes;
+    made->bytes = bytes;
+    made->memory = made->extent->memory + (made->address - made->extent->address);
+    made->device = context->device;
+    made->context = context;
+    sim_block_publish(made);
+    sim_block_appear(made);
+    *block = made;
+    return CUDA_SUCCESS;
+}
+
+void sim_block_free_now(struct sim_block *block)
+{
+    sim_check_forget(block);
+    if (block->graph) {
+        sim_graph_block_free_now(block);
+        return;
+    }
+    sim_bytes_unveil(&block->in_flight);
+    sim_block_retire(block);
+    sim_block_vanish(block);
+    sim_op_drop(block->allocation);
+    switch (block->kind) {
+    case SIM_BLOCK_PINNED:
+        sim_pinned_release(block);
+        break;
+    case SIM_BLOCK_REGISTERED:
+        break;
+    case SIM_BLOCK_MANAGED:
+        sim_managed_end(block);
+        break;
+    case SIM_BLOCK_MAPPED:
+        sim_map_end(sim_map_of(block));
+        break;
+    case SIM_BLOCK_DEVICE:
+    case SIM_BLOCK_POOLED:
+        sim_space_give(block->span, NULL);
+    }
+    if (block->pool) {
+        sim_pool_block_gone(block->pool);
+    }
+    free(block);
+}
+
+void sim_blocks_of_context_free(const sim_context *context)
+{
+    struct sim_block *block = sim.blocks;
+    while (block) {
+        struct sim_block *next = block->next;
+        if (block->context == context) {
+            sim_block_free_now(block);
+        }
+        block = next;
+    }
+}
+
+void sim_blocks_close(void)
+{
+    while (sim.blocks) {
+        sim_block_free_now(sim.blocks);
+    }
+}

@@ -1,0 +1,340 @@
+/* Copies of rows: cuMemcpy2D and cuMemcpy3D with all their variants. A copy of one plane is a copy of planes; a pitch
+ * of zero means rows without anything between them. What is in the paddings does not belong to the copy: it need not
+ * even be memory. */
+#include "sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* An end of a copy as a call describes it. */
+struct end {
+    CUmemorytype type;
+    uint64_t host;
+    uint64_t device;
+    size_t x; /* bytes */
+    size_t y;
+    size_t z;
+    size_t pitch;
+    size_t height;
+};
+
+struct copy {
+    struct end to;
+    struct end from;
+    size_t width;
+    size_t rows;
+    size_t planes;
+};
+
+/* Adds a * b; false if the sum is more than any memory has. */
+static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
+{
+    if (a != 0 && b > (SIM_MOST_MEMORY - *sum) / a) {
+        return false;
+    }
+    *sum += a * b;
+    return *sum <= SIM_MOST_MEMORY;
+}
+
+/* How far rows and planes are apart. False: they would lie over each other. */
+static bool measure(const struct end *end, const struct copy *copy, struct sim_rows *rows)
+{
+    uint64_t width = 0;
+    uint64_t height = 0;
+    bool possible = add_product(&width, 1, end->x) && add_product(&width, 1, copy->width) &&
+                    add_product(&height, 1, end->y) && add_product(&height, 1, copy->rows);
+    if (!possible) {
+        return false;
+    }
+    rows->pitch = end->pitch ? end->pitch : width;
+    height = end->height ? end->height : height;
+    rows->plane = 0;
+    if (rows->pitch < width || height < copy->rows) {
+        return false;
+    }
+    bool flat = copy->planes == 1 && end->z == 0;
+    return flat || add_product(&rows->plane, rows->pitch, height);
+}
+
+/* The bytes from the first to the last. */
+static bool span_of(const struct copy *copy, const struct sim_rows *rows, uint64_t *bytes)
+{
+    *bytes = 0;
+    return add_product(bytes, copy->planes - 1, rows->plane) && add_product(bytes, copy->rows - 1, rows->pitch) &&
+           add_product(bytes, 1, copy->width);
+}
+
+static bool side_of(const struct end *end, enum sim_side *side, uint64_t *base)
+{
+    *base = end->type == CU_MEMORYTYPE_HOST ? end->host : end->device;
+    *side = end->type == CU_MEMORYTYPE_HOST     ? SIM_HOST_SIDE
+            : end->type == CU_MEMORYTYPE_DEVICE ? SIM_DEVICE_SIDE
+                                                : SIM_ANY_SIDE;
+    bool known =
+        end->type == CU_MEMORYTYPE_HOST || end->type == CU_MEMORYTYPE_DEVICE || end->type == CU_MEMORYTYPE_UNIFIED;
+    return known && *base != 0;
+}
+
+static bool locate(const sim_context *context, const struct end *end, const struct copy *copy, bool write, bool graphs,
+                   struct sim_rows *rows)
+{
+    enum sim_side side;
+    uint64_t base;
+    uint64_t bytes;
+    uint64_t offset = 0;
+    if (!side_of(end, &side, &base) || !measure(end, copy, rows) || !span_of(copy, rows, &bytes)) {
+        return false;
+    }
+    bool there = add_product(&offset, end->z, rows->plane) && add_product(&offset, end->y, rows->pitch) &&
+                 add_product(&offset, 1, end->x);
+    return there && sim_locate(context, base + offset, bytes, side, write, graphs, &rows->place);
+}
+
+/* Moves the rows between two places whose first bytes are given. */
+static void move_rows(const struct sim_op *op, char *to, uint64_t to_pitch, uint64_t to_plane, const char *from,
+                      uint64_t from_pitch, uint64_t from_plane)
+{
+    for (size_t plane = 0; plane < op->work.rows.planes; plane++) {
+        for (size_t row = 0; row < op->work.rows.rows; row++) {
+            memmove(to + plane * to_plane + row * to_pitch, from + plane * from_plane + row * from_pitch,
+                    op->work.rows.width);
+        }
+    }
+}
+
+static uint64_t span_of_op(const struct sim_op *op, const struct sim_rows *rows)
+{
+    return (op->work.rows.planes - 1) * rows->plane + (op->work.rows.rows - 1) * rows->pitch + op->work.rows.width;
+}
+
+static char *reach(const struct sim_op *op, const struct sim_rows *rows, bool write)
+{
+    const struct sim_place *place = &rows->place;
+    return place->pageable ? (char *)(uintptr_t)place->address
+                           : sim_touch(op->context, place->address, span_of_op(op, rows), SIM_BY_COPY, write);
+}
+
+uint64_t sim_rows_bytes(const struct sim_op *op)
+{
+    return (uint64_t)op->work.rows.width * op->work.rows.rows * op->work.rows.planes;
+}
+
+bool sim_rows_run(const struct sim_op *op)
+{
+    const struct sim_rows *from_rows = &op->work.rows.from;
+    const struct sim_rows *to_rows = &op->work.rows.to;
+    char *to = reach(op, to_rows, true);
+    const char *staged = op->work.rows.staged;
+    if (to && staged) {
+        uint64_t width = op->work.rows.width;
+        move_rows(op, to, to_rows->pitch, to_rows->plane, staged, width, width * op->work.rows.rows);
+        return true;
+    }
+    const char *from = reach(op, from_rows, false);
+    if (!to || !from) {
+        return false;
+    }
+    move_rows(op, to, to_rows->pitch, to_rows->plane, from, from_rows->pitch, from_rows->plane);
+    return true;
+}
+
+/* Plain host memory is read when the copy is called for. */
+static bool stage(struct sim_op *op)
+{
+    const struct sim_rows *from = &op->work.rows.from;
+    if (!from->place.pageable) {
+        return true;
+    }
+    char *staged = malloc(sim_rows_bytes(op));
+    if (!staged) {
+        return false;
+    }
+    uint64_t width = op->work.rows.width;
+    move_rows(op, staged, width, width * op->work.rows.rows, (const char *)(uintptr_t)from->place.address, from->pitch,
+              from->plane);
+    op->work.rows.staged = staged;
+    return true;
+}
+
+static struct sim_op shape_of(const struct copy *copy, const struct sim_rows *to, const struct sim_rows *from)
+{
+    struct sim_op shape = {.kind = SIM_OP_COPY_ROWS};
+    shape.work.rows.to = *to;
+    shape.work.rows.from = *from;
+    shape.work.rows.width = copy->width;
+    shape.work.rows.rows = copy->rows;
+    shape.work.rows.planes = copy->planes;
+    return shape;
+}
+
+static CUresult submit(struct sim_queue *queue, const struct copy *copy, const struct sim_rows *to,
+                       const struct sim_rows *from, struct sim_op **op)
+{
+    struct sim_op shape = shape_of(copy, to, from);
+    if (!queue->capture && !stage(&shape)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_op *made = sim_op_create(queue->context, queue, SIM_OP_COPY_ROWS, 0);
+    if (!made) {
+        free(shape.work.rows.staged);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->work = shape.work;
+    *op = sim_op_hold(made);
+    sim_op_submit(made);
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_rows(const struct copy *copy, CUstream stream, bool synchronous)
+{
+    struct sim_queue *queue;
+    struct sim_rows to;
+    struct sim_rows from;
+    CUresult result = sim_queue_for_work(stream, &queue);
+    if (result == CUDA_SUCCESS && synchronous) {
+        result = sim_capture_guard_queue(queue);
+    }
+    if (result != CUDA_SUCCESS || copy->width == 0 || copy->rows == 0 || copy->planes == 0) {
+        return result;
+    }
+    sim_context *context = queue->context;
+    bool captured = queue->capture != NULL;
+    if (!locate(context, &copy->to, copy, true, captured, &to) ||
+        !locate(context, &copy->from, copy, false, captured, &from)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = sim_copy_prepare(queue, &from.place, synchronous);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_op *op;
+    result = submit(queue, copy, &to, &from, &op);
+    return result == CUDA_SUCCESS ? sim_copy_finish(context, op, &to.place, &from.place, synchronous) : result;
+}
+
+static CUresult copy_call(const char *entry, const struct copy *copy, CUstream stream, bool synchronous)
+{
+    CUresult result = sim_enter_handle_as(entry);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(copy_rows(copy, stream, synchronous));
+}
+
+/* ---- one plane ---- */
+
+static CUresult copy_2d(const char *entry, const CUDA_MEMCPY2D *asked, CUstream stream, bool synchronous)
+{
+    if (!asked) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct copy copy = {
+        .to = {.type = asked->dstMemoryType,
+               .host = (uint64_t)(uintptr_t)asked->dstHost,
+               .device = asked->dstDevice,
+               .x = asked->dstXInBytes,
+               .y = asked->dstY,
+               .pitch = asked->dstPitch},
+        .from = {.type = asked->srcMemoryType,
+                 .host = (uint64_t)(uintptr_t)asked->srcHost,
+                 .device = asked->srcDevice,
+                 .x = asked->srcXInBytes,
+                 .y = asked->srcY,
+                 .pitch = asked->srcPitch},
+        .width = asked->WidthInBytes,
+        .rows = asked->Height,
+        .planes = 1,
+    };
+    return copy_call(entry, &copy, stream, synchronous);
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);
+}
+
+/* A device copies rows of any pitch, so that this is the same. */
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+    return copy_2d(__func__, pCopy, hStream, false);
+}
+
+CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(__func__, pCopy, CU_STREAM_PER_THREAD, true);
+}
+
+CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(__func__, pCopy, CU_STREAM_PER_THREAD, true);
+}
+
+/* ---- planes ---- */
+
+static struct copy copy_of_3d(const CUDA_MEMCPY3D *asked)
+{
+    return (struct copy){
+        .to = {.type = asked->dstMemoryType,
+               .host = (uint64_t)(uintptr_t)asked->dstHost,
+               .device = asked->dstDevice,
+               .x = asked->dstXInBytes,
+               .y = asked->dstY,
+               .z = asked->dstZ,
+               .pitch = asked->dstPitch,
+               .height = asked->dstHeight},
+        .from = {.type = asked->srcMemoryType,
+                 .host = (uint64_t)(uintptr_t)asked->srcHost,
+                 .device = asked->srcDevice,
+                 .x = asked->srcXInBytes,
+                 .y = asked->srcY,
+                 .z = asked->srcZ,
+                 .pitch = asked->srcPitch,
+                 .height = asked->srcHeight},
+        .width = asked->WidthInBytes,
+        .rows = asked->Height,
+        .planes = asked->Depth,
+    };
+}
+
+/* For a node of a graph; what is empty is no copy there. */
+CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, struct sim_op *what)
+{
+    struct copy copy = copy_of_3d(asked);
+    struct sim_rows to;
+    struct sim_rows from;
+    if (copy.width == 0 || copy.rows == 0 || copy.planes == 0 || !locate(context, &copy.to, &copy, true, true, &to) ||
+        !locate(context, &copy.from, &copy, false, true, &from)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *what = shape_of(&copy, &to, &from);
+    what->context = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_3d(const char *entry, const CUDA_MEMCPY3D *asked, CUstream stream, bool synchronous)
+{
+    if (!asked) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct copy copy = copy_of_3d(asked);
+    return copy_call(entry, &copy, stream, synchronous);
+}
+
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+{
+    return copy_3d(__func__, pCopy, CU_STREAM_LEGACY, true);
+}
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+    return copy_3d(__func__, pCopy, hStream, false);
+}
+
+CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *pCopy)
+{
+    return copy_3d(__func__, pCopy, CU_STREAM_PER_THREAD, true);
+}

@@ -1,0 +1,464 @@
+/* Stream-ordered memory: pools, and allocating from them and freeing to them in the order of a stream. */
+#include "sim.h"
+#include <stdlib.h>
+
+static bool pool_valid(CUmemoryPool pool)
+{
+    return sim_slab_has(&sim.pools, pool) && !pool->destroyed;
+}
+
+CUmemoryPool sim_pool_create(struct sim_device *device)
+{
+    CUmemoryPool pool = sim_slab_take(&sim.pools);
+    if (pool) {
+        sim_space_open(&pool->space, device);
+        pool->access[device->ordinal] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    return pool;
+}
+
+static void end_pool(CUmemoryPool pool)
+{
+    sim_space_close(&pool->space);
+    sim_slab_give(&sim.pools, pool);
+}
+
+void sim_pool_block_gone(CUmemoryPool pool)
+{
+    pool->blocks--;
+    if (pool->destroyed && pool->blocks == 0) {
+        end_pool(pool);
+    }
+}
+
+/* ---- allocating and freeing ---- */
+
+static void describe(struct sim_block *block, CUmemoryPool pool, sim_context *context, struct sim_span *span)
+{
+    block->kind = SIM_BLOCK_POOLED;
+    block->address = span->address;
+    block->held = span->bytes;
+    block->extent = span->extent;
+    block->memory = span->extent->memory + (span->address - span->extent->address);
+    block->device = pool->space.device;
+    block->context = context;
+    block->pool = pool;
+    block->span = span;
+}
+
+/* The allocation waits for the free whose memory it got. */
+static void submit_allocation(struct sim_queue *queue, struct sim_block *block, struct sim_op *wait_for)
+{
+    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_ALLOCATE, 1);
+    sim_op_await(op, wait_for);
+    op->work.block = block;
+    block->allocation = sim_op_hold(op);
+    block->pool->blocks++;
+    sim_block_publish(block);
+    sim_op_submit(op);
+}
+
+static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t bytes, CUdeviceptr *address)
+{
+    *address = 0;
+    if (bytes > SIM_MOST_MEMORY) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (queue->capture) {
+        return sim_capture_allocate(queue, pool->space.device, bytes, address);
+    }
+    struct sim_block *block = calloc(1, sizeof *block);
+    if (!block || !sim_op_reserve(queue, 1)) {
+        free(block);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_span *span;
+    struct sim_op *wait_for;
+    CUresult result = sim_space_take(&pool->space, queue, bytes, &span, &wait_for);
+    if (result != CUDA_SUCCESS) {
+        free(block);
+        return result;
+    }
+    describe(block, pool, queue->context, span);
+    block->bytes = bytes;
+    *address = block->address;
+    submit_allocation(queue, block, wait_for);
+    sim_op_drop(wait_for);
+    return CUDA_SUCCESS;
+}
+
+/* A capture of the stream itself takes the call down; one of another stream may not survive it. */
+static CUresult queue_of(CUstream stream, struct sim_queue **queue)
+{
+    CUresult result = sim_queue_for_work(stream, queue);
+    return result == CUDA_SUCCESS && !(*queue)->capture ? sim_capture_guard() : result;
+}
+
+static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    struct sim_queue *queue;
+    CUresult result = queue_of(stream, &queue);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!address) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!pool) {
+        pool = queue->context->device->current_pool;
+    }
+    if (!pool_valid(pool)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes == 0) {
+        *address = 0;
+        return CUDA_SUCCESS;
+    }
+    return allocate(queue, pool, bytes, address);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(allocate_from(dptr, bytesize, NULL, hStream));
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pool) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    return sim_leave(allocate_from(dptr, bytesize, pool, hStream));
+}
+
+/* Plain memory may be freed in the order of a stream, too; it is only free when the operation has run. */
+static CUresult free_async(CUdeviceptr address, CUstream stream)
+{
+    struct sim_queue *queue;
+    CUresult result = queue_of(stream, &queue);
+    if (result != CUDA_SUCCESS || address == 0) {
+        return result;
+    }
+    if (queue->capture) {
+        return sim_capture_free(queue, address);
+    }
+    struct sim_block *block = sim_block_at(address);
+    if (!block || block->address != address || block->of_module) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (block->kind != SIM_BLOCK_DEVICE && block->kind != SIM_BLOCK_POOLED) {
+        return block->kind == SIM_BLOCK_MANAGED ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!sim_op_reserve(queue, 1) || (block->pool && !sim_space_expect(&block->pool->space, queue))) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FREE, 1);
+    if (block->graph) {
+        sim_graph_memory_freed(block->graph, op);
+        sim_op_submit(op);
+        return CUDA_SUCCESS;
+    }
+    sim_op_await(op, block->allocation);
+    op->work.block = block;
+    sim_block_retire(block);
+    if (block->pool) {
+        sim_space_give(block->span, op);
+        block->span = NULL;
+    }
+    sim_op_submit(op);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(free_async(dptr, hStream));
+}
+
+/* ---- pools ---- */
+
+static bool properties_good(const CUmemPoolProps *properties)
+{
+    unsigned handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->win32SecurityAttributes) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof properties->reserved; i++) {
+        if (properties->reserved[i] != 0) {
+            return false;
+        }
+    }
+    return ((unsigned)properties->handleTypes & ~handles) == 0 &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pool || !poolProps || !properties_good(poolProps)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct sim_device *device = sim_device_of(poolProps->location.id);
+    if (!device) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    CUmemoryPool made = poolProps->maxSize <= SIM_MOST_MEMORY ? sim_pool_create(device) : NULL;
+    if (!made) {
+        return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    made->space.limit = sim_round_up(poolProps->maxSize, SIM_CHUNK);
+    made->handle_types = poolProps->handleTypes;
+    *pool = made;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* A pool with memory out lives on, without a handle, until the last of it is freed. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pool_valid(pool) || pool->is_default) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    for (int i = 0; i < sim.settings.devices; i++) {
+        if (sim.devices[i].current_pool == pool) {
+            sim.devices[i].current_pool = sim.devices[i].default_pool;
+        }
+    }
+    pool->destroyed = true;
+    if (pool->blocks == 0) {
+        end_pool(pool);
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* What is to be kept is rounded up to whole chunks, which makes nothing of the greatest numbers, as it does in the real
+ * driver. */
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pool_valid(pool)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    sim_space_settle(&pool->space);
+    sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- attributes ---- */
+
+static bool *reuse_policy(CUmemoryPool pool, CUmemPool_attribute attribute)
+{
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+        return &pool->space.follow_events;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        return &pool->space.opportunistic;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        return &pool->space.internal_dependencies;
+    default:
+        return NULL;
+    }
+}
+
+static CUresult reset_high(uint64_t *high, uint64_t current, uint64_t value)
+{
+    if (value != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *high = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value)
+{
+    bool *policy = reuse_policy(pool, attribute);
+    if (policy) {
+        *policy = *(const int *)value != 0;
+        if (pool->space.opportunistic) {
+            sim_space_settle(&pool->space);
+        }
+        return CUDA_SUCCESS;
+    }
+    uint64_t number = *(const cuuint64_t *)value;
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool->space.keep = number;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return reset_high(&pool->space.reserved_high, pool->space.reserved, number);
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return reset_high(&pool->space.used_high, pool->space.used, number);
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    const bool *policy = reuse_policy(pool, attribute);
+    if (policy) {
+        *(int *)value = *policy;
+        return CUDA_SUCCESS;
+    }
+    cuuint64_t *number = value;
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        *number = pool->space.keep;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        *number = pool->space.reserved;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        *number = pool->space.reserved_high;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        *number = pool->space.used;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        *number = pool->space.used_high;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(pool_valid(pool) && value ? set_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(pool_valid(pool) && value ? get_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ---- access ---- */
+
+static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
+{
+    const struct sim_device *device = sim_device_of(map->location.id);
+    if (map->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    switch (map->flags) {
+    case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+        return CUDA_SUCCESS;
+    case CU_MEM_ACCESS_FLAGS_PROT_NONE:
+        return device == pool->space.device ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    case CU_MEM_ACCESS_FLAGS_PROT_READ:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pool_valid(pool) || !map) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    for (size_t i = 0; i < count; i++) {
+        result = check_access(pool, &map[i]);
+        if (result != CUDA_SUCCESS) {
+            return sim_leave(result);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        pool->access[map[i].location.id] = map[i].flags;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!flags || !location || !pool_valid(memPool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (!sim_device_of(location->id)) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *flags = memPool->access[location->id];
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- a device's pools ---- */
+
+/* A device that is not there is answered differently by the two calls. */
+static CUresult give_pool(const char *entry, CUmemoryPool *pool, CUdevice dev, bool current)
+{
+    CUresult result = sim_enter_as(entry);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct sim_device *device = sim_device_of(dev);
+    if (!device) {
+        return sim_leave(current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE);
+    }
+    if (!pool) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *pool = current ? device->current_pool : device->default_pool;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+{
+    return give_pool(__func__, pool_out, dev, false);
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+    return give_pool(__func__, pool, dev, true);
+}
+
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_device *device = sim_device_of(dev);
+    if (!device || !pool_valid(pool) || pool->space.device != device) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    device->current_pool = pool;
+    return sim_leave(CUDA_SUCCESS);
+}

@@ -1,0 +1,71 @@
+/* Who may touch which memory. The driver asks when it is given a copy or a fill; for a kernel, which can go anywhere,
+ * the device asks when it runs. Both questions end here, and both are asked of every piece of work, since access can
+ * change in between. */
+#include "check/debugger.h"
+#include "memory/vmm.h"
+
+static bool map_allows(const struct sim_map *map, const sim_context *context, bool write)
+{
+    unsigned needed = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    return (map->access[context->device->ordinal] & needed) == needed;
+}
+
+/* Every map that the range lies in. */
+static bool maps_allow(struct sim_block *block, const sim_context *context, uint64_t end, bool write)
+{
+    const struct sim_map *map = sim_map_of(block);
+    while (map && map_allows(map, context, write)) {
+        if (end <= map->block.address + map->block.bytes) {
+            return true;
+        }
+        map = sim_map_after(map);
+    }
+    return false;
+}
+
+static bool pool_allows(CUmemoryPool pool, const sim_context *context)
+{
+    return pool->access[context->device->ordinal] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+/* Copies between devices go through the host where they must: they need no access to the other device's memory, except
+ * to mapped memory, where only access counts. */
+static bool allowed(struct sim_block *block, const sim_context *context, uint64_t end, enum sim_toucher by, bool write)
+{
+    bool own = block->device == context->device;
+    switch (block->kind) {
+    case SIM_BLOCK_MAPPED:
+        return maps_allow(block, context, end, write);
+    case SIM_BLOCK_POOLED:
+        return own || by == SIM_BY_COPY || (block->pool && pool_allows(block->pool, context));
+    case SIM_BLOCK_DEVICE:
+        return own || by == SIM_BY_COPY || sim_peer_enabled(context, block->context);
+    case SIM_BLOCK_PINNED:
+    case SIM_BLOCK_REGISTERED:
+    case SIM_BLOCK_MANAGED:
+        break;
+    }
+    return true;
+}
+
+bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write)
+{
+    struct sim_block *block = sim_block_around(address, bytes);
+    return block && allowed(block, context, address + bytes, by, write);
+}
+
+char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write)
+{
+    struct sim_block *block = sim_block_present(address, bytes);
+    if (!block) {
+        return NULL;
+    }
+    if (!allowed(block, context, address + bytes, by, write)) {
+        if (block->device && block->device != context->device) {
+            block->device->poison = CUDA_ERROR_ILLEGAL_ADDRESS; /* the owner of the memory fails with the intruder */
+        }
+        return NULL;
+    }
+    sim_bytes_unveil(&block->in_flight);
+    return block->memory + (address - block->address);
+}

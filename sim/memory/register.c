@@ -1,0 +1,85 @@
+/* The program's own memory, registered: the driver knows its range from then on and a device reaches it, without the
+ * driver having allocated anything. Registered ranges are exact to the byte; two may share a page. */
+#include "check/check.h"
+#include <stdlib.h>
+
+/* Whether the range has a byte of a block that the driver knows. */
+static const struct sim_block *overlapped(uint64_t address, uint64_t bytes)
+{
+    const struct sim_block *block = sim_block_at(address);
+    struct sim_node *next = block ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
+    if (next && next->key - address < bytes) {
+        block = sim_block_at(next->key);
+    }
+    return block;
+}
+
+static CUresult register_range(sim_context *context, uint64_t address, size_t bytes, unsigned flags)
+{
+    unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (address == 0 || bytes == 0 || bytes > SIM_MOST_MEMORY || (flags & ~known) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct sim_block *other = overlapped(address, bytes);
+    if (other) {
+        bool registered = other->kind == SIM_BLOCK_REGISTERED;
+        return registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+    }
+    struct sim_block *block = calloc(1, sizeof *block);
+    if (!block) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    block->kind = SIM_BLOCK_REGISTERED;
+    block->address = address;
+    block->bytes = bytes;
+    block->held = bytes;
+    block->memory = (char *)(uintptr_t)address;
+    block->device = context->device;
+    block->context = context;
+    block->host_flags = flags & CU_MEMHOSTREGISTER_PORTABLE;
+    sim_block_publish(block);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+    sim_context *context;
+    CUresult result = sim_enter_context_unsafe(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(register_range(context, (uint64_t)(uintptr_t)p, bytesize, Flags));
+}
+
+/* Waits for all work of the context that the memory was registered in. */
+static CUresult unregister(uint64_t address)
+{
+    struct sim_block *block = sim_block_at(address);
+    if (address == 0 || (block && (block->kind != SIM_BLOCK_REGISTERED || block->address != address))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!block) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    uint64_t id = block->id;
+    CUresult result = sim_context_wait(block->context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    block = sim_block_at(address);
+    if (!block || block->id != id) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    sim_check_freed_now(block);
+    sim_block_free_now(block);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *p)
+{
+    CUresult result = sim_enter_unsafe();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(unregister((uint64_t)(uintptr_t)p));
+}

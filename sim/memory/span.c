@@ -1,0 +1,781 @@
+/* How a memory pool, and what is behind cuMemAlloc, hands out memory.
+ *
+ * Memory is taken from the device in extents, and each extent is a list of spans in the order of their addresses. An
+ * extent of a pool is one large range in which chunks get memory as the pool grows and lose it as it shrinks; what has
+ * none is a hole. A free span that anybody may use is in the pool's common tree. A span whose free is only submitted is
+ * in the bin of the queue that it was freed on: that queue may use it at once, since its own order protects the bytes;
+ * others may if they are known to come after the free, or by waiting for it. When the free is done the span moves to
+ * the common tree. Both are searched for the best fit. Free neighbours melt together where the same users may have
+ * both. */
+#include "check/debugger.h"
+#include "sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+static struct sim_span *span_of(struct sim_node *node)
+{
+    return node ? (struct sim_span *)(void *)((char *)node - offsetof(struct sim_span, by_size)) : NULL;
+}
+
+static struct sim_tree *tree_of(struct sim_span *span)
+{
+    return span->bin ? &span->bin->by_size : &span->extent->space->common;
+}
+
+static void put_in_tree(struct sim_span *span)
+{
+    sim_tree_insert(tree_of(span), &span->by_size, span->bytes, span->address);
+}
+
+static void take_from_tree(struct sim_span *span)
+{
+    sim_tree_remove(tree_of(span), &span->by_size);
+}
+
+static void unlink_span(struct sim_span *span)
+{
+    if (span->previous) {
+        span->previous->next = span->next;
+    } else {
+        span->extent->first = span->next;
+    }
+    if (span->next) {
+        span->next->previous = span->previous;
+    }
+    free(span);
+}
+
+static void set_free_point(struct sim_span *span, uint64_t position, struct sim_op *op)
+{
+    span->position = position;
+    span->op = op;
+    if (op) {
+        op->span = span;
+    }
+}
+
+/* Melts the free span `right` into its free left neighbour; both are in no tree. */
+static void absorb(struct sim_span *left, struct sim_span *right)
+{
+    struct sim_op *forgotten = right->op;
+    if (right->position > left->position) {
+        forgotten = left->op;
+        set_free_point(left, right->position, right->op);
+    }
+    if (forgotten) {
+        forgotten->span = NULL;
+    }
+    left->bytes += right->bytes;
+    unlink_span(right);
+}
+
+static bool alike(const struct sim_span *a, const struct sim_span *b)
+{
+    return a && b && a->free && b->free && a->bin == b->bin;
+}
+
+/* Puts a free span, which is in no tree, where it belongs, melted with its neighbours. */
+static struct sim_span *settle_in(struct sim_span *span)
+{
+    if (alike(span, span->next)) {
+        take_from_tree(span->next);
+        absorb(span, span->next);
+    }
+    if (alike(span->previous, span)) {
+        struct sim_span *left = span->previous;
+        take_from_tree(left);
+        absorb(left, span);
+        span = left;
+    }
+    put_in_tree(span);
+    return span;
+}
+
+static struct sim_bin *find_bin(const struct sim_space *space, const struct sim_lane *lane)
+{
+    if (lane->slot >= space->bin_slots || !space->bins[lane->slot] || space->bins[lane->slot]->lane != lane->uid) {
+        return NULL;
+    }
+    return space->bins[lane->slot];
+}
+
+static struct sim_bin *make_bin(struct sim_space *space, const struct sim_lane *lane)
+{
+    if (lane->slot >= space->bin_slots) {
+        uint32_t slots = sim.lane_slots;
+        struct sim_bin **bins = realloc(space->bins, slots * sizeof(*bins));
+        if (!bins) {
+            return NULL;
+        }
+        memset(bins + space->bin_slots, 0, (slots - space->bin_slots) * sizeof(*bins));
+        space->bins = bins;
+        space->bin_slots = slots;
+    }
+    if (!space->bins[lane->slot]) {
+        struct sim_bin *bin = calloc(1, sizeof *bin);
+        if (bin) {
+            bin->lane = lane->uid;
+        }
+        space->bins[lane->slot] = bin;
+    }
+    return space->bins[lane->slot];
+}
+
+/* ---- extents ---- */
+
+static bool on_device(const struct sim_space *space, uint64_t bytes)
+{
+    return bytes <= space->device->memory - space->device->used;
+}
+
+static bool fits(const struct sim_space *space, uint64_t bytes)
+{
+    bool in_limit = space->limit == 0 || (space->reserved <= space->limit && bytes <= space->limit - space->reserved);
+    return on_device(space, bytes) && in_limit;
+}
+
+static void reserve(struct sim_space *space, uint64_t bytes)
+{
+    space->device->used += bytes;
+    space->reserved += bytes;
+    if (space->reserved > space->reserved_high) {
+        space->reserved_high = space->reserved;
+    }
+}
+
+static void unreserve(struct sim_space *space, uint64_t bytes)
+{
+    space->device->used -= bytes;
+    space->reserved -= bytes;
+}
+
+/* A new extent of one span, which is in no tree. */
+static struct sim_extent *open_extent(struct sim_space *space, uint64_t bytes)
+{
+    struct sim_extent *extent = calloc(1, sizeof *extent);
+    struct sim_span *span = calloc(1, sizeof *span);
+    if (!extent || !span || !sim_address_take(bytes, &extent->address)) {
+        goto no_addresses;
+    }
+    extent->memory = sim_backing_take(bytes);
+    if (!extent->memory) {
+        goto no_backing;
+    }
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+        goto no_known;
+    }
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+        goto no_present;
+    }
+    extent->space = space;
+    extent->bytes = bytes;
+    sim_bytes_close(extent->memory, bytes);
+    extent->first = span;
+    extent->next = space->extents;
+    if (extent->next) {
+        extent->next->previous = extent;
+    }
+    space->extents = extent;
+    span->extent = extent;
+    span->address = extent->address;
+    span->bytes = bytes;
+    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
+    return extent;
+
+no_present:
+    sim_index_close(&extent->known);
+no_known:
+    sim_backing_give(extent->memory, bytes);
+no_backing:
+    sim_address_give(extent->address, bytes);
+no_addresses:
+    free(span);
+    free(extent);
+    return NULL;
+}
+
+static void close_extent(struct sim_extent *extent)
+{
+    struct sim_space *space = extent->space;
+    for (struct sim_span *span = extent->first; span; span = extent->first) {
+        extent->first = span->next;
+        if (span->op) {
+            span->op->span = NULL;
+        }
+        if (!span->hole) {
+            unreserve(space, span->bytes);
+        }
+        free(span);
+    }
+    if (extent->previous) {
+        extent->previous->next = extent->next;
+    } else {
+        space->extents = extent->next;
+    }
+    if (extent->next) {
+        extent->next->previous = extent->previous;
+    }
+    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_extent_vanish(extent);
+    sim_index_close(&extent->known);
+    sim_index_close(&extent->present);
+    sim_backing_give(extent->memory, extent->bytes);
+    sim_address_give(extent->address, extent->bytes);
+    free(extent);
+}
+
+/* ---- growing and shrinking ---- */
+
+/* Cuts a span, which is in no tree, in two; the second part is like the first and in no tree either. */
+static bool split(struct sim_span *span, uint64_t bytes)
+{
+    if (span->bytes == bytes) {
+        return true;
+    }
+    struct sim_span *rest = malloc(sizeof *rest);
+    if (!rest) {
+        return false;
+    }
+    *rest = *span;
+    rest->address += bytes;
+    rest->bytes -= bytes;
+    rest->previous = span;
+    if (rest->next) {
+        rest->next->previous = rest;
+    }
+    span->next = rest;
+    span->bytes = bytes;
+    set_free_point(rest, span->position, span->op);
+    span->op = NULL;
+    return true;
+}
+
+/* Cuts a free span that is in no tree to size; the rest stays free as the whole was. */
+static bool cut_to(struct sim_span *span, uint64_t bytes)
+{
+    bool whole = span->bytes == bytes;
+    if (!split(span, bytes)) {
+        return false;
+    }
+    if (!whole) {
+        put_in_tree(span->next);
+    }
+    return true;
+}
+
+static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
+{
+    uint64_t size = sim_round_up(bytes, SIM_PAGE);
+    struct sim_extent *extent = fits(space, size) ? open_extent(space, size) : NULL;
+    if (!extent) {
+        return NULL;
+    }
+    reserve(space, size);
+    extent->first->free = true;
+    return extent->first;
+}
+
+static bool mappable(const struct sim_span *span)
+{
+    return span && (span->hole || (span->free && !span->bin));
+}
+
+/* How many bytes must be mapped for `bytes` from the beginning of this span on; UINT64_MAX if something is in the way.
+ */
+static uint64_t missing_at(const struct sim_span *span, uint64_t bytes)
+{
+    uint64_t missing = 0;
+    while (mappable(span)) {
+        uint64_t part = bytes < span->bytes ? bytes : span->bytes;
+        missing += span->hole ? sim_round_up(part, SIM_CHUNK) : 0;
+        bytes -= part;
+        if (bytes == 0) {
+            return missing;
+        }
+        span = span->next;
+    }
+    return UINT64_MAX;
+}
+
+/* Where the fewest chunks are missing. */
+static struct sim_span *best_place(const struct sim_space *space, uint64_t bytes, uint64_t *missing)
+{
+    struct sim_span *best = NULL;
+    *missing = UINT64_MAX;
+    for (struct sim_extent *extent = space->extents; extent; extent = extent->next) {
+        for (struct sim_span *span = extent->first; span; span = span->next) {
+            uint64_t here = missing_at(span, bytes);
+            if (here < *missing) {
+                best = span;
+                *missing = here;
+            }
+        }
+    }
+    return best;
+}
+
+/* Gives memory to the first bytes of a hole, which becomes a free span that is in no tree. */
+static bool fill_hole(struct sim_span *hole, uint64_t bytes)
+{
+    uint64_t size = sim_round_up(bytes < hole->bytes ? bytes : hole->bytes, SIM_CHUNK);
+    if (!split(hole, size)) {
+        return false;
+    }
+    hole->hole = false;
+    hole->free = true;
+    sim_bytes_close(hole->extent->memory + (hole->address - hole->extent->address), size);
+    reserve(hole->extent->space, size);
+    return true;
+}
+
+/* Makes one free span of what begins here, of at least so many bytes. It is in no tree; after a failure, in its own. */
+static bool join_from(struct sim_span *span, uint64_t bytes)
+{
+    if (span->hole) {
+        if (!fill_hole(span, bytes)) {
+            return false;
+        }
+    } else {
+        take_from_tree(span);
+    }
+    while (span->bytes < bytes) {
+        struct sim_span *next = span->next;
+        if (next->hole) {
+            if (!fill_hole(next, bytes - span->bytes)) {
+                put_in_tree(span);
+                return false;
+            }
+        } else {
+            take_from_tree(next);
+        }
+        absorb(span, next);
+    }
+    return true;
+}
+
+/* A hole of at least so many bytes: with room for all that the pool may hold, side by side, if that can be had. */
+static struct sim_span *open_range(struct sim_space *space, uint64_t bytes)
+{
+    uint64_t most = space->limit > 0 && space->limit < space->device->memory ? space->limit : space->device->memory;
+    uint64_t room = sim_debugger_is_valgrind() ? SIM_SMALL_RANGE : SIM_MOST_RANGE;
+    uint64_t range = sim_round_up(most < room ? most : room, SIM_CHUNK);
+    struct sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
+    if (!extent) {
+        extent = open_extent(space, bytes);
+    }
+    if (!extent) {
+        return NULL;
+    }
+    extent->first->hole = true;
+    return extent->first;
+}
+
+static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
+{
+    uint64_t missing;
+    struct sim_span *span = best_place(space, bytes, &missing);
+    if (!span) {
+        missing = sim_round_up(bytes, SIM_CHUNK);
+        span = fits(space, missing) ? open_range(space, missing) : NULL;
+    }
+    return span && fits(space, missing) && join_from(span, bytes) ? span : NULL;
+}
+
+/* Takes memory from the device for so many bytes. The span is in no tree, and may be larger. */
+static struct sim_span *grow(struct sim_space *space, uint64_t bytes)
+{
+    if (bytes > SIM_MOST_MEMORY) {
+        return NULL;
+    }
+    return space->direct ? grow_direct(space, bytes) : grow_pool(space, bytes);
+}
+
+static bool extent_idle(const struct sim_extent *extent)
+{
+    return !extent->first->next && extent->first->free && !extent->first->bin;
+}
+
+static void melt_holes(struct sim_span *left, struct sim_span *right)
+{
+    if (left && right && left->hole && right->hole) {
+        left->bytes += right->bytes;
+        unlink_span(right);
+    }
+}
+
+/* Gives back the chunks of a free span that anybody may use, so many bytes at most, those behind first. */
+static void make_hole(struct sim_span *span, uint64_t most)
+{
+    struct sim_extent *extent = span->extent;
+    uint64_t begin = span->address - extent->address;
+    uint64_t first = sim_round_up(begin, SIM_CHUNK);
+    uint64_t last = (begin + span->bytes) / SIM_CHUNK * SIM_CHUNK;
+    if (last <= first) {
+        return;
+    }
+    if (last - first > most) {
+        first = last - most / SIM_CHUNK * SIM_CHUNK;
+    }
+    take_from_tree(span);
+    if (!cut_to(span, last - begin)) {
+        put_in_tree(span);
+        return;
+    }
+    if (first > begin) {
+        bool cut = split(span, first - begin);
+        put_in_tree(span);
+        if (!cut) {
+            return;
+        }
+        span = span->next;
+    }
+    span->free = false;
+    span->hole = true;
+    sim_backing_empty(extent->memory + first, last - first);
+    unreserve(extent->space, last - first);
+    melt_holes(span, span->next);
+    melt_holes(span->previous, span);
+}
+
+void sim_space_shrink(struct sim_space *space, uint64_t keep)
+{
+    struct sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
+    while (span && space->reserved > keep && space->reserved - keep >= SIM_CHUNK) {
+        uint64_t bytes = span->bytes;
+        uint64_t address = span->address;
+        struct sim_extent *extent = span->extent;
+        make_hole(span, space->reserved - keep);
+        if (extent->first->hole && !extent->first->next) {
+            close_extent(extent);
+        }
+        span = span_of(sim_tree_ceiling(&space->common, bytes, address + 1));
+    }
+}
+
+/* ---- taking ---- */
+
+static CUresult use(struct sim_span *span, uint64_t asked)
+{
+    if (!cut_to(span, sim_round_up(asked, SIM_GRANULE))) {
+        put_in_tree(span);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (span->op) {
+        span->op->span = NULL;
+        span->op = NULL;
+    }
+    struct sim_space *space = span->extent->space;
+    span->free = false;
+    span->bin = NULL;
+    span->position = 0;
+    span->asked = asked;
+    space->used += asked;
+    if (space->used > space->used_high) {
+        space->used_high = space->used;
+    }
+    return CUDA_SUCCESS;
+}
+
+static struct sim_span *best_fit(const struct sim_tree *tree, uint64_t bytes)
+{
+    return span_of(sim_tree_ceiling(tree, bytes, 0));
+}
+
+/* Among what this queue may use without asking: its own frees and what is anybody's. */
+static struct sim_span *find_own(const struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
+{
+    struct sim_span *common = best_fit(&space->common, bytes);
+    const struct sim_bin *bin = queue ? find_bin(space, queue->lane) : NULL;
+    struct sim_span *own = bin ? best_fit(&bin->by_size, bytes) : NULL;
+    if (own && (!common || own->bytes <= common->bytes)) {
+        return own;
+    }
+    return common;
+}
+
+/* Among spans freed on other queues, where this queue is known to come after the free. */
+static struct sim_span *find_followed(const struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
+{
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        const struct sim_bin *bin = space->bins[slot];
+        uint64_t known = bin ? sim_clock_position(queue->knows, slot, bin->lane) : 0;
+        if (known == 0) {
+            continue;
+        }
+        struct sim_span *span = best_fit(&bin->by_size, bytes);
+        while (span && span->position > known) {
+            span = span_of(sim_tree_ceiling(&bin->by_size, span->bytes, span->address + 1));
+        }
+        if (span) {
+            return span;
+        }
+    }
+    return NULL;
+}
+
+/* The best fit among all spans whose frees are only submitted. */
+static struct sim_span *find_pending(const struct sim_space *space, uint64_t bytes)
+{
+    struct sim_span *best = NULL;
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        const struct sim_bin *bin = space->bins[slot];
+        struct sim_span *span = bin ? best_fit(&bin->by_size, bytes) : NULL;
+        if (span && (!best || span->bytes < best->bytes)) {
+            best = span;
+        }
+    }
+    return best;
+}
+
+/* The device had all the time it needed: what can run without a host function that is not done runs. */
+static void let_frees_finish(struct sim_space *space)
+{
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        const struct sim_bin *bin = space->bins[slot];
+        struct sim_span *span = bin ? best_fit(&bin->by_size, 0) : NULL;
+        while (span) {
+            if (span->op) {
+                sim_op_need(span->op);
+            }
+            span = span_of(sim_tree_ceiling(&bin->by_size, span->bytes, span->address + 1));
+        }
+    }
+    sim_run_chosen();
+}
+
+/* Makes room on the device: unused memory of every pool goes back. */
+static void make_room(struct sim_space *space)
+{
+    let_frees_finish(space);
+    for (struct sim_space *other = space->device->spaces; other; other = other->next) {
+        if (other != space) {
+            let_frees_finish(other);
+        }
+        sim_space_shrink(other, 0);
+    }
+}
+
+bool sim_device_make_room(struct sim_device *device, uint64_t bytes)
+{
+    if (!on_device(&device->direct, bytes)) {
+        make_room(&device->direct);
+    }
+    return on_device(&device->direct, bytes);
+}
+
+/* What may be used at once. */
+static struct sim_span *take_ordered(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
+{
+    struct sim_span *span = find_own(space, queue, bytes);
+    if (!span && queue && space->follow_events) {
+        span = find_followed(space, queue, bytes);
+    }
+    if (span) {
+        take_from_tree(span);
+    }
+    return span;
+}
+
+/* What may be used once its free is done. */
+static struct sim_span *take_pending(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes,
+                                     struct sim_op **wait_for)
+{
+    struct sim_span *span = queue && space->internal_dependencies ? find_pending(space, bytes) : NULL;
+    if (span) {
+        *wait_for = span->op ? sim_op_hold(span->op) : NULL;
+        take_from_tree(span);
+    }
+    return span;
+}
+
+/* Fresh memory is preferred to memory that must be waited for. */
+CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64_t asked, struct sim_span **span,
+                        struct sim_op **wait_for)
+{
+    uint64_t bytes = sim_round_up(asked, SIM_GRANULE);
+    *wait_for = NULL;
+    struct sim_span *found = take_ordered(space, queue, bytes);
+    if (!found) {
+        found = grow(space, bytes);
+    }
+    if (!found) {
+        found = take_pending(space, queue, bytes, wait_for);
+    }
+    if (!found) {
+        let_frees_finish(space);
+        found = take_ordered(space, queue, bytes);
+    }
+    if (!found) {
+        make_room(space);
+        found = grow(space, bytes);
+    }
+    if (!found) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = use(found, asked);
+    if (result != CUDA_SUCCESS) {
+        sim_op_drop(*wait_for);
+        return result;
+    }
+    *span = found;
+    return CUDA_SUCCESS;
+}
+
+/* ---- giving ---- */
+
+bool sim_space_expect(struct sim_space *space, const struct sim_queue *queue)
+{
+    return make_bin(space, queue->lane) != NULL;
+}
+
+static void now_common(struct sim_span *span)
+{
+    span->bin = NULL;
+    span->position = 0;
+    span = settle_in(span);
+    if (span->extent->space->direct && extent_idle(span->extent)) {
+        take_from_tree(span);
+        close_extent(span->extent);
+    }
+}
+
+void sim_space_give(struct sim_span *span, struct sim_op *op)
+{
+    struct sim_space *space = span->extent->space;
+    space->used -= span->asked;
+    span->free = true;
+    struct sim_bin *bin = op ? find_bin(space, op->queue->lane) : NULL;
+    if (!bin) {
+        now_common(span);
+        return;
+    }
+    span->bin = bin;
+    set_free_point(span, op->at.position, op);
+    settle_in(span);
+}
+
+void sim_space_freed(struct sim_span *span)
+{
+    span->op = NULL;
+    if (span->bin && span->position > span->bin->finished) {
+        span->bin->finished = span->position;
+    }
+    if (span->extent->space->opportunistic) {
+        take_from_tree(span);
+        now_common(span);
+    }
+}
+
+static void settle_bin(struct sim_bin *bin)
+{
+    struct sim_span *span = best_fit(&bin->by_size, 0);
+    while (span) {
+        uint64_t bytes = span->bytes;
+        uint64_t address = span->address;
+        if (!span->op) {
+            take_from_tree(span);
+            now_common(span);
+        }
+        span = span_of(sim_tree_ceiling(&bin->by_size, bytes, address + 1));
+    }
+}
+
+void sim_space_settle(struct sim_space *space)
+{
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        if (space->bins[slot]) {
+            settle_bin(space->bins[slot]);
+        }
+    }
+}
+
+static uint64_t seen_position(const struct sim_point *seen, uint32_t slot, uint64_t lane)
+{
+    if (!seen) {
+        return UINT64_MAX;
+    }
+    if (seen->slot == slot && seen->lane == lane) {
+        return seen->position;
+    }
+    return sim_clock_position(seen->knows, slot, lane);
+}
+
+/* Whether the host learns of a finished free that it had not waited for before. */
+static bool news(struct sim_space *space, const struct sim_point *seen)
+{
+    bool any = space->unseen && !seen;
+    space->unseen = space->unseen && seen;
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        struct sim_bin *bin = space->bins[slot];
+        if (bin && bin->finished > bin->seen && bin->finished <= seen_position(seen, slot, bin->lane)) {
+            bin->seen = bin->finished;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* What the host has seen finished is ordered before all that it submits from now on; and this is when a pool gives back
+ * what it holds beyond its threshold. */
+void sim_space_observe(struct sim_space *space, const struct sim_point *seen)
+{
+    if (!news(space, seen)) {
+        return;
+    }
+    if (!space->opportunistic) {
+        sim_space_settle(space);
+    }
+    if (space->reserved > space->keep) {
+        sim_space_shrink(space, space->keep);
+    }
+}
+
+void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *queue)
+{
+    struct sim_bin *bin = find_bin(space, queue->lane);
+    if (bin) {
+        settle_bin(bin);
+        space->unseen = space->unseen || bin->finished > bin->seen;
+        space->bins[queue->lane->slot] = NULL;
+        free(bin);
+    }
+}
+
+/* ---- a space ---- */
+
+void sim_space_open(struct sim_space *space, struct sim_device *device)
+{
+    *space = (struct sim_space){
+        .device = device,
+        .follow_events = true,
+        .opportunistic = true,
+        .internal_dependencies = true,
+    };
+    space->next = device->spaces;
+    if (space->next) {
+        space->next->previous = space;
+    }
+    device->spaces = space;
+}
+
+void sim_space_close(struct sim_space *space)
+{
+    while (space->extents) {
+        close_extent(space->extents);
+    }
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+        free(space->bins[slot]);
+    }
+    free(space->bins);
+    if (space->direct) {
+        return;
+    }
+    if (space->previous) {
+        space->previous->next = space->next;
+    } else {
+        space->device->spaces = space->next;
+    }
+    if (space->next) {
+        space->next->previous = space->previous;
+    }
+}

@@ -1,0 +1,66 @@
+/* Memory that the program maps itself: what cuMemCreate makes, the addresses that cuMemAddressReserve takes, and the
+ * maps between them.
+ *
+ * The bytes of all such memory lie in files that exist in memory only, so that one piece can be seen at several
+ * addresses at once, and by other processes. A reservation has a window of the same size elsewhere in the process,
+ * where what is mapped to its addresses appears in the same places: work over neighbouring maps finds its bytes side by
+ * side, as on a device. */
+#ifndef STRATA_SIM_VMM_H
+#define STRATA_SIM_VMM_H
+
+#include "sim.h"
+
+/* What a handle stands for. It lives while there are handles out or maps of it. */
+struct sim_physical {
+    struct sim_handle handle;
+    struct sim_device *device; /* NULL: the host's memory */
+    uint64_t bytes;
+    uint64_t handles; /* given out and not released */
+    uint64_t maps;
+    int file; /* its own, if it can be shared, or the common one */
+    bool own_file;
+    bool counted;    /* in the device's used bytes; of several that share a file, one is */
+    uint64_t offset; /* in the file */
+    CUmemAllocationProp properties;
+};
+
+/* Reserved addresses. */
+struct sim_range {
+    struct sim_node by_address; /* in sim.ranges */
+    uint64_t address;
+    uint64_t bytes;
+    char *window;
+    uint64_t maps;
+};
+
+/* A physical piece at addresses of a reservation. */
+struct sim_map {
+    struct sim_block block; /* first; of kind SIM_BLOCK_MAPPED */
+    struct sim_physical *physical;
+    struct sim_range *range;
+    bool host_access;                      /* the host sees the bytes at these addresses, too */
+    unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags of each device */
+};
+
+struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle); /* NULL: no handle */
+struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes,
+                                       const CUmemAllocationProp *properties); /* one handle, no file yet */
+void sim_physical_unused(struct sim_physical *physical);                       /* ends it if nothing refers to it */
+void sim_physicals_close(void);
+
+int sim_share_open(const struct sim_physical *physical);                   /* vmm_share.c: a file of its own, or -1 */
+struct sim_physical *sim_share_other(const struct sim_physical *physical); /* another one with the same file, or NULL */
+
+struct sim_range *sim_range_at(uint64_t address); /* NULL: not reserved */
+void sim_ranges_close(void);
+
+static inline struct sim_map *sim_map_of(struct sim_block *block)
+{
+    return (struct sim_map *)(void *)block; /* the block is the map's first member */
+}
+
+struct sim_map *sim_map_at(uint64_t address);
+struct sim_map *sim_map_after(const struct sim_map *map); /* the one that begins where this one ends, or NULL */
+void sim_map_end(struct sim_map *map);
+
+#endif

@@ -1,0 +1,267 @@
+/* cuMemMap and cuMemUnmap, and who may touch what is mapped. A map is always of a whole piece of memory, and comes and
+ * goes at once, whatever work is under way: that its memory is not in use any more is for the program to know. */
+#include "check/check.h"
+#include "memory/vmm.h"
+#include <stdlib.h>
+#include <sys/mman.h>
+
+struct sim_map *sim_map_at(uint64_t address)
+{
+    struct sim_block *block = sim_block_at(address);
+    return block && block->kind == SIM_BLOCK_MAPPED ? sim_map_of(block) : NULL;
+}
+
+struct sim_map *sim_map_after(const struct sim_map *map)
+{
+    struct sim_map *next = sim_map_at(map->block.address + map->block.bytes);
+    return next && next->range == map->range ? next : NULL;
+}
+
+static char *place_in_window(const struct sim_range *range, uint64_t address)
+{
+    return range->window + (address - range->address);
+}
+
+static bool show(char *place, const struct sim_physical *physical, int protection)
+{
+    void *shown = mmap(place, (size_t)physical->bytes, protection, MAP_SHARED | MAP_FIXED, physical->file,
+                       (off_t)physical->offset);
+    return shown != MAP_FAILED;
+}
+
+static void hide(char *place, uint64_t bytes)
+{
+    mmap(place, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* The first map that reaches into the range, or NULL. Reserved addresses have nothing but maps. */
+static struct sim_map *first_map(uint64_t address, uint64_t end)
+{
+    struct sim_map *map = sim_map_at(address);
+    struct sim_node *node = map ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
+    if (node && node->key < end) {
+        struct sim_block *block = (struct sim_block *)(void *)((char *)node - offsetof(struct sim_block, by_address));
+        map = sim_map_of(block);
+    }
+    return map;
+}
+
+static CUresult map_whole(struct sim_physical *physical, struct sim_range *range, uint64_t address)
+{
+    struct sim_map *map = calloc(1, sizeof *map);
+    if (!map) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    char *place = place_in_window(range, address);
+    if (!show(place, physical, PROT_READ | PROT_WRITE)) {
+        free(map);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    map->block.kind = SIM_BLOCK_MAPPED;
+    map->block.address = address;
+    map->block.bytes = physical->bytes;
+    map->block.held = physical->bytes;
+    map->block.memory = place;
+    map->block.device = physical->device;
+    map->physical = physical;
+    map->range = range;
+    physical->maps++;
+    range->maps++;
+    sim_block_publish(&map->block);
+    return CUDA_SUCCESS;
+}
+
+void sim_map_end(struct sim_map *map)
+{
+    hide(map->block.memory, map->block.bytes);
+    if (map->host_access) {
+        hide((char *)(uintptr_t)map->block.address, map->block.bytes);
+    }
+    map->range->maps--;
+    map->physical->maps--;
+    sim_physical_unused(map->physical);
+}
+
+static CUresult map_memory(uint64_t address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                           unsigned long long flags)
+{
+    struct sim_physical *physical = sim_physical_of(handle);
+    if (flags != 0 || !physical || bytes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct sim_range *range = sim_range_at(address);
+    if (!range) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes != physical->bytes || offset != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    bool fits = address % SIM_PAGE == 0 && bytes <= range->bytes - (address - range->address);
+    if (!fits || first_map(address, address + bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return map_whole(physical, range, address);
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(map_memory(ptr, size, offset, handle, flags));
+}
+
+/* Whether every map that reaches into the range lies in it as a whole. */
+static bool only_whole_maps(uint64_t address, uint64_t end)
+{
+    const struct sim_map *first = sim_map_at(address);
+    const struct sim_map *last = sim_map_at(end - 1);
+    return (!first || first->block.address == address) && (!last || last->block.address + last->block.bytes == end);
+}
+
+/* The maps of the range go, however many; that some of it is not mapped, or even beyond what is reserved, is no error.
+ */
+static CUresult unmap(uint64_t address, uint64_t bytes)
+{
+    const struct sim_range *range = sim_range_at(address);
+    if (!range || bytes == 0 || address % SIM_PAGE != 0 || bytes % SIM_PAGE != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t room = range->bytes - (address - range->address);
+    uint64_t end = address + (bytes < room ? bytes : room);
+    if (!only_whole_maps(address, end)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (struct sim_map *map = first_map(address, end); map; map = first_map(address, end)) {
+        sim_check_freed_now(&map->block);
+        sim_block_free_now(&map->block);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(unmap(ptr, size));
+}
+
+/* ---- access ---- */
+
+/* Whether the range is that of whole maps, side by side. */
+static bool made_of_maps(uint64_t address, uint64_t bytes)
+{
+    const struct sim_map *map = sim_map_at(address);
+    if (!map || map->block.address != address) {
+        return false;
+    }
+    uint64_t end = map->block.bytes;
+    while (end < bytes && (map = sim_map_after(map))) {
+        end += map->block.bytes;
+    }
+    return end == bytes;
+}
+
+static bool names_host(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+static bool flags_known(CUmemAccess_flags flags)
+{
+    return flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+           flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+/* The host can be given access to memory of its own. */
+static CUresult check_access(const struct sim_map *map, const CUmemAccessDesc *access)
+{
+    if (names_host(&access->location)) {
+        return map->physical->device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    }
+    bool device = access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_of(access->location.id);
+    return device && flags_known(access->flags) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The bytes appear at the very addresses that the device uses. */
+static bool give_host(struct sim_map *map, CUmemAccess_flags flags)
+{
+    int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
+                     : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ
+                                                              : PROT_READ | PROT_WRITE;
+    map->host_access = show((char *)(uintptr_t)map->block.address, map->physical, protection) || map->host_access;
+    return map->host_access;
+}
+
+static bool give_access(struct sim_map *map, const CUmemAccessDesc *access)
+{
+    if (names_host(&access->location)) {
+        return give_host(map, access->flags);
+    }
+    map->access[access->location.id] = (unsigned char)access->flags;
+    return true;
+}
+
+/* All of it is looked at before anything changes. */
+static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    if (!access || count == 0 || !made_of_maps(address, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct sim_map *first = sim_map_at(address);
+    for (struct sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
+        for (size_t i = 0; i < count; i++) {
+            CUresult result = check_access(map, &access[i]);
+            if (result != CUDA_SUCCESS) {
+                return result;
+            }
+        }
+    }
+    for (struct sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
+        for (size_t i = 0; i < count; i++) {
+            if (!give_access(map, &access[i])) {
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(set_access(ptr, size, desc, count));
+}
+
+/* Memory that is not mapped by the program has no such access, which is no error. Asked about the host, the driver
+ * answers for the first device. */
+static CUresult get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address)
+{
+    struct sim_block *block = sim_block_at(address);
+    if (!flags || !location || !block) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool host = names_host(location);
+    if (!host && (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_of(location->id))) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    int device = host ? 0 : location->id;
+    *flags = block->kind == SIM_BLOCK_MAPPED ? sim_map_of(block)->access[device] : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(get_access(flags, location, ptr));
+}

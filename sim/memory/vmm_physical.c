@@ -1,0 +1,262 @@
+/* cuMemCreate: pieces of memory without an address, known by handles. Most lie one behind the other in a single file,
+ * whose offsets are never used twice: files are sparse, and a hole costs nothing. What may be shared with other
+ * processes has a file of its own. */
+#include "memory/vmm.h"
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Guarded by sim.lock. */
+static struct {
+    int file; /* good if end > 0 */
+    uint64_t end;
+} common;
+
+struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
+{
+    struct sim_physical *physical = (struct sim_physical *)(uintptr_t)handle;
+    return sim_slab_has(&sim.physicals, physical) && physical->handles > 0 ? physical : NULL;
+}
+
+static bool room_in_common(uint64_t bytes, uint64_t *offset)
+{
+    if (common.end == 0) {
+        common.file = memfd_create("strata-sim", MFD_CLOEXEC);
+        if (common.file < 0) {
+            return false;
+        }
+    }
+    if (ftruncate(common.file, (off_t)(common.end + bytes)) != 0) {
+        if (common.end == 0) {
+            close(common.file);
+        }
+        return false;
+    }
+    *offset = common.end;
+    common.end += bytes;
+    return true;
+}
+
+static bool find_bytes(struct sim_physical *physical)
+{
+    if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        physical->own_file = true;
+        physical->file = sim_share_open(physical);
+        return physical->file >= 0;
+    }
+    bool room = room_in_common(physical->bytes, &physical->offset);
+    physical->file = common.file;
+    return room;
+}
+
+/* The bytes in the common file are also those of the parent, if this is a forked child: only the parent ends them. */
+static void lose_bytes(const struct sim_physical *physical)
+{
+    if (physical->own_file) {
+        close(physical->file);
+    } else if (sim.phase == SIM_RUNNING) {
+        fallocate(physical->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
+                  (off_t)physical->bytes);
+    }
+}
+
+/* Memory that is seen through several handles is counted until the last of them is gone. */
+static void uncount(const struct sim_physical *physical)
+{
+    struct sim_physical *other = physical->own_file ? sim_share_other(physical) : NULL;
+    if (other) {
+        other->counted = true;
+    } else if (physical->device) {
+        physical->device->used -= physical->bytes;
+    }
+}
+
+void sim_physical_unused(struct sim_physical *physical)
+{
+    if (physical->handles > 0 || physical->maps > 0) {
+        return;
+    }
+    if (physical->counted) {
+        uncount(physical);
+    }
+    lose_bytes(physical);
+    sim_slab_give(&sim.physicals, physical);
+}
+
+void sim_physicals_close(void)
+{
+    for (struct sim_physical *physical = NULL; (physical = sim_slab_next(&sim.physicals, physical));) {
+        if (physical->own_file) {
+            close(physical->file);
+        }
+    }
+    if (common.end > 0) {
+        close(common.file);
+    }
+    common.end = 0;
+}
+
+/* ---- creating ---- */
+
+/* Where the memory shall be; NULL and success: on the host. */
+static CUresult locate(const CUmemLocation *location, struct sim_device **device)
+{
+    *device = NULL;
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        *device = sim_device_of(location->id);
+        return *device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+        return CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static bool is_zero(const unsigned char *bytes, size_t count)
+{
+    while (count > 0 && bytes[count - 1] == 0) {
+        count--;
+    }
+    return count == 0;
+}
+
+/* What the driver makes of the properties: the host is its first node, and bits that it does not know are not kept. */
+static bool adopt(const CUmemAllocationProp *asked, const struct sim_device *device, CUmemAllocationProp *kept)
+{
+    const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const unsigned refused = CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC;
+    unsigned types = (unsigned)asked->requestedHandleTypes;
+    unsigned char compression = asked->allocFlags.compressionType;
+    bool good = asked->type == CU_MEM_ALLOCATION_TYPE_PINNED && (types & refused) == 0 &&
+                (compression == CU_MEM_ALLOCATION_COMP_NONE || compression == CU_MEM_ALLOCATION_COMP_GENERIC) &&
+                is_zero(asked->allocFlags.reserved, sizeof asked->allocFlags.reserved);
+    *kept = (CUmemAllocationProp){
+        .type = asked->type,
+        .requestedHandleTypes = (CUmemAllocationHandleType)(types & known),
+        .location = {.type = device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA,
+                     .id = device ? device->ordinal : 0},
+        .allocFlags = {.compressionType = compression, .gpuDirectRDMACapable = asked->allocFlags.gpuDirectRDMACapable},
+    };
+    return good;
+}
+
+struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes, const CUmemAllocationProp *properties)
+{
+    struct sim_physical *made = sim_slab_take(&sim.physicals);
+    if (made) {
+        made->device = device;
+        made->bytes = bytes;
+        made->handles = 1;
+        made->properties = *properties;
+    }
+    return made;
+}
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *asked,
+                       unsigned long long flags)
+{
+    struct sim_device *device;
+    CUmemAllocationProp properties;
+    if (!handle || !asked || flags != 0 || bytes == 0 || bytes % SIM_PAGE != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = locate(&asked->location, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!adopt(asked, device, &properties)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes > SIM_MOST_MEMORY || (device && !sim_device_make_room(device, bytes))) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_physical *made = sim_physical_make(device, bytes, &properties);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!find_bytes(made)) {
+        sim_slab_give(&sim.physicals, made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (device) {
+        device->used += bytes;
+        made->counted = true;
+    }
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                     unsigned long long flags)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(create(handle, size, prop, flags));
+}
+
+/* A handle that was released as often as it was given out is none any more, even while the memory is mapped. */
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct sim_physical *physical = sim_physical_of(handle);
+    if (!physical) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    physical->handles--;
+    sim_physical_unused(physical);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct sim_map *map = sim_map_at((uint64_t)(uintptr_t)addr);
+    if (!handle || !map) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    map->physical->handles++;
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)map->physical;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* The same for all memory that there is: the driver does not look at what is asked about. */
+CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                       CUmemAllocationGranularity_flags option)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    bool known = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM || option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    if (!granularity || !prop || !known) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *granularity = SIM_PAGE;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct sim_physical *physical = sim_physical_of(handle);
+    if (!prop || !physical) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *prop = physical->properties;
+    return sim_leave(CUDA_SUCCESS);
+}

@@ -1,0 +1,137 @@
+/* Memory that goes from process to process as a file descriptor. Its bytes are those of a file; behind them stands a
+ * trailer that says what they are, so that a descriptor of something else is recognised. */
+#include "memory/vmm.h"
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct trailer {
+    char magic[16];
+    uint64_t bytes;
+    CUmemAllocationProp properties;
+};
+
+static const char magic[16] = "strata-sim share";
+
+int sim_share_open(const struct sim_physical *physical)
+{
+    struct trailer trailer;
+    memset(&trailer, 0, sizeof trailer);
+    memcpy(trailer.magic, magic, sizeof magic);
+    trailer.bytes = physical->bytes;
+    trailer.properties = physical->properties;
+    int file = memfd_create("strata-sim-share", MFD_CLOEXEC);
+    if (file >= 0 && pwrite(file, &trailer, sizeof trailer, (off_t)physical->bytes) != (ssize_t)sizeof trailer) {
+        close(file);
+        file = -1;
+    }
+    return file;
+}
+
+static bool same_file(int a, int b)
+{
+    struct stat of_a;
+    struct stat of_b;
+    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+struct sim_physical *sim_share_other(const struct sim_physical *physical)
+{
+    for (struct sim_physical *other = NULL; (other = sim_slab_next(&sim.physicals, other));) {
+        if (other != physical && other->own_file && same_file(other->file, physical->file)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+static CUresult export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                       unsigned long long flags)
+{
+    const struct sim_physical *physical = sim_physical_of(handle);
+    if (!out || !physical || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        physical->properties.requestedHandleTypes != type) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int file = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
+    if (file < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    memcpy(out, &file, sizeof file);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return sim_leave(export(shareableHandle, handle, handleType, flags));
+}
+
+static bool read_trailer(int file, struct trailer *trailer)
+{
+    struct stat status;
+    if (fstat(file, &status) != 0 || status.st_size < (off_t)sizeof *trailer) {
+        return false;
+    }
+    off_t at = status.st_size - (off_t)sizeof *trailer;
+    return pread(file, trailer, sizeof *trailer, at) == (ssize_t)sizeof *trailer &&
+           memcmp(trailer->magic, magic, sizeof magic) == 0 && trailer->bytes == (uint64_t)at;
+}
+
+/* What is imported has a handle of its own, which cannot be exported again. Bytes of this process are counted once;
+ * those of another process are that process's. */
+static CUresult import(CUmemGenericAllocationHandle *handle, int file)
+{
+    struct trailer trailer;
+    if (!read_trailer(file, &trailer)) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    struct sim_device *device = NULL;
+    if (trailer.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        device = sim_device_of(trailer.properties.location.id);
+        if (!device) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+    }
+    trailer.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    struct sim_physical *made = own < 0 ? NULL : sim_physical_make(device, trailer.bytes, &trailer.properties);
+    if (!made) {
+        if (own >= 0) {
+            close(own);
+        }
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->file = own;
+    made->own_file = true;
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                        CUmemAllocationHandleType shHandleType)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!handle) {
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    switch (shHandleType) {
+    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
+        return sim_leave(import(handle, (int)(intptr_t)osHandle));
+    case CU_MEM_HANDLE_TYPE_WIN32:
+    case CU_MEM_HANDLE_TYPE_WIN32_KMT:
+    case CU_MEM_HANDLE_TYPE_FABRIC:
+        return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+    default:
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+}

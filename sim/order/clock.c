@@ -1,0 +1,209 @@
+/* Vector clocks: what comes before what, by what the program asked for.
+ *
+ * A lane is a row of operations that are ordered one after another: a stream's, or a chain of operations that no stream
+ * holds, such as a path through a graph. An operation's place is its lane and its position in it. A clock says, for
+ * each lane, up to which position everything comes before. A point is a place together with the clock of what comes
+ * before it.
+ *
+ * There is one kind of clock, and it holds only order that the program is entitled to: the order of a stream, waits for
+ * events, the order of the legacy stream, the edges of a graph. What the driver waits for on its own account, such as
+ * the free of memory that an allocation was given, is no lesson.
+ *
+ *   queue->knows       what the next operation of that stream comes after, besides its own stream's work
+ *   op->at             the operation's point; of one in a stream it is complete once it is submitted
+ *   context->ended     the work of streams that are gone, whose lane may still matter
+ *   sim.host_knows     what the host knows to be done, from waits and from queries that said so
+ *
+ * What the host knows stays apart, since pools do not look at it. It counts for every operation that is submitted
+ * afterwards, by any thread: the driver cannot see how threads order themselves, and must not take an order for missing
+ * that is there. Because it only grows, an operation that comes after another knows at least as much of it, and nobody
+ * needs to pass it on.
+ *
+ * Two live on this: a pool hands memory that was freed on one stream to another that comes after the free, and the
+ * checker tells a race from an order.
+ *
+ * Clocks find a lane by its slot and name its uid, so that an entry of a lane that has ended, whose slot another has
+ * now, counts for nothing and is overwritten. A lane ends when its stream is gone and no record of an access is in it.
+ */
+#include "sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lanes ---- */
+
+static bool find_slot(uint32_t *slot)
+{
+    for (uint32_t i = sim.lane_hint; i < sim.lane_slots; i++) {
+        if (!sim.lanes[i]) {
+            *slot = i;
+            return true;
+        }
+    }
+    uint32_t slots = sim.lane_slots ? 2 * sim.lane_slots : 16;
+    struct sim_lane **lanes = realloc(sim.lanes, slots * sizeof(*lanes));
+    if (!lanes) {
+        return false;
+    }
+    memset(lanes + sim.lane_slots, 0, (slots - sim.lane_slots) * sizeof(*lanes));
+    *slot = sim.lane_slots;
+    sim.lanes = lanes;
+    sim.lane_slots = slots;
+    return true;
+}
+
+struct sim_lane *sim_lane_open(void)
+{
+    uint32_t slot;
+    struct sim_lane *lane = calloc(1, sizeof *lane);
+    if (!lane || !find_slot(&slot)) {
+        free(lane);
+        return NULL;
+    }
+    lane->references = 1;
+    lane->slot = slot;
+    lane->uid = ++sim.last_uid;
+    sim.lanes[slot] = lane;
+    sim.lane_hint = slot + 1;
+    return lane;
+}
+
+struct sim_lane *sim_lane_hold(struct sim_lane *lane)
+{
+    lane->references++;
+    return lane;
+}
+
+void sim_lane_drop(struct sim_lane *lane)
+{
+    if (!lane || --lane->references > 0) {
+        return;
+    }
+    sim.lanes[lane->slot] = NULL;
+    if (lane->slot < sim.lane_hint) {
+        sim.lane_hint = lane->slot;
+    }
+    free(lane->pending.at);
+    free(lane);
+}
+
+static bool lane_alive(uint32_t slot, uint64_t uid)
+{
+    return uid != 0 && slot < sim.lane_slots && sim.lanes[slot] && sim.lanes[slot]->uid == uid;
+}
+
+/* ---- clocks ---- */
+
+struct sim_clock *sim_clock_hold(struct sim_clock *clock)
+{
+    if (clock) {
+        clock->references++;
+    }
+    return clock;
+}
+
+void sim_clock_drop(struct sim_clock *clock)
+{
+    if (clock && --clock->references == 0) {
+        sim.clock_bytes -= sizeof *clock + clock->slots * sizeof clock->at[0];
+        free(clock);
+    }
+}
+
+uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64_t lane)
+{
+    if (!clock || slot >= clock->slots || clock->at[slot].lane != lane) {
+        return 0;
+    }
+    return clock->at[slot].position;
+}
+
+bool sim_point_covers(const struct sim_point *later, const struct sim_point *earlier)
+{
+    if (later->lane == earlier->lane && later->lane != 0) {
+        return earlier->position <= later->position;
+    }
+    return earlier->position <= sim_clock_position(later->knows, earlier->slot, earlier->lane);
+}
+
+/* Makes the clock its owner's alone, with room for so many slots. NULL without memory. */
+static struct sim_clock *own(struct sim_clock **owner, uint32_t slots)
+{
+    struct sim_clock *old = *owner;
+    if (old && old->references == 1 && old->slots >= slots) {
+        return old;
+    }
+    if (old && old->slots > slots) {
+        slots = old->slots;
+    }
+    size_t bytes = sizeof *old + slots * sizeof old->at[0];
+    struct sim_clock *clock = malloc(bytes);
+    if (!clock) {
+        sim.lessons_lost = true;
+        return NULL;
+    }
+    uint32_t kept = old ? old->slots : 0;
+    clock->references = 1;
+    clock->slots = slots;
+    if (old) {
+        memcpy(clock->at, old->at, kept * sizeof clock->at[0]);
+        sim_clock_drop(old);
+    }
+    memset(clock->at + kept, 0, (slots - kept) * sizeof clock->at[0]);
+    sim.clock_bytes += bytes;
+    *owner = clock;
+    return clock;
+}
+
+/* Room for the slots in use, in steps, so that a clock seldom grows. */
+static uint32_t room_for(uint32_t slot)
+{
+    enum { STEP = 8 };
+    return (slot / STEP + 1) * STEP;
+}
+
+static void learn_tick(struct sim_clock **owner, uint64_t own_lane, uint32_t slot, const struct sim_tick *tick)
+{
+    if (tick->lane == own_lane || tick->position <= sim_clock_position(*owner, slot, tick->lane) ||
+        !lane_alive(slot, tick->lane)) {
+        return;
+    }
+    struct sim_clock *clock = own(owner, room_for(slot));
+    if (clock) {
+        clock->at[slot] = *tick;
+    }
+}
+
+void sim_clock_learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point)
+{
+    struct sim_tick tick = {.lane = point->lane, .position = point->position};
+    const struct sim_clock *knows = point->knows;
+    learn_tick(owner, own_lane, point->slot, &tick);
+    if (!knows || knows == *owner) {
+        return;
+    }
+    for (uint32_t i = 0; i < knows->slots; i++) {
+        if (knows->at[i].lane != 0) {
+            learn_tick(owner, own_lane, i, &knows->at[i]);
+        }
+    }
+}
+
+/* ---- streams, and the host ---- */
+
+struct sim_point sim_queue_point(const struct sim_queue *queue)
+{
+    const struct sim_lane *lane = queue->lane;
+    return (struct sim_point){.slot = lane->slot, .lane = lane->uid, .position = lane->last, .knows = queue->knows};
+}
+
+void sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
+{
+    if (point->lane != queue->lane->uid) {
+        sim_clock_learn(&queue->knows, queue->lane->uid, point);
+    }
+}
+
+void sim_host_learn(const struct sim_point *point)
+{
+    sim_clock_learn(&sim.host_knows, 0, point);
+}

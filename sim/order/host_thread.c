@@ -1,0 +1,160 @@
+/* The thread that host functions run on: one for the process, started at the first of them, with every signal blocked.
+ * Host functions therefore run one after another, as the real driver may do too; other work passes a blocked one. */
+#include "check/check.h"
+#include <signal.h>
+#include <stdlib.h>
+
+/* A call in the order of no stream. */
+struct plain_call {
+    struct plain_call *next;
+    CUhostFn function;
+    void *data;
+};
+
+/* Guarded by sim.lock. */
+static struct {
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool started;
+    bool stopping;
+    bool busy; /* in a function of the user, without the lock */
+    struct sim_op *first;
+    struct sim_op **last;
+    struct plain_call *calls; /* the last one first */
+} host = {.wake = PTHREAD_COND_INITIALIZER, .last = &host.first};
+
+static _Thread_local bool in_host_function;
+static _Thread_local struct sim_op *running; /* of the stream whose order the function is in */
+
+bool sim_in_host_function(void)
+{
+    return in_host_function;
+}
+
+struct sim_op *sim_host_function_op(void)
+{
+    return running;
+}
+
+static void call(CUhostFn function, CUstreamCallback callback, CUstream stream, void *data)
+{
+    host.busy = true;
+    pthread_mutex_unlock(&sim.lock);
+    in_host_function = true;
+    if (function) {
+        function(data);
+    } else {
+        callback(stream, CUDA_SUCCESS, data);
+    }
+    in_host_function = false;
+    pthread_mutex_lock(&sim.lock);
+    host.busy = false;
+}
+
+static void make_plain_call(void)
+{
+    struct plain_call **link = &host.calls;
+    while ((*link)->next) {
+        link = &(*link)->next;
+    }
+    struct plain_call *first = *link;
+    *link = NULL;
+    call(first->function, NULL, NULL, first->data);
+    free(first);
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&sim.lock);
+    while (!host.stopping) {
+        struct sim_op *op = host.first;
+        if (host.calls) {
+            make_plain_call();
+            continue;
+        }
+        if (!op) {
+            pthread_cond_wait(&host.wake, &sim.lock);
+            continue;
+        }
+        host.first = op->next;
+        if (!host.first) {
+            host.last = &host.first;
+        }
+        sim_check_host_function(op);
+        running = op;
+        call(op->work.host.function, op->work.host.callback, op->work.host.stream, op->work.host.data);
+        running = NULL;
+        if (sim.phase != SIM_RUNNING) {
+            break;
+        }
+        sim_op_complete(op);
+        sim_run_chosen();
+        pthread_cond_broadcast(&sim.progress);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return NULL;
+}
+
+CUresult sim_host_thread_start(void)
+{
+    if (host.started) {
+        return CUDA_SUCCESS;
+    }
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    host.started = pthread_create(&host.thread, NULL, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return host.started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+void sim_host_thread_give(struct sim_op *op)
+{
+    op->next = NULL;
+    *host.last = op;
+    host.last = &op->next;
+    pthread_cond_signal(&host.wake);
+}
+
+static void forget_plain_calls(void)
+{
+    while (host.calls) {
+        struct plain_call *next = host.calls->next;
+        free(host.calls);
+        host.calls = next;
+    }
+}
+
+/* Nothing is called any more once the thread ends. */
+void sim_host_thread_call(CUhostFn function, void *data)
+{
+    struct plain_call *made = host.stopping ? NULL : malloc(sizeof *made);
+    if (made) {
+        *made = (struct plain_call){.next = host.calls, .function = function, .data = data};
+        host.calls = made;
+        pthread_cond_signal(&host.wake);
+    }
+}
+
+bool sim_host_thread_stop(void)
+{
+    if (!host.started) {
+        return true;
+    }
+    host.stopping = true;
+    pthread_cond_signal(&host.wake);
+    if (host.busy) {
+        pthread_detach(host.thread);
+        return false;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    pthread_join(host.thread, NULL);
+    pthread_mutex_lock(&sim.lock);
+    host.started = false;
+    forget_plain_calls();
+    return true;
+}

@@ -1,0 +1,235 @@
+/* The queues behind streams, and the order that streams have without being told: within a stream, and between the
+ * legacy stream and every stream of its context that was not created non-blocking. */
+#include "sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct sim_queue *sim_queue_open(sim_context *context, enum sim_queue_kind kind, unsigned flags, int priority)
+{
+    struct sim_queue *queue = calloc(1, sizeof *queue);
+    struct sim_lane *lane = queue ? sim_lane_open() : NULL;
+    if (!lane) {
+        free(queue);
+        return NULL;
+    }
+    queue->kind = kind;
+    queue->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
+    queue->context = context;
+    queue->lane = lane;
+    lane->queue = queue;
+    queue->flags = flags;
+    queue->priority = priority;
+    queue->next = context->queues;
+    if (queue->next) {
+        queue->next->previous = queue;
+    }
+    context->queues = queue;
+    context->queue_count++;
+    return queue;
+}
+
+/* What comes after all work of the context still comes after the work of a stream that is gone. */
+static void remember_work(struct sim_queue *queue)
+{
+    struct sim_point point = sim_queue_point(queue);
+    sim_clock_learn(&queue->context->ended, 0, &point);
+    if (queue->blocking) {
+        sim_clock_learn(&queue->context->ended_blocking, 0, &point);
+    }
+}
+
+void sim_queue_free(struct sim_queue *queue)
+{
+    sim_context *context = queue->context;
+    remember_work(queue);
+    sim_capture_forget_queue(queue);
+    for (int i = 0; i < sim.settings.devices; i++) {
+        for (struct sim_space *space = sim.devices[i].spaces; space; space = space->next) {
+            sim_space_forget_queue(space, queue);
+        }
+    }
+    if (queue->previous) {
+        queue->previous->next = queue->next;
+    } else {
+        context->queues = queue->next;
+    }
+    if (queue->next) {
+        queue->next->previous = queue->previous;
+    }
+    context->queue_count--;
+    sim_clock_drop(queue->knows);
+    queue->lane->queue = NULL;
+    sim_lane_drop(queue->lane);
+    free(queue);
+}
+
+void sim_queue_close(struct sim_queue *queue)
+{
+    queue->closed = true;
+    sim_capture_forget_queue(queue);
+    if (!queue->tail) {
+        sim_queue_free(queue);
+    }
+}
+
+void sim_queue_finished(struct sim_queue *queue, struct sim_op *op)
+{
+    if (queue->tail != op) {
+        return;
+    }
+    queue->tail = NULL;
+    queue->polls = 0;
+    if (queue->closed) {
+        sim_queue_free(queue);
+    }
+}
+
+size_t sim_queue_order_room(const struct sim_queue *queue)
+{
+    return queue->kind == SIM_QUEUE_LEGACY ? queue->context->queue_count + 1 : 2;
+}
+
+static void come_after(struct sim_queue *queue, struct sim_op *op, const struct sim_queue *other)
+{
+    struct sim_point work = sim_queue_point(other);
+    sim_op_await(op, other->tail);
+    if (sim_clock_position(queue->knows, work.slot, work.lane) < work.position) {
+        sim_queue_learn(queue, &work);
+    }
+}
+
+void sim_queue_order(struct sim_queue *queue, struct sim_op *op)
+{
+    sim_context *context = queue->context;
+    sim_op_await(op, queue->tail);
+    if (queue->kind == SIM_QUEUE_LEGACY) {
+        for (struct sim_queue *other = context->queues; other; other = other->next) {
+            if (other != queue && other->blocking) {
+                come_after(queue, op, other);
+            }
+        }
+        struct sim_point ended = {.knows = context->ended_blocking};
+        sim_queue_learn(queue, &ended);
+    } else if (queue->blocking) {
+        come_after(queue, op, context->legacy);
+    }
+    op->at = (struct sim_point){.slot = queue->lane->slot, .lane = queue->lane->uid, .position = ++queue->lane->last};
+    op->fault = sim_fault_operation(queue);
+    queue->tail = op;
+}
+
+static CUresult default_queue(CUstream stream, struct sim_queue **queue)
+{
+    sim_context *context;
+    CUresult result = sim_context_current(&context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *queue = stream == CU_STREAM_PER_THREAD ? sim_thread_queue(context) : context->legacy;
+    return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult sim_queue_to_ask(CUstream stream, struct sim_queue **queue)
+{
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+        return default_queue(stream, queue);
+    }
+    /* The one kindness of this driver: the real one crashes on the handle of a destroyed stream. */
+    if (!sim_slab_has(&sim.streams, stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *queue = stream->queue;
+    return sim_context_check((*queue)->context);
+}
+
+CUresult sim_queue_of(CUstream stream, struct sim_queue **queue)
+{
+    CUresult result = sim_queue_to_ask(stream, queue);
+    bool legacy = result == CUDA_SUCCESS && (*queue)->kind == SIM_QUEUE_LEGACY;
+    return legacy ? sim_capture_guard_legacy((*queue)->context) : result;
+}
+
+CUresult sim_queue_for_work(CUstream stream, struct sim_queue **queue)
+{
+    CUresult result = sim_queue_of(stream, queue);
+    return result == CUDA_SUCCESS ? sim_capture_check(*queue) : result;
+}
+
+/* An operation that comes after all work of the context, or of its blocking streams. NULL without memory. */
+static struct sim_op *join(sim_context *context, bool only_blocking)
+{
+    struct sim_op *op = sim_op_create(context, NULL, SIM_OP_MARK, context->queue_count);
+    if (!op) {
+        return NULL;
+    }
+    for (struct sim_queue *queue = context->queues; queue; queue = queue->next) {
+        if (queue->blocking || !only_blocking) {
+            struct sim_point work = sim_queue_point(queue);
+            sim_op_await(op, queue->tail);
+            sim_clock_learn(&op->at.knows, 0, &work);
+        }
+    }
+    struct sim_point ended = {.knows = only_blocking ? context->ended_blocking : context->ended};
+    sim_clock_learn(&op->at.knows, 0, &ended);
+    return op;
+}
+
+static CUresult wait_for_join(sim_context *context, bool only_blocking)
+{
+    struct sim_op *op = join(context, only_blocking);
+    if (!op) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_op_hold(op);
+    sim_op_submit(op);
+    CUresult result = sim_op_wait(context, op);
+    if (result == CUDA_SUCCESS) {
+        sim_device_observe(context->device, only_blocking ? &op->at : NULL);
+    }
+    sim_op_drop(op);
+    return result;
+}
+
+/* The stream may have got more work, or be gone, when the wait is over. */
+CUresult sim_queue_wait(struct sim_queue *queue)
+{
+    sim_context *context = queue->context;
+    if (queue->kind == SIM_QUEUE_LEGACY) {
+        return wait_for_join(context, true);
+    }
+    struct sim_point work = sim_queue_point(queue);
+    sim_clock_hold(work.knows);
+    CUresult result = sim_op_wait(context, queue->tail);
+    if (result == CUDA_SUCCESS) {
+        sim_host_learn(&work);
+        sim_device_observe(context->device, &work);
+    }
+    sim_clock_drop(work.knows);
+    return result;
+}
+
+static void learn_work(const struct sim_queue *queue)
+{
+    struct sim_point work = sim_queue_point(queue);
+    sim_host_learn(&work);
+}
+
+void sim_queue_learn_done(struct sim_queue *queue)
+{
+    learn_work(queue);
+    if (queue->kind != SIM_QUEUE_LEGACY) {
+        return;
+    }
+    for (struct sim_queue *other = queue->context->queues; other; other = other->next) {
+        if (other->blocking) {
+            learn_work(other);
+        }
+    }
+    struct sim_point ended = {.knows = queue->context->ended_blocking};
+    sim_host_learn(&ended);
+}
+
+CUresult sim_context_wait(sim_context *context)
+{
+    return wait_for_join(context, false);
+}

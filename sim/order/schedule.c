@@ -1,0 +1,249 @@
+/* The scheduler: which of the operations that may run does run, and when.
+ *
+ * An operation that has become ready is chosen at once if a host needs it or the policy is early; under random it waits
+ * for the driver call that its delay names; under late it waits until a host needs it. Chosen operations run in an
+ * order that the policy gives: as submitted under early, shuffled by the seed under random, last submitted first under
+ * late. Delay and place are drawn from the seed and the operation's own number, never from a generator that calls would
+ * move: how often a host polls changes nothing for the others. */
+#include "sim.h"
+#include <stdlib.h>
+#include <time.h>
+
+bool sim_heap_reserve(struct sim_heap *heap, size_t count)
+{
+    if (count <= heap->capacity) {
+        return true;
+    }
+    size_t capacity = count < 64 ? 64 : 2 * count;
+    struct sim_op **at = realloc(heap->at, capacity * sizeof(*at));
+    if (!at) {
+        return false;
+    }
+    heap->at = at;
+    heap->capacity = capacity;
+    return true;
+}
+
+static bool sooner(const struct sim_op *a, const struct sim_op *b)
+{
+    return a->order < b->order || (a->order == b->order && a->sequence < b->sequence);
+}
+
+static void put(struct sim_heap *heap, size_t index, struct sim_op *op)
+{
+    heap->at[index] = op;
+    op->heap_index = index;
+}
+
+static void sift_up(struct sim_heap *heap, size_t index, struct sim_op *op)
+{
+    while (index > 0 && sooner(op, heap->at[(index - 1) / 2])) {
+        put(heap, index, heap->at[(index - 1) / 2]);
+        index = (index - 1) / 2;
+    }
+    put(heap, index, op);
+}
+
+static void sift_down(struct sim_heap *heap, size_t index, struct sim_op *op)
+{
+    for (;;) {
+        size_t child = 2 * index + 1;
+        if (child >= heap->count) {
+            break;
+        }
+        if (child + 1 < heap->count && sooner(heap->at[child + 1], heap->at[child])) {
+            child++;
+        }
+        if (!sooner(heap->at[child], op)) {
+            break;
+        }
+        put(heap, index, heap->at[child]);
+        index = child;
+    }
+    put(heap, index, op);
+}
+
+void sim_heap_push(struct sim_heap *heap, struct sim_op *op)
+{
+    sift_up(heap, heap->count++, op);
+}
+
+void sim_heap_remove(struct sim_heap *heap, struct sim_op *op)
+{
+    size_t index = op->heap_index;
+    struct sim_op *last = heap->at[--heap->count];
+    if (last == op) {
+        return;
+    }
+    if (sooner(last, op)) {
+        sift_up(heap, index, last);
+    } else {
+        sift_down(heap, index, last);
+    }
+}
+
+static uint64_t draw(const struct sim_op *op, uint64_t purpose)
+{
+    return sim_mix(sim.settings.seed * 0x9e3779b97f4a7c15U + sim_mix((op->sequence - sim.seeded_at) * 4 + purpose));
+}
+
+/* Three in eight at once, three within a few calls, one within many, one never of its own. */
+static uint64_t delay(const struct sim_op *op)
+{
+    uint64_t random = draw(op, 1);
+    switch (random % 8) {
+    case 0:
+    case 1:
+    case 2:
+        return 0;
+    case 3:
+    case 4:
+    case 5:
+        return 1 + (random >> 8) % 8;
+    case 6:
+        return 1 + (random >> 8) % 64;
+    default:
+        return UINT64_MAX - sim.calls;
+    }
+}
+
+static void choose(struct sim_op *op)
+{
+    op->state = SIM_OP_CHOSEN;
+    switch (sim.settings.policy) {
+    case STRATA_SIM_EARLY:
+        op->order = op->sequence;
+        break;
+    case STRATA_SIM_RANDOM:
+        op->order = draw(op, 2);
+        break;
+    case STRATA_SIM_LATE:
+        op->order = UINT64_MAX - op->sequence;
+        break;
+    }
+    sim_heap_push(&sim.chosen, op);
+}
+
+void sim_op_became_ready(struct sim_op *op)
+{
+    if (op->needed || sim.settings.policy == STRATA_SIM_EARLY) {
+        choose(op);
+        return;
+    }
+    op->state = SIM_OP_READY;
+    if (sim.settings.policy == STRATA_SIM_RANDOM) {
+        op->state = SIM_OP_DELAYED;
+        op->order = sim.calls + delay(op);
+        sim_heap_push(&sim.delayed, op);
+    }
+}
+
+/* A running operation waits for nothing any more, and its link is the host thread's. */
+static bool to_be_marked(const struct sim_op *op)
+{
+    return !op->needed && op->state != SIM_OP_RUNNING;
+}
+
+static struct sim_op *mark(struct sim_op *op, struct sim_op *marked)
+{
+    op->needed = true;
+    op->next_marked = marked;
+    return op;
+}
+
+void sim_op_need(struct sim_op *op)
+{
+    if (sim_op_done(op) || !to_be_marked(op)) {
+        return;
+    }
+    struct sim_op *marked = mark(op, NULL);
+    while (marked) {
+        struct sim_op *at = marked;
+        marked = marked->next_marked;
+        for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
+            if (to_be_marked(edge->from)) {
+                marked = mark(edge->from, marked);
+            }
+        }
+        if (at->state == SIM_OP_DELAYED) {
+            sim_heap_remove(&sim.delayed, at);
+            choose(at);
+        } else if (at->state == SIM_OP_READY) {
+            choose(at);
+        }
+    }
+}
+
+static void run_next(void)
+{
+    struct sim_op *op = sim.chosen.at[0];
+    sim_heap_remove(&sim.chosen, op);
+    op->state = SIM_OP_RUNNING;
+    if (op->kind == SIM_OP_HOST && op->fault == CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS) {
+        sim_host_thread_give(op);
+    } else if (op->kind == SIM_OP_WAIT_VALUE && !sim_value_reached(op)) {
+        sim_value_watch(op);
+    } else {
+        sim_op_run(op);
+        sim_op_complete(op);
+    }
+}
+
+void sim_run_chosen(void)
+{
+    do {
+        while (sim.chosen.count > 0) {
+            run_next();
+        }
+    } while (sim.watching && sim_values_check());
+}
+
+void sim_tick(void)
+{
+    sim.calls++;
+    while (sim.delayed.count > 0 && sim.delayed.at[0]->order <= sim.calls) {
+        struct sim_op *op = sim.delayed.at[0];
+        sim_heap_remove(&sim.delayed, op);
+        choose(op);
+    }
+    sim_run_chosen();
+}
+
+/* The host thread says when it has got on; the memory that a wait for a value looks at does not. */
+static void wait_for_progress(void)
+{
+    enum { GLANCE_NS = 200000, SECOND_NS = 1000000000 };
+    if (!sim.watching) {
+        pthread_cond_wait(&sim.progress, &sim.lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += GLANCE_NS;
+    if (until.tv_nsec >= SECOND_NS) {
+        until.tv_nsec -= SECOND_NS;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&sim.progress, &sim.lock, &until);
+}
+
+CUresult sim_op_wait(sim_context *context, struct sim_op *op)
+{
+    if (op) {
+        sim_op_hold(op);
+        sim_op_need(op);
+        sim_run_chosen();
+        sim.inside++;
+        while (!sim_op_done(op) && sim.phase == SIM_RUNNING) {
+            wait_for_progress();
+            sim_run_chosen();
+        }
+        sim.inside--;
+        if (sim.phase != SIM_RUNNING) {
+            return CUDA_ERROR_DEINITIALIZED;
+        }
+        sim_host_learn(&op->at);
+        sim_op_drop(op);
+    }
+    return context->device->poison;
+}

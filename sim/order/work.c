@@ -1,0 +1,305 @@
+/* Operations and what they wait for. Every unit of submitted work is one operation; every reason why it may not run yet
+ * is an edge from another one. A stream's order is an edge from the operation before; an event wait, the legacy stream,
+ * memory that is handed on are edges too. An operation without edges left may run, and when it is done its own edges
+ * fall away. What an edge says about the order that a program may rely on outlives it in clocks; clock.c has those. */
+#include "check/check.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 256 };
+
+struct op_chunk {
+    struct op_chunk *next;
+    struct sim_op ops[CHUNK];
+};
+
+struct edge_chunk {
+    struct edge_chunk *next;
+    struct sim_edge edges[CHUNK];
+};
+
+/* Guarded by sim.lock. */
+static struct op_chunk *op_chunks;
+static struct edge_chunk *edge_chunks;
+static struct sim_op *free_ops;
+static size_t free_op_count;
+static struct sim_edge *free_edges; /* by next_successor */
+static size_t free_edge_count;
+
+static bool reserve_edges(size_t count)
+{
+    while (free_edge_count < count) {
+        struct edge_chunk *chunk = malloc(sizeof *chunk);
+        if (!chunk) {
+            return false;
+        }
+        chunk->next = edge_chunks;
+        edge_chunks = chunk;
+        for (size_t i = 0; i < CHUNK; i++) {
+            chunk->edges[i].next_successor = free_edges;
+            free_edges = &chunk->edges[i];
+        }
+        free_edge_count += CHUNK;
+    }
+    return true;
+}
+
+static bool reserve_ops(size_t count)
+{
+    while (free_op_count < count) {
+        struct op_chunk *chunk = malloc(sizeof *chunk);
+        if (!chunk) {
+            return false;
+        }
+        chunk->next = op_chunks;
+        op_chunks = chunk;
+        for (size_t i = 0; i < CHUNK; i++) {
+            chunk->ops[i] = (struct sim_op){.next = free_ops};
+            free_ops = &chunk->ops[i];
+        }
+        free_op_count += CHUNK;
+    }
+    return true;
+}
+
+static struct sim_op *take_op(void)
+{
+    struct sim_op *op = free_ops;
+    free_ops = op->next;
+    free_op_count--;
+    return op;
+}
+
+bool sim_op_reserve_many(size_t ops, size_t edges)
+{
+    size_t unfinished = (size_t)sim.unfinished + ops;
+    return reserve_ops(ops) && reserve_edges(edges) && sim_heap_reserve(&sim.chosen, unfinished) &&
+           sim_heap_reserve(&sim.delayed, unfinished);
+}
+
+bool sim_op_reserve(const struct sim_queue *queue, size_t extra)
+{
+    return sim_op_reserve_many(1, extra + (queue ? sim_queue_order_room(queue) : 0));
+}
+
+struct sim_op *sim_op_create(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind, size_t extra)
+{
+    if (queue && queue->capture) {
+        return sim_capture_op(context, queue, kind);
+    }
+    if (!sim_op_reserve(queue, extra)) {
+        return NULL;
+    }
+    struct sim_op *op = take_op();
+    *op = (struct sim_op){.kind = kind, .context = context, .queue = queue, .references = 1};
+    op->sequence = ++sim.submitted;
+    sim.unfinished++;
+    if (queue) {
+        sim_queue_order(queue, op);
+    }
+    return op;
+}
+
+/* An operation without a queue goes on with the chain of one that it comes after, if it is the first to do so. */
+static void continue_chain(struct sim_op *op, const struct sim_op *on)
+{
+    if (on->chain && on->chain->last == on->at.position && !op->chain) {
+        op->chain = sim_lane_hold(on->chain);
+        op->at.position = on->at.position;
+    }
+}
+
+/* Gives a submitted operation its place. One without a queue needs one only to be told apart by the checker. */
+static void take_place(struct sim_op *op)
+{
+    if (op->queue) {
+        op->at.knows = sim_clock_hold(op->queue->knows);
+        return;
+    }
+    if (op->chain && op->chain->last != op->at.position) {
+        sim_lane_drop(op->chain);
+        op->chain = NULL;
+    }
+    if (!op->chain && sim.checking && op->kind != SIM_OP_MARK) {
+        op->chain = sim_lane_open();
+        sim.lessons_lost = sim.lessons_lost || !op->chain;
+    }
+    if (op->chain) {
+        op->at.slot = op->chain->slot;
+        op->at.lane = op->chain->uid;
+        op->at.position = ++op->chain->last;
+    }
+}
+
+struct sim_op *sim_op_detached(sim_context *context, enum sim_op_kind kind)
+{
+    if (!reserve_ops(1)) {
+        return NULL;
+    }
+    struct sim_op *op = take_op();
+    *op = (struct sim_op){.kind = kind, .context = context, .references = 1};
+    return op;
+}
+
+void sim_op_learn(struct sim_op *op, const struct sim_point *point)
+{
+    if (op->queue) {
+        sim_queue_learn(op->queue, point);
+    } else {
+        sim_clock_learn(&op->at.knows, 0, point);
+    }
+}
+
+void sim_op_depend(struct sim_op *op, struct sim_op *on)
+{
+    if (!on) {
+        return;
+    }
+    sim_op_learn(op, &on->at);
+    if (!op->queue) {
+        continue_chain(op, on);
+    }
+    sim_op_await(op, on);
+}
+
+void sim_op_await(struct sim_op *op, struct sim_op *on)
+{
+    if (sim_op_done(on)) {
+        return;
+    }
+    struct sim_edge *edge = free_edges;
+    free_edges = edge->next_successor;
+    free_edge_count--;
+    edge->from = on;
+    edge->to = op;
+    edge->next_successor = on->successors;
+    on->successors = edge;
+    edge->next_predecessor = op->predecessors;
+    if (edge->next_predecessor) {
+        edge->next_predecessor->predecessor_link = &edge->next_predecessor;
+    }
+    op->predecessors = edge;
+    edge->predecessor_link = &op->predecessors;
+    op->blockers++;
+}
+
+void sim_op_submit(struct sim_op *op)
+{
+    if (op->node) {
+        sim_capture_submit(op);
+        return;
+    }
+    sim_check_submitting(op);
+    take_place(op);
+    sim_check_submitted(op);
+    sim_in_flight_begin(op);
+    if (op->blockers > 0) {
+        op->state = SIM_OP_BLOCKED;
+        return;
+    }
+    sim_op_became_ready(op);
+}
+
+struct sim_op *sim_op_hold(struct sim_op *op)
+{
+    op->references++;
+    return op;
+}
+
+/* What it holds in the order goes. */
+static void forget(struct sim_op *op)
+{
+    sim_check_completed(op);
+    sim_clock_drop(op->at.knows);
+    op->at.knows = NULL;
+    sim_lane_drop(op->chain);
+    op->chain = NULL;
+}
+
+void sim_op_drop(struct sim_op *op)
+{
+    if (op && --op->references == 0) {
+        forget(op);
+        op->next = free_ops;
+        free_ops = op;
+        free_op_count++;
+    }
+}
+
+static void cut(struct sim_edge *edge)
+{
+    *edge->predecessor_link = edge->next_predecessor;
+    if (edge->next_predecessor) {
+        edge->next_predecessor->predecessor_link = edge->predecessor_link;
+    }
+    edge->next_successor = free_edges;
+    free_edges = edge;
+    free_edge_count++;
+}
+
+void sim_op_complete(struct sim_op *op)
+{
+    op->state = SIM_OP_DONE;
+    sim_check_completed(op);
+    sim_in_flight_end(op);
+    op->finished_at = op->context->device->time;
+    sim.unfinished--;
+    sim.finished++;
+    struct sim_edge *edge = op->successors;
+    op->successors = NULL;
+    while (edge) {
+        struct sim_edge *next = edge->next_successor;
+        struct sim_op *to = edge->to;
+        cut(edge);
+        if (--to->blockers == 0 && to->state == SIM_OP_BLOCKED) {
+            sim_op_became_ready(to);
+        }
+        edge = next;
+    }
+    if (op->queue) {
+        sim_queue_finished(op->queue, op);
+        op->queue = NULL;
+    }
+    sim_op_drop(op);
+}
+
+/* An operation that is never to run: what it owns goes, the block of a free included. */
+static void abandon(struct sim_op *op)
+{
+    if (op->references == 0) {
+        return;
+    }
+    forget(op);
+    if (op->state == SIM_OP_DONE) {
+        return;
+    }
+    sim_op_discard(op);
+    if (op->kind == SIM_OP_FREE && !op->work.block->graph) {
+        free(op->work.block);
+    }
+}
+
+void sim_ops_close(void)
+{
+    while (op_chunks) {
+        struct op_chunk *next = op_chunks->next;
+        for (size_t i = 0; i < CHUNK; i++) {
+            abandon(&op_chunks->ops[i]);
+        }
+        free(op_chunks);
+        op_chunks = next;
+    }
+    while (edge_chunks) {
+        struct edge_chunk *next = edge_chunks->next;
+        free(edge_chunks);
+        edge_chunks = next;
+    }
+    free_ops = NULL;
+    free_op_count = 0;
+    free_edges = NULL;
+    free_edge_count = 0;
+    free(sim.chosen.at);
+    free(sim.delayed.at);
+    sim.chosen = (struct sim_heap){0};
+    sim.delayed = (struct sim_heap){0};
+}

@@ -1,0 +1,26 @@
+/* Running this program again, in a process that was forked for it. */
+#ifndef STRATA_TEST_ITSELF_H
+#define STRATA_TEST_ITSELF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <unistd.h>
+
+/* Where the program is. Where a tool runs it, what stands at /proc/self/exe is the tool, which only reading the link
+ * hides. */
+static inline bool test_find_itself(char *path, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* Returns only if it fails. */
+static inline void test_run_itself(char *const arguments[])
+{
+    char path[4096];
+    if (test_find_itself(path, sizeof path))
+        execv(path, arguments);
+}
+
+#endif

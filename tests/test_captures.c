@@ -1,0 +1,442 @@
+/* Strata while streams are being captured that it knows nothing of: the captures stay alive whatever is called, what is
+ * freed inside one waits for its end, and what cannot be ordered there is refused before anything is asked. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "support/fixture.h"
+
+enum { BYTES = 4096 };
+
+static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                            CU_STREAM_CAPTURE_MODE_RELAXED};
+
+enum { MODES = sizeof modes / sizeof modes[0] };
+
+/* ---- capturing, which the library itself never does ---- */
+
+static PFN_cuStreamBeginCapture_v10010 begin_capture;
+static PFN_cuStreamEndCapture_v10000 end_capture;
+static PFN_cuGraphDestroy_v10000 graph_destroy;
+
+static void find(PFN_cuGetProcAddress_v12000 get, const char *name, int version, void *entry)
+{
+    void *symbol = NULL;
+    CUdriverProcAddressQueryResult found;
+    check_cu(get(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found));
+    assert_non_null(symbol);
+    memcpy(entry, &symbol, sizeof symbol);
+}
+
+static void open_captures(void)
+{
+    strata_driver_info info;
+    check_ok(strata_driver_get_info(&info));
+    void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+    assert_non_null(symbol);
+    PFN_cuGetProcAddress_v12000 get;
+    memcpy(&get, &symbol, sizeof get);
+    find(get, "cuStreamBeginCapture", 10010, &begin_capture);
+    find(get, "cuStreamEndCapture", 10000, &end_capture);
+    find(get, "cuGraphDestroy", 10000, &graph_destroy);
+}
+
+static CUstreamCaptureStatus capture_status(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    check_cu(strata_cu.StreamIsCapturing(stream, &status));
+    return status;
+}
+
+/* Ends a capture that must have survived. */
+static void end_alive(CUstream stream)
+{
+    CUgraph graph = NULL;
+    assert_int_equal(capture_status(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    check_cu(end_capture(stream, &graph));
+    check_cu(graph_destroy(graph));
+}
+
+static CUstream made_stream(unsigned flags)
+{
+    CUstream stream;
+    check_cu(strata_cu.StreamCreate(&stream, flags));
+    return stream;
+}
+
+/* ---- every call beside a capture ---- */
+
+typedef struct beside {
+    test_fixture *fixture;
+    bool with_legacy; /* the legacy stream may be used */
+} beside;
+
+static void allocate_use_and_free(const beside *with, CUstream home, CUstream other)
+{
+    strata_runtime *runtime = with->fixture->runtime;
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, BYTES, home, &block));
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, home, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, home);
+    check_ok(strata_runtime_finish_block_use(runtime, &block, home, STRATA_ACCESS_WRITE));
+    strata_launch launch;
+    check_ok(strata_launch_begin(&launch, runtime, other, STRATA_LAUNCH_STRICT));
+    check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_READ_WRITE));
+    check_ok(strata_launch_preflight(&launch));
+    test_fill(block.address, 0x22, BYTES, other);
+    check_ok(strata_launch_commit(&launch));
+    check_ok(strata_launch_end(&launch));
+    check_ok(strata_runtime_record_block_use(runtime, &block, other, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_deallocate_on(runtime, &block, home));
+}
+
+static void on_streams_of_every_kind(const beside *with)
+{
+    for (test_stream_kind home = 0; home < TEST_STREAM_KINDS; home++)
+        for (test_stream_kind other = 0; other < TEST_STREAM_KINDS; other++) {
+            bool legacy = home == TEST_STREAM_ZERO || home == TEST_STREAM_LEGACY || other == TEST_STREAM_ZERO ||
+                          other == TEST_STREAM_LEGACY;
+            if (legacy && !with->with_legacy)
+                continue;
+            CUstream streams[2] = {test_stream(with->fixture, home), test_stream(with->fixture, other)};
+            allocate_use_and_free(with, streams[0], streams[1]);
+            test_stream_close(with->fixture, streams[1]);
+            if (streams[0] != streams[1])
+                test_stream_close(with->fixture, streams[0]);
+        }
+}
+
+static void waiting_and_giving_back(const beside *with)
+{
+    strata_runtime *runtime = with->fixture->runtime;
+    size_t released;
+    CUstream stream = test_stream(with->fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(with->fixture, BYTES, stream);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_reap_pending(runtime));
+    check_ok(strata_runtime_trim(runtime, 0, &released));
+    test_stream_close(with->fixture, stream);
+}
+
+static void asking(const beside *with)
+{
+    strata_runtime *runtime = with->fixture->runtime;
+    CUstream stream = test_stream(with->fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(with->fixture, BYTES, stream), found;
+    strata_usage usage;
+    strata_device_info info;
+    check_ok(strata_runtime_find(runtime, block.address + 1, &found));
+    check_ok(strata_runtime_usage(runtime, &usage));
+    check_ok(strata_device_get_info(0, &info));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    strata_request huge = {.bytes = (size_t)1 << 50, .stream = stream};
+    check_status(strata_runtime_allocate_request(runtime, &huge, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    test_stream_close(with->fixture, stream);
+}
+
+static void making_and_ending(const beside *with)
+{
+    strata_runtime *second;
+    CUstream stream;
+    strata_block block;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = with->fixture->stack}, &second));
+    check_ok(strata_runtime_stream_acquire(second, &stream));
+    check_ok(strata_runtime_allocate(second, BYTES, stream, &block));
+    check_ok(strata_runtime_deallocate(second, &block));
+    check_ok(strata_runtime_stream_release(second, stream));
+    check_ok(strata_runtime_destroy(second));
+}
+
+static void (*const calls[])(const beside *with) = {on_streams_of_every_kind, waiting_and_giving_back, asking,
+                                                    making_and_ending};
+
+enum { CALLS = sizeof calls / sizeof calls[0] };
+
+static void *make_every_call(void *data)
+{
+    const beside *with = data;
+    test_make_current();
+    for (size_t i = 0; i < CALLS; i++)
+        calls[i](with);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the end of the thread is the test's own affair */
+    check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+    test_leave_thread();
+    return NULL;
+}
+
+static void a_capture_of_somebody_elses_survives_every_call_of_its_own_thread(test_fixture *fixture)
+{
+    for (size_t i = 0; i < MODES; i++)
+        for (unsigned flags = CU_STREAM_DEFAULT; flags <= CU_STREAM_NON_BLOCKING; flags++) {
+            beside with = {fixture, flags == CU_STREAM_NON_BLOCKING};
+            CUstream captured = made_stream(flags);
+            for (size_t call = 0; call < CALLS; call++) {
+                check_cu(begin_capture(captured, modes[i]));
+                calls[call](&with);
+                end_alive(captured);
+            }
+            check_cu(strata_cu.StreamDestroy(captured));
+        }
+}
+
+static void a_capture_of_somebody_elses_survives_every_call_of_another_thread(test_fixture *fixture)
+{
+    for (size_t i = 0; i < MODES; i++)
+        for (unsigned flags = CU_STREAM_DEFAULT; flags <= CU_STREAM_NON_BLOCKING; flags++) {
+            beside with = {fixture, flags == CU_STREAM_NON_BLOCKING};
+            CUstream captured = made_stream(flags);
+            check_cu(begin_capture(captured, modes[i]));
+            pthread_t thread;
+            assert_int_equal(pthread_create(&thread, NULL, make_every_call, &with), 0);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+            end_alive(captured);
+            check_cu(strata_cu.StreamDestroy(captured));
+        }
+}
+
+/* ---- frees inside a capture ---- */
+
+static void check_deferred(test_fixture *fixture, const strata_block *block)
+{
+    strata_usage usage = test_usage(fixture);
+    assert_int_equal(usage.live_blocks, 0);
+    assert_int_equal(usage.retired_bytes, BYTES);
+    assert_int_equal(usage.bytes_outstanding, BYTES);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block->id), STRATA_BLOCK_RETIRED);
+    check_status(strata_runtime_deallocate_on(fixture->runtime, block, NULL), STRATA_ERROR_DOUBLE_FREE);
+    check_status(strata_runtime_prepare_block_use(fixture->runtime, block, NULL, STRATA_ACCESS_READ),
+                 STRATA_ERROR_USE_AFTER_FREE);
+}
+
+static void check_settled(test_fixture *fixture, const strata_block *block)
+{
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(test_usage(fixture).bytes_outstanding, 0);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block->id), STRATA_BLOCK_FREED);
+}
+
+static strata_block free_inside(test_fixture *fixture, CUstream captured, CUstreamCaptureMode mode)
+{
+    strata_block block = test_allocate(fixture, BYTES, test_stream(fixture, TEST_STREAM_POOL));
+    check_cu(begin_capture(captured, mode));
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, captured));
+    check_deferred(fixture, &block);
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    check_deferred(fixture, &block);
+    return block;
+}
+
+static strata_status pass_to_an_allocation(test_fixture *fixture, CUstream stream)
+{
+    strata_block block;
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_status status = strata_runtime_allocate(fixture->runtime, BYTES, stream, &block);
+    return status == STRATA_SUCCESS ? strata_runtime_deallocate_on(fixture->runtime, &block, other) : status;
+}
+
+static strata_status pass_to_a_free(test_fixture *fixture, CUstream stream)
+{
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    return strata_runtime_deallocate_on(fixture->runtime, &block, stream);
+}
+
+static strata_status say_that_it_ended(test_fixture *fixture, CUstream stream)
+{
+    return strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), stream);
+}
+
+static strata_status say_that_all_ended(test_fixture *fixture, CUstream stream)
+{
+    check_cu(strata_cu.StreamSynchronize(stream));
+    return strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), STRATA_STREAM_GONE);
+}
+
+static void a_free_inside_a_capture_waits_until_its_end_is_seen(test_fixture *fixture)
+{
+    static strata_status (*const ends[])(test_fixture * fixture, CUstream stream) = {
+        pass_to_an_allocation, pass_to_a_free, say_that_it_ended, say_that_all_ended};
+    for (size_t i = 0; i < MODES * sizeof ends / sizeof ends[0]; i++) {
+        CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+        strata_block block = free_inside(fixture, captured, modes[i % MODES]);
+        check_ok(say_that_it_ended(fixture, captured)); /* it has not: nothing happens */
+        check_deferred(fixture, &block);
+        end_alive(captured);
+        check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+        check_ok(ends[i / MODES](fixture, captured));
+        check_settled(fixture, &block);
+        check_cu(strata_cu.StreamDestroy(captured));
+    }
+}
+
+static void a_free_inside_a_capture_comes_after_what_the_stream_was_given_before(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING), home = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &block, 0x11, home);
+    test_synchronize(home);
+    test_stall *stall = test_stall_begin(captured);
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, captured); /* noted nowhere */
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, captured));
+    end_alive(captured);
+    bool waits = strcmp(fixture->stack, "direct") == 0; /* its frees wait on the host */
+    if (waits)
+        test_stall_release(stall);
+    check_ok(say_that_it_ended(fixture, captured));
+    strata_block next = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &next, 0x22, home);
+    if (!waits)
+        test_stall_release(stall);
+    test_synchronize(home);
+    test_stall_end(stall);
+    check_bytes(seen, 0x11, BYTES);
+    test_free_on(fixture, &next, home);
+    check_settled(fixture, &next);
+    check_cu(strata_cu.StreamDestroy(captured));
+}
+
+static void a_stack_with_frees_inside_captures_cannot_be_ended(test_fixture *fixture)
+{
+    strata_runtime *second;
+    strata_block block;
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &second));
+    check_ok(strata_runtime_allocate(second, BYTES, captured, &block));
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    check_ok(strata_runtime_deallocate_on(second, &block, captured));
+    end_alive(captured);
+    check_status(strata_runtime_destroy(second), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "strata_stack_captures_ended");
+    check_ok(strata_stack_captures_ended(strata_runtime_stack(second), captured));
+    check_ok(strata_runtime_destroy(second));
+    check_cu(strata_cu.StreamDestroy(captured));
+}
+
+/* A thread that frees inside a capture of its own default stream, and the block. */
+typedef struct own_stream {
+    test_fixture *fixture;
+    strata_block block;
+} own_stream;
+
+static void *free_inside_own_capture(void *data)
+{
+    own_stream *own = data;
+    test_make_current();
+    check_cu(begin_capture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    check_ok(strata_runtime_deallocate_on(own->fixture->runtime, &own->block, CU_STREAM_PER_THREAD));
+    end_alive(CU_STREAM_PER_THREAD);
+    test_leave_thread();
+    return NULL;
+}
+
+static void *allocate_on_own_stream(void *data)
+{
+    own_stream *own = data;
+    test_make_current();
+    check_ok(strata_runtime_allocate(own->fixture->runtime, BYTES, CU_STREAM_PER_THREAD, &own->block));
+    check_ok(strata_runtime_deallocate(own->fixture->runtime, &own->block));
+    test_leave_thread();
+    return NULL;
+}
+
+static void run_thread(void *(*run)(void *data), void *data)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run, data), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void a_free_inside_a_capture_of_a_threads_own_stream_is_not_taken_over_by_the_next_thread(test_fixture *fixture)
+{
+    own_stream first = {fixture, test_allocate(fixture, BYTES, test_stream(fixture, TEST_STREAM_POOL))};
+    own_stream second = {.fixture = fixture};
+    run_thread(free_inside_own_capture, &first);
+    run_thread(allocate_on_own_stream, &second);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, first.block.id), STRATA_BLOCK_RETIRED);
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    check_ok(strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), STRATA_STREAM_GONE));
+    check_settled(fixture, &first.block);
+}
+
+/* A block whose own stream was registered, and is not any more: its free names no stream. */
+static void free_without_a_stream(test_fixture *fixture)
+{
+    CUstream home = made_stream(CU_STREAM_NON_BLOCKING);
+    check_ok(strata_runtime_register_stream(fixture->runtime, home));
+    strata_block block = test_allocate(fixture, BYTES, home);
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
+    check_cu(strata_cu.StreamDestroy(home));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+static void a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    free_without_a_stream(fixture);
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    check_deferred(fixture, &block);
+    end_alive(captured);
+    check_ok(say_that_it_ended(fixture, captured));
+    check_settled(fixture, &block);
+    check_cu(strata_cu.StreamDestroy(captured));
+}
+
+/* ---- the legacy stream beside a blocking stream that is captured ---- */
+
+static void the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured(test_fixture *fixture)
+{
+    strata_runtime *runtime = fixture->runtime;
+    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block old = test_allocate(fixture, BYTES, NULL), block = old;
+    test_write(fixture, &old, 0x11, NULL); /* its point has no event yet */
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (strcmp(fixture->stack, "direct") != 0) {
+        check_status(strata_runtime_allocate(runtime, BYTES, NULL, &block), STRATA_ERROR_STREAM_CAPTURE);
+        check_last_error(STRATA_ERROR_STREAM_CAPTURE, "legacy default stream");
+    }
+    check_status(strata_runtime_prepare_block_use(runtime, &old, other, STRATA_ACCESS_READ),
+                 STRATA_ERROR_STREAM_CAPTURE);
+    check_ok(strata_runtime_deallocate(runtime, &old));
+    check_deferred(fixture, &old);
+    check_status(strata_runtime_reap_pending(runtime), STRATA_ERROR_STREAM_CAPTURE);
+    end_alive(captured);
+    check_settled(fixture, &old);
+    check_cu(strata_cu.StreamDestroy(captured));
+}
+
+static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_DEFAULT), home = made_stream(CU_STREAM_NON_BLOCKING);
+    check_ok(strata_runtime_register_stream(fixture->runtime, home));
+    strata_block block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &block, 0x11, NULL); /* its point has no event yet */
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
+    check_cu(strata_cu.StreamDestroy(home));
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    check_deferred(fixture, &block);
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    end_alive(captured);
+    check_settled(fixture, &block);
+    check_cu(strata_cu.StreamDestroy(captured));
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(a_capture_of_somebody_elses_survives_every_call_of_its_own_thread),
+        TEST_CASE(a_capture_of_somebody_elses_survives_every_call_of_another_thread),
+        TEST_CASE(a_free_inside_a_capture_waits_until_its_end_is_seen),
+        TEST_CASE(a_free_inside_a_capture_comes_after_what_the_stream_was_given_before),
+        TEST_CASE(a_free_inside_a_capture_of_a_threads_own_stream_is_not_taken_over_by_the_next_thread),
+        TEST_CASE(a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture),
+        TEST_CASE(a_stack_with_frees_inside_captures_cannot_be_ended),
+        TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
+        TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
+    };
+    test_open_driver();
+    open_captures();
+    return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}

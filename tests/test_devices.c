@@ -1,0 +1,176 @@
+/* Several devices in one process: a stream belongs to one of them, whichever asked about it first. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+
+enum { BYTES = 4096, USES = 12, FRESH = 100 };
+
+static int device_count(void)
+{
+    strata_driver_info info;
+    return strata_driver_get_info(&info) == STRATA_SUCCESS ? info.device_count : 0;
+}
+
+static void count_findings(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
+}
+
+/* The runtime of device 1 beside the fixture's of device 0, and a context to make streams in. */
+typedef struct second_device {
+    strata_runtime *runtime;
+    CUcontext context;
+    test_calls calls;
+    unsigned findings;
+} second_device;
+
+static void second_begin(second_device *second, const test_fixture *fixture)
+{
+    second->findings = 0;
+    check_ok(
+        strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = fixture->stack}, &second->runtime));
+    check_cu(strata_cu.DevicePrimaryCtxRetain(&second->context, 1));
+    check_cu(strata_cu.CtxSetCurrent(second->context));
+}
+
+static void second_end(second_device *second)
+{
+    check_ok(strata_runtime_destroy(second->runtime));
+    check_cu(strata_cu.CtxSynchronize());
+    check_cu(strata_cu.DevicePrimaryCtxRelease(1));
+    test_make_current();
+}
+
+static CUstream make_stream(void)
+{
+    CUstream stream;
+    check_cu(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static void end_stream(CUstream stream)
+{
+    check_cu(strata_cu.StreamSynchronize(stream));
+    check_cu(strata_cu.StreamDestroy(stream));
+}
+
+static void begin_watching(second_device *second)
+{
+    test_calls_begin(&second->calls);
+    strata_set_log_callback(count_findings, &second->findings);
+}
+
+/* Nothing was waited for on the host, and nothing reported. */
+static void check_went_smoothly(const second_device *second)
+{
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(second->findings, 0);
+    assert_int_equal(test_calls_of(&second->calls, "cuStreamSynchronize"), 0);
+}
+
+static void note_peer_use(test_fixture *fixture, const strata_block *block, CUstream stream)
+{
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, block, stream, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, block, stream, STRATA_ACCESS_READ));
+}
+
+/* Work on a stream of device 1 reads a block of device 0: that runtime sees the stream first. */
+static void a_stream_that_another_device_saw_first_is_marked_by_events_of_its_own(test_fixture *fixture)
+{
+    second_device second;
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block peers = test_allocate(fixture, BYTES, home), block;
+    second_begin(&second, fixture);
+    CUstream stream = make_stream();
+    begin_watching(&second);
+    for (int i = 0; i < USES; i++)
+        note_peer_use(fixture, &peers, stream);
+    if (strcmp(fixture->stack, "direct") != 0) /* which waits on the host to free */
+        for (int i = 0; i < USES; i++) {
+            check_ok(strata_runtime_allocate(second.runtime, BYTES, stream, &block));
+            check_ok(strata_runtime_deallocate_on(second.runtime, &block, stream));
+        }
+    check_went_smoothly(&second);
+    end_stream(stream);
+    test_free_on(fixture, &peers, home);
+    second_end(&second);
+}
+
+static void a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other(test_fixture *fixture)
+{
+    second_device second;
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader;
+    strata_block peers = test_allocate(fixture, BYTES, home), block;
+    second_begin(&second, fixture);
+    CUstream stream = make_stream();
+    for (int i = 0; i < USES; i++)
+        note_peer_use(fixture, &peers, stream);
+    check_ok(strata_runtime_register_stream(second.runtime, stream));
+    check_ok(strata_runtime_stream_acquire(second.runtime, &reader));
+    check_ok(strata_runtime_allocate(second.runtime, BYTES, stream, &block));
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(strata_runtime_prepare_block_use(second.runtime, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, stream);
+    check_ok(strata_runtime_finish_block_use(second.runtime, &block, stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_prepare_block_use(second.runtime, &block, reader, STRATA_ACCESS_READ));
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, reader);
+    check_ok(strata_runtime_finish_block_use(second.runtime, &block, reader, STRATA_ACCESS_READ));
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x11, BYTES);
+    test_stall_end(stall);
+    check_ok(strata_runtime_deallocate(second.runtime, &block));
+    check_ok(strata_runtime_stream_release(second.runtime, reader));
+    check_ok(strata_runtime_unregister_stream(second.runtime, stream));
+    end_stream(stream);
+    test_free_on(fixture, &peers, home);
+    second_end(&second);
+}
+
+static void register_for_a_while(second_device *second, CUstream stream)
+{
+    check_ok(strata_runtime_register_stream(second->runtime, stream));
+    check_ok(strata_runtime_unregister_stream(second->runtime, stream));
+}
+
+/* What is remembered of an idle stream goes to later ones, and the events that were made for it go back to where they
+ * came from. */
+static void later_streams_of_a_device_are_given_no_events_of_another(test_fixture *fixture)
+{
+    second_device second;
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block peers = test_allocate(fixture, BYTES, home);
+    second_begin(&second, fixture);
+    for (int i = 0; i < FRESH; i++) {
+        CUstream stream = make_stream();
+        note_peer_use(fixture, &peers, stream);
+        register_for_a_while(&second, stream);
+        end_stream(stream);
+    }
+    begin_watching(&second);
+    for (int i = 0; i < FRESH; i++) {
+        CUstream stream = make_stream();
+        register_for_a_while(&second, stream);
+        check_cu(strata_cu.StreamDestroy(stream));
+    }
+    check_went_smoothly(&second);
+    test_free_on(fixture, &peers, home);
+    second_end(&second);
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(a_stream_that_another_device_saw_first_is_marked_by_events_of_its_own),
+        TEST_CASE(a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other),
+        TEST_CASE(later_streams_of_a_device_are_given_no_events_of_another),
+    };
+    test_open_driver();
+    if (device_count() < 2) {
+        printf("skipped: there is one device only\n");
+        return 77;
+    }
+    return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}

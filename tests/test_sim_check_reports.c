@@ -1,0 +1,382 @@
+/* What a report of the checker says, how reports are counted and handed out, and accesses of the host that are caught.
+ */
+#include "planted/world.h"
+#include "support/itself.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+/* What catches accesses allocates in a signal handler: it is called by the access itself, at a place of the program
+ * that holds no lock of the allocator. The thread sanitizer takes it for a signal from anywhere. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "report_signal_unsafe=0";
+}
+
+static strata_sim_report only_report(void)
+{
+    uint64_t count;
+    strata_sim_report report;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 1);
+    OK(p_get_report(0, &report));
+    return report;
+}
+
+static struct world fresh_world(uint32_t modes)
+{
+    OK(p_clear_reports());
+    return world_begin(modes);
+}
+
+static uint64_t id_of(CUstream stream)
+{
+    unsigned long long id;
+    OK(p_cuStreamGetId(stream, &id));
+    return id;
+}
+
+static void assert_says(const strata_sim_report *report, const char *words)
+{
+    if (!strstr(report->text, words)) {
+        fail_msg("\"%s\" is not in:\n%s", words, report->text);
+    }
+}
+
+/* Not inlined, so that it is in the call stack. */
+__attribute__((noinline)) void the_producer_of_the_report(struct world *world);
+__attribute__((noinline)) void the_consumer_of_the_report(struct world *world);
+
+void the_producer_of_the_report(struct world *world)
+{
+    kernel(world, world->a, world->x, BYTES, WRITES);
+}
+
+void the_consumer_of_the_report(struct world *world)
+{
+    OK(p_cuMemcpyDtoHAsync(world->pinned, world->x + 16, 64, world->b));
+}
+
+static void a_report_names_both_operations_their_streams_and_the_missing_edge(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    the_producer_of_the_report(&world);
+    the_consumer_of_the_report(&world);
+    OK(p_cuCtxSynchronize());
+    strata_sim_report report = only_report();
+    assert_int_equal(report.kind, STRATA_SIM_REPORT_WRITE_READ);
+    assert_int_equal(report.address, world.x + 16);
+    assert_int_equal(report.bytes, 64);
+    assert_string_equal(report.first.entry, "cuLaunchKernel");
+    assert_int_equal(report.first.stream, id_of(world.a));
+    assert_int_equal(report.second.stream, id_of(world.b));
+    assert_true(report.first.order < report.second.order);
+    assert_says(&report, "kernel touch, cuLaunchKernel");
+    assert_says(&report, "copy, cuMemcpyDtoHAsync, number");
+    assert_says(&report, "the_producer_of_the_report");
+    assert_says(&report, "the_consumer_of_the_report");
+    assert_says(&report, "allocation, cuMemAlloc");
+    char missing[128];
+    snprintf(missing, sizeof missing, "stream %llu never waited for the kernel on stream %llu: record an event",
+             (unsigned long long)id_of(world.b), (unsigned long long)id_of(world.a));
+    assert_says(&report, missing);
+    world_end(&world);
+}
+
+static void a_report_tells_the_host_what_to_wait_for(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    download(&world, world.a, world.x);
+    host_reads(&world);
+    strata_sim_report report = only_report();
+    assert_string_equal(report.second.entry, "read");
+    assert_int_equal(report.second.stream, 0);
+    assert_says(&report, "the host never waited for the copy on stream");
+    assert_says(&report, "pinned memory");
+    world_end(&world);
+}
+
+static void the_same_place_is_reported_once(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    volatile int rounds = 10; /* a loop that stays one: each call has one place */
+    for (int i = 0; i < rounds; i++) {
+        the_producer_of_the_report(&world);
+        the_consumer_of_the_report(&world);
+        OK(p_cuCtxSynchronize());
+    }
+    assert_int_equal(only_report().times, 10);
+    OK(p_clear_reports());
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 0);
+    strata_sim_report report;
+    assert_int_equal(p_get_report(0, &report), CUDA_ERROR_INVALID_VALUE);
+    world_end(&world);
+}
+
+static void count_call(const strata_sim_report *report, void *data)
+{
+    assert_int_equal(report->kind, STRATA_SIM_REPORT_WRITE_WRITE);
+    ++*(int *)data;
+}
+
+static void a_callback_gets_each_report(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    int calls = 0;
+    OK(p_set_report_callback(count_call, &calls));
+    fill(world.a, world.x);
+    fill(world.b, world.x);
+    assert_int_equal(calls, 1);
+    OK(p_set_report_callback(NULL, NULL));
+    fill(world.c, world.x);
+    assert_int_equal(calls, 1);
+    world_end(&world);
+}
+
+static void without_call_stacks_each_pair_is_a_report(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(STRATA_SIM_CHECK_NO_STACKS);
+    for (int i = 0; i < 3; i++) {
+        fill(world.a, world.x);
+        fill(world.b, world.x);
+        OK(p_cuCtxSynchronize());
+    }
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 3);
+    world_end(&world);
+}
+
+static void what_was_there_before_the_checker_counts_as_done(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    OK(p_set_check(STRATA_SIM_CHECK_OFF));
+    kernel(&world, world.a, world.x, BYTES, WRITES);
+    fill(world.a, world.y);
+    OK(p_set_check(STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN));
+    copy(world.b, world.y, world.x);
+    OK(p_cuCtxSynchronize());
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 0);
+    world_end(&world);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(p_set_check(0x100), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_get_report_count(NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_get_report(0, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_get_check_accounts(NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_host_signals(), CUDA_ERROR_NOT_PERMITTED);
+}
+
+/* ---- caught accesses ---- */
+
+enum { PAGES = 4, PAGE = 4096 };
+
+static volatile char *watched_memory(void)
+{
+    void *memory;
+    OK(p_cuMemHostAlloc(&memory, PAGES * PAGE, 0));
+    return memory;
+}
+
+static void download_to(const struct world *world, volatile char *memory, size_t offset, size_t bytes)
+{
+    OK(p_cuMemcpyDtoHAsync((void *)(uintptr_t)(memory + offset), world->x, bytes, world->a));
+}
+
+static void a_read_that_nobody_declared_is_caught(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(STRATA_SIM_CHECK_PAGES);
+    volatile char *memory = watched_memory();
+    memory[0] = 7;
+    download_to(&world, memory, PAGE, 100);
+    char byte = memory[0]; /* another page, that nothing touches */
+    (void)byte;
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 0);
+    byte = memory[PAGE + 5000 % PAGE];
+    strata_sim_report report = only_report();
+    assert_int_equal(report.kind, STRATA_SIM_REPORT_WRITE_READ);
+    assert_says(&report, "a_read_that_nobody_declared_is_caught");
+    OK(p_cuMemFreeHost((void *)(uintptr_t)memory));
+    world_end(&world);
+}
+
+static void a_write_that_nobody_declared_is_caught(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(STRATA_SIM_CHECK_PAGES);
+    volatile char *memory = watched_memory();
+    OK(p_cuMemcpyHtoDAsync(world.x, (void *)(uintptr_t)memory, 100, world.a));
+    char byte = memory[1]; /* reading is allowed, and does not open the page for writing */
+    memory[1] = (char)(byte + 1);
+    strata_sim_report report = only_report();
+    assert_int_equal(report.kind, STRATA_SIM_REPORT_READ_WRITE);
+    OK(p_cuMemFreeHost((void *)(uintptr_t)memory));
+    world_end(&world);
+}
+
+static void watched_memory_holds_what_was_written(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(STRATA_SIM_CHECK_PAGES);
+    volatile char *memory = watched_memory();
+    OK(p_cuMemsetD8Async(world.x, 42, BYTES, world.a));
+    for (int i = 0; i < PAGES; i++) {
+        download_to(&world, memory, (size_t)i * PAGE, PAGE);
+        OK(p_cuStreamSynchronize(world.a));
+        assert_int_equal(memory[i * PAGE + 17], 42);
+        memory[i * PAGE + 17] = 43;
+        OK(p_cuMemcpyHtoDAsync(world.x, (void *)(uintptr_t)(memory + i * PAGE + 17), 1, world.a));
+        OK(p_cuStreamSynchronize(world.a));
+        char byte = 0;
+        OK(p_cuMemcpyDtoHAsync(&byte, world.x, 1, world.a));
+        assert_int_equal(byte, 43);
+    }
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 0);
+    OK(p_cuMemFreeHost((void *)(uintptr_t)memory));
+    world_end(&world);
+}
+
+static sigjmp_buf not_ours;
+
+static void jump_back(int number)
+{
+    siglongjmp(not_ours, number);
+}
+
+static void a_fault_that_is_not_ours_is_passed_on(void **state)
+{
+    (void)state;
+    struct sigaction mine = {.sa_handler = jump_back};
+    struct sigaction before;
+    OK(sigaction(SIGSEGV, &mine, &before));
+    struct world world = fresh_world(STRATA_SIM_CHECK_PAGES);
+    volatile char *memory = watched_memory();
+    if (sigsetjmp(not_ours, 1) == 0) {
+        *(volatile char *)(uintptr_t)world.x = 1; /* device memory is not the host's */
+        fail_msg("no fault");
+    }
+    OK(p_cuMemFreeHost((void *)(uintptr_t)memory));
+    world_end(&world);
+    OK(sigaction(SIGSEGV, &before, NULL));
+}
+
+/* ---- the environment ---- */
+
+enum { OWN_STATUS = 3, STATUS = 57 };
+
+/* In a process of its own, before cuInit: a race, and what the process leaves. */
+static int run_in_process(const char *check, const char *file, const char *program)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("STRATA_SIM_CHECK", check, 1);
+        setenv("STRATA_SIM_CHECK_FILE", file, 1);
+        setenv("STRATA_SIM_CHECK_EXIT", "57", 1);
+        test_run_itself((char *const[]){"test_sim_check_reports", (char *)(uintptr_t)program, NULL});
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static char *contents_of(const char *file)
+{
+    static char text[8192];
+    FILE *in = fopen(file, "r");
+    size_t bytes = in ? fread(text, 1, sizeof text - 1, in) : 0;
+    text[bytes] = '\0';
+    if (in) {
+        fclose(in);
+    }
+    return text;
+}
+
+static void at_exit_reports_are_written_and_the_status_says_so(void **state)
+{
+    (void)state;
+    char file[] = "/tmp/strata-reports-XXXXXX";
+    int handle = mkstemp(file);
+    assert_true(handle >= 0);
+    close(handle);
+    assert_int_equal(run_in_process("1", file, "race"), STATUS);
+    assert_non_null(strstr(contents_of(file), "a write does not come after another"));
+    assert_non_null(strstr(contents_of(file), "strata-sim: 1 reports"));
+    unlink(file);
+    assert_int_equal(run_in_process("1", file, "right"), OWN_STATUS);
+    assert_int_equal(access(file, F_OK), -1);
+    assert_int_equal(run_in_process("0", file, "race"), OWN_STATUS);
+    assert_int_equal(run_in_process("unwritten,no-stacks", file, "unwritten"), STATUS);
+    assert_non_null(strstr(contents_of(file), "a read of bytes that nobody wrote"));
+    unlink(file);
+    assert_int_equal(run_in_process("sometimes", file, "right"), 1);
+}
+
+/* The kernel has not run when the process exits; it says what it touches then. */
+static int child(const char *program)
+{
+    test_sim_open();
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+        return 1;
+    }
+    struct world world;
+    world.context = test_sim_begin();
+    OK(p_cuModuleLoadData(&world.module, world_ptx));
+    OK(p_cuModuleGetFunction(&world.touch, world.module, "touch"));
+    OK(p_cuMemAlloc(&world.x, BYTES));
+    world.a = new_stream(CU_STREAM_NON_BLOCKING);
+    world.b = new_stream(CU_STREAM_NON_BLOCKING);
+    bool unwritten = strcmp(program, "unwritten") == 0;
+    kernel(&world, world.a, world.x, BYTES, unwritten ? READS : WRITES);
+    if (strcmp(program, "race") == 0) {
+        kernel(&world, world.b, world.x, BYTES, WRITES);
+    }
+    return OWN_STATUS;
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1) {
+        return child(arguments[1]);
+    }
+    test_sim_open();
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_report_names_both_operations_their_streams_and_the_missing_edge),
+        cmocka_unit_test(a_report_tells_the_host_what_to_wait_for),
+        cmocka_unit_test(the_same_place_is_reported_once),
+        cmocka_unit_test(a_callback_gets_each_report),
+        cmocka_unit_test(without_call_stacks_each_pair_is_a_report),
+        cmocka_unit_test(what_was_there_before_the_checker_counts_as_done),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_read_that_nobody_declared_is_caught),
+        cmocka_unit_test(a_write_that_nobody_declared_is_caught),
+        cmocka_unit_test(watched_memory_holds_what_was_written),
+        cmocka_unit_test(a_fault_that_is_not_ours_is_passed_on),
+        cmocka_unit_test(at_exit_reports_are_written_and_the_status_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
