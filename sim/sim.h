@@ -391,6 +391,7 @@ struct sim_extent {
     uint64_t address;
     uint64_t bytes;
     char *memory;
+    uint64_t touched; /* so many bytes from the beginning on had memory at one time or another */
 };
 
 bool sim_address_take(uint64_t bytes, uint64_t *address); /* whole pages */

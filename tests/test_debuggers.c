@@ -177,7 +177,7 @@ static void managed_memory_is_written_during_a_fill(void)
 static void a_row_is_read_before_it_was_waited_for(void)
 {
     OK(p_cuMemsetD2D8Async((CUdeviceptr)(uintptr_t)pinned, 100, 7, 50, 4, stream));
-    look_at(pinned + 349);
+    look_at(pinned + 340);
 }
 
 static void managed_memory_is_read_behind_its_end(void)
@@ -341,7 +341,7 @@ static const struct program programs[] = {
      {"Invalid write of size 1", "0 bytes inside a block of size 4,000 alloc'd"},
      {poisoned, "managed_memory_is_written"}},
     {PROGRAM(a_row_is_read_before_it_was_waited_for),
-     {"Invalid read of size 1", "349 bytes inside a block of size 4,000 alloc'd"},
+     {"Invalid read of size 1", "340 bytes inside a block of size 4,000 alloc'd"},
      {poisoned, "look_at"}},
     {PROGRAM(managed_memory_is_read_behind_its_end),
      {"Invalid read of size 1", "0 bytes after a block of size 4,000 alloc'd"},

@@ -19,15 +19,23 @@ static bool is_sanitized(void)
 
 /* The sanitizer keeps one byte for eight and writes them all: of what is larger than two rims only the rims are closed,
  * so that a simulated device of many gigabytes stays cheap. */
+static const uint64_t rim = UINT64_C(32) << 20;
+
 static void poison(const char *memory, uint64_t bytes)
 {
-    const uint64_t rim = UINT64_C(32) << 20;
     if (bytes <= 2 * rim) {
         __asan_poison_memory_region(memory, (size_t)bytes);
         return;
     }
     __asan_poison_memory_region(memory, (size_t)rim);
     __asan_poison_memory_region(memory + (bytes - rim), (size_t)rim);
+}
+
+static void unpoison_rims(const char *memory, uint64_t bytes)
+{
+    uint64_t part = bytes < rim ? bytes : rim;
+    __asan_unpoison_memory_region(memory, (size_t)part);
+    __asan_unpoison_memory_region(memory + (bytes - part), (size_t)part);
 }
 
 void sim_bytes_close(const char *memory, uint64_t bytes)
@@ -65,6 +73,13 @@ void sim_bytes_forget(const char *memory, uint64_t bytes)
 {
     if (is_sanitized()) {
         __asan_unpoison_memory_region(memory, (size_t)bytes);
+    }
+}
+
+void sim_bytes_forget_range(const char *memory, uint64_t bytes)
+{
+    if (is_sanitized()) {
+        unpoison_rims(memory, bytes);
     }
 }
 

@@ -13,6 +13,8 @@
  * Memory that the program maps itself is as good as any file's while it is mapped, and gone afterwards: one piece may
  * be seen at several addresses, between which no tool carries anything.
  *
+ * The address sanitizer closes eight bytes at once: where only some of eight are to be closed, they may stay open.
+ *
  * Without a tool a request costs a few instructions; the functions do nothing else. Called with sim.lock held. */
 #ifndef STRATA_SIM_DEBUGGER_H
 #define STRATA_SIM_DEBUGGER_H
@@ -37,8 +39,10 @@ void sim_bytes_gone(const char *memory, uint64_t bytes);
 
 void sim_bytes_written(const char *memory, uint64_t bytes);
 
-/* The mapping is about to go: its addresses are anybody's. */
+/* The addresses are anybody's. The second is for a whole mapping before it goes, in which every part that was in use has
+ * been forgotten already: its costs do not depend on how large it is. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);
+void sim_bytes_forget_range(const char *memory, uint64_t bytes);
 
 /* Bytes that the host must not touch for a time: what a tool knows of them is put aside, and they are closed. Nothing
  * happens if no tool listens, if some of the bytes are closed already, or without memory. */

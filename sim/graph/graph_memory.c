@@ -99,6 +99,7 @@ static void close_extent(struct sim_extent *extent)
     sim_extent_vanish(extent);
     sim_index_close(&extent->known);
     sim_index_close(&extent->present);
+    sim_bytes_forget(extent->memory, extent->bytes);
     sim_backing_give(extent->memory, extent->bytes);
     sim_address_give(extent->address, extent->bytes);
     free(extent);

@@ -200,6 +200,6 @@ void sim_backing_empty(char *memory, uint64_t bytes)
 
 void sim_backing_give(char *memory, uint64_t bytes)
 {
-    sim_bytes_forget(memory, bytes);
+    sim_bytes_forget_range(memory, bytes);
     munmap(memory, (size_t)bytes);
 }

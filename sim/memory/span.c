@@ -219,6 +219,7 @@ static void close_extent(struct sim_extent *extent)
     sim_extent_vanish(extent);
     sim_index_close(&extent->known);
     sim_index_close(&extent->present);
+    sim_bytes_forget(extent->memory, extent->touched);
     sim_backing_give(extent->memory, extent->bytes);
     sim_address_give(extent->address, extent->bytes);
     free(extent);
@@ -263,6 +264,17 @@ static bool cut_to(struct sim_span *span, uint64_t bytes)
     return true;
 }
 
+/* A span gets memory, in which no allocation is yet. */
+static void touch(const struct sim_span *span)
+{
+    struct sim_extent *extent = span->extent;
+    uint64_t begin = span->address - extent->address;
+    sim_bytes_close(extent->memory + begin, span->bytes);
+    if (begin + span->bytes > extent->touched) {
+        extent->touched = begin + span->bytes;
+    }
+}
+
 static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes, SIM_PAGE);
@@ -272,6 +284,7 @@ static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
     }
     reserve(space, size);
     extent->first->free = true;
+    touch(extent->first);
     return extent->first;
 }
 
@@ -323,7 +336,7 @@ static bool fill_hole(struct sim_span *hole, uint64_t bytes)
     }
     hole->hole = false;
     hole->free = true;
-    sim_bytes_close(hole->extent->memory + (hole->address - hole->extent->address), size);
+    touch(hole);
     reserve(hole->extent->space, size);
     return true;
 }
@@ -437,6 +450,7 @@ static void make_hole(struct sim_span *span, uint64_t most)
     melt_holes(span->previous, span);
 }
 
+/* One extent stays, empty as it may be: what comes next finds its range there. */
 void sim_space_shrink(struct sim_space *space, uint64_t keep)
 {
     struct sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
@@ -445,7 +459,8 @@ void sim_space_shrink(struct sim_space *space, uint64_t keep)
         uint64_t address = span->address;
         struct sim_extent *extent = span->extent;
         make_hole(span, space->reserved - keep);
-        if (extent->first->hole && !extent->first->next) {
+        bool empty = extent->first->hole && !extent->first->next;
+        if (empty && (extent->previous || extent->next)) {
             close_extent(extent);
         }
         span = span_of(sim_tree_ceiling(&space->common, bytes, address + 1));
