@@ -39,8 +39,8 @@ void sim_bytes_gone(const char *memory, uint64_t bytes);
 
 void sim_bytes_written(const char *memory, uint64_t bytes);
 
-/* The addresses are anybody's. The second is for a whole mapping before it goes, in which every part that was in use has
- * been forgotten already: its costs do not depend on how large it is. */
+/* The addresses are anybody's. The second is for a whole mapping before it goes, in which every part that was in use
+ * has been forgotten already: its costs do not depend on how large it is. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);
 void sim_bytes_forget_range(const char *memory, uint64_t bytes);
 
