@@ -222,6 +222,14 @@ static strata_status check_legacy(void)
                        "cannot be used now: capture a stream made with CU_STREAM_NON_BLOCKING, or wait for its end");
 }
 
+void strata_scope_leave_again(strata_scope *scope)
+{
+    if (scope->relaxed)
+        strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    if (scope->switched)
+        strata_cu.CtxSetCurrent(scope->restore);
+}
+
 strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs)
 {
     *scope = (strata_scope){0};

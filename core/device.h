@@ -66,12 +66,18 @@ static inline unsigned strata_scope_for(CUstream stream)
 
 strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs);
 
+/* Puts back what could not be put back the first time: the caller's context and mode are the caller's, and nobody else
+ * can do it later. */
+__attribute__((cold)) void strata_scope_leave_again(strata_scope *scope);
+
 static inline void strata_scope_leave(strata_scope *scope)
 {
-    if (scope->relaxed)
-        strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    bool left = !scope->relaxed || strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
+    scope->relaxed = !left;
     if (__builtin_expect(scope->switched, 0))
-        strata_cu.CtxSetCurrent(scope->restore);
+        scope->switched = strata_cu.CtxSetCurrent(scope->restore) != CUDA_SUCCESS;
+    if (__builtin_expect(scope->relaxed || scope->switched, 0))
+        strata_scope_leave_again(scope);
 }
 
 static inline strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs)

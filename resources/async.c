@@ -414,17 +414,28 @@ static int async_device(strata_resource *resource)
     return ((async *)resource)->device->ordinal;
 }
 
+/* Ending is tried twice, since nobody can call again: one call that fails leaves nothing behind. */
+enum { TRIES_TO_END = 2 };
+
+static bool end_pool(async *self)
+{
+    strata_scope scope;
+    if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return false;
+    bool gone = strata_cu.MemPoolDestroy(self->pool) == CUDA_SUCCESS;
+    strata_scope_leave(&scope);
+    return gone;
+}
+
 static void async_destroy(strata_resource *resource)
 {
     async *self = (async *)resource;
-    strata_scope scope;
-    bool gone, usable = strata_door_now() == STRATA_DOOR_OPEN;
-    if (usable && self->waiting)
-        strata_made_stream_end(self->device, self->waiting, &gone);
-    if (usable && self->own_pool &&
-        strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        strata_cu.MemPoolDestroy(self->pool);
-        strata_scope_leave(&scope);
+    if (strata_door_now() == STRATA_DOOR_OPEN) {
+        bool stream_gone = !self->waiting, pool_gone = !self->own_pool;
+        for (int i = 0; i < TRIES_TO_END && !stream_gone; i++)
+            strata_made_stream_end(self->device, self->waiting, &stream_gone);
+        for (int i = 0; i < TRIES_TO_END && !pool_gone; i++)
+            pool_gone = end_pool(self);
     }
     strata_retired_end(&self->retired);
     strata_lock_destroy(&self->lock);

@@ -31,14 +31,14 @@ static void end(own_stack *made)
 static uint64_t number_of(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
     cuuint64_t value = 0;
-    check_cu(strata_cu.MemPoolGetAttribute(pool, attribute, &value));
+    check_cu(test_cu()->MemPoolGetAttribute(pool, attribute, &value));
     return value;
 }
 
 static int switch_of(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
     int value = -1;
-    check_cu(strata_cu.MemPoolGetAttribute(pool, attribute, &value));
+    check_cu(test_cu()->MemPoolGetAttribute(pool, attribute, &value));
     return value;
 }
 
@@ -131,7 +131,7 @@ static void the_maximum_size_is_a_limit_and_a_refusal_spoils_nothing(test_fixtur
     strata_block second = allocate(&made, 16 * MIB, NULL);
     check_ok(strata_resource_deallocate(made.top, &first, NULL));
     check_ok(strata_resource_deallocate(made.top, &second, NULL));
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     strata_block large = allocate(&made, 48 * MIB, NULL);
     check_ok(strata_resource_deallocate(made.top, &large, NULL));
     end(&made);
@@ -294,10 +294,10 @@ static void a_view_uses_the_pool_and_leaves_it_alone(test_fixture *fixture)
     CUmemoryPool default_pool, given;
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-    check_cu(strata_cu.DeviceGetDefaultMemPool(&default_pool, 0));
-    check_cu(strata_cu.MemPoolCreate(&given, &properties));
+    check_cu(test_cu()->DeviceGetDefaultMemPool(&default_pool, 0));
+    check_cu(test_cu()->MemPoolCreate(&given, &properties));
     cuuint64_t threshold = 7 * MIB;
-    check_cu(strata_cu.MemPoolSetAttribute(given, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    check_cu(test_cu()->MemPoolSetAttribute(given, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
     const strata_async_options views[] = {{.pool = STRATA_ASYNC_POOL_DEFAULT},
                                           {.pool = STRATA_ASYNC_POOL_GIVEN, .given = given}};
     const CUmemoryPool pools[] = {default_pool, given};
@@ -316,7 +316,7 @@ static void a_view_uses_the_pool_and_leaves_it_alone(test_fixture *fixture)
         assert_int_equal(after.opportunistic, before.opportunistic);
         assert_int_equal(after.internal, before.internal);
     }
-    check_cu(strata_cu.MemPoolDestroy(given));
+    check_cu(test_cu()->MemPoolDestroy(given));
 }
 
 static void a_view_of_the_current_pool_is_of_the_one_that_was_current_when_it_was_made(test_fixture *fixture)
@@ -325,19 +325,19 @@ static void a_view_of_the_current_pool_is_of_the_one_that_was_current_when_it_wa
     CUmemoryPool before, own;
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-    check_cu(strata_cu.DeviceGetMemPool(&before, 0));
-    check_cu(strata_cu.MemPoolCreate(&own, &properties));
-    check_cu(strata_cu.DeviceSetMemPool(0, own));
+    check_cu(test_cu()->DeviceGetMemPool(&before, 0));
+    check_cu(test_cu()->MemPoolCreate(&own, &properties));
+    check_cu(test_cu()->DeviceSetMemPool(0, own));
     strata_resource *resource;
     strata_stack *stack;
     strata_status status =
         strata_async_create(0, &(strata_async_options){.pool = STRATA_ASYNC_POOL_CURRENT}, &resource);
-    check_cu(strata_cu.DeviceSetMemPool(0, before));
+    check_cu(test_cu()->DeviceSetMemPool(0, before));
     check_ok(status);
     assert_ptr_equal(strata_async_pool_handle(resource), own);
     check_ok(strata_stack_build(&resource, 1, 0, &stack));
     check_ok(strata_stack_destroy(stack));
-    check_cu(strata_cu.MemPoolDestroy(own));
+    check_cu(test_cu()->MemPoolDestroy(own));
 }
 
 static void only_an_async_resource_has_a_pool_handle(test_fixture *fixture)

@@ -45,7 +45,7 @@ static void open_captures(void)
 static CUstreamCaptureStatus capture_status(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    check_cu(strata_cu.StreamIsCapturing(stream, &status));
+    check_cu(test_cu()->StreamIsCapturing(stream, &status));
     return status;
 }
 
@@ -61,7 +61,7 @@ static void end_alive(CUstream stream)
 static CUstream made_stream(unsigned flags)
 {
     CUstream stream;
-    check_cu(strata_cu.StreamCreate(&stream, flags));
+    check_cu(test_cu()->StreamCreate(&stream, flags));
     return stream;
 }
 
@@ -160,7 +160,7 @@ static void *make_every_call(void *data)
     for (size_t i = 0; i < CALLS; i++)
         calls[i](with);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the end of the thread is the test's own affair */
-    check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+    check_cu(test_cu()->ThreadExchangeStreamCaptureMode(&mode));
     test_leave_thread();
     return NULL;
 }
@@ -176,7 +176,7 @@ static void a_capture_of_somebody_elses_survives_every_call_of_its_own_thread(te
                 calls[call](&with);
                 end_alive(captured);
             }
-            check_cu(strata_cu.StreamDestroy(captured));
+            check_cu(test_cu()->StreamDestroy(captured));
         }
 }
 
@@ -191,7 +191,7 @@ static void a_capture_of_somebody_elses_survives_every_call_of_another_thread(te
             assert_int_equal(pthread_create(&thread, NULL, make_every_call, &with), 0);
             assert_int_equal(pthread_join(thread, NULL), 0);
             end_alive(captured);
-            check_cu(strata_cu.StreamDestroy(captured));
+            check_cu(test_cu()->StreamDestroy(captured));
         }
 }
 
@@ -248,7 +248,7 @@ static strata_status say_that_it_ended(test_fixture *fixture, CUstream stream)
 
 static strata_status say_that_all_ended(test_fixture *fixture, CUstream stream)
 {
-    check_cu(strata_cu.StreamSynchronize(stream));
+    check_cu(test_cu()->StreamSynchronize(stream));
     return strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), STRATA_STREAM_GONE);
 }
 
@@ -265,7 +265,7 @@ static void a_free_inside_a_capture_waits_until_its_end_is_seen(test_fixture *fi
         check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
         check_ok(ends[i / MODES](fixture, captured));
         check_settled(fixture, &block);
-        check_cu(strata_cu.StreamDestroy(captured));
+        check_cu(test_cu()->StreamDestroy(captured));
     }
 }
 
@@ -293,7 +293,7 @@ static void a_free_inside_a_capture_comes_after_what_the_stream_was_given_before
     check_bytes(seen, 0x11, BYTES);
     test_free_on(fixture, &next, home);
     check_settled(fixture, &next);
-    check_cu(strata_cu.StreamDestroy(captured));
+    check_cu(test_cu()->StreamDestroy(captured));
 }
 
 static void a_stack_with_frees_inside_captures_cannot_be_ended(test_fixture *fixture)
@@ -310,7 +310,7 @@ static void a_stack_with_frees_inside_captures_cannot_be_ended(test_fixture *fix
     check_last_error(STRATA_ERROR_BUSY, "strata_stack_captures_ended");
     check_ok(strata_stack_captures_ended(strata_runtime_stack(second), captured));
     check_ok(strata_runtime_destroy(second));
-    check_cu(strata_cu.StreamDestroy(captured));
+    check_cu(test_cu()->StreamDestroy(captured));
 }
 
 /* A thread that frees inside a capture of its own default stream, and the block. */
@@ -366,7 +366,7 @@ static void free_without_a_stream(test_fixture *fixture)
     check_ok(strata_runtime_register_stream(fixture->runtime, home));
     strata_block block = test_allocate(fixture, BYTES, home);
     check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
-    check_cu(strata_cu.StreamDestroy(home));
+    check_cu(test_cu()->StreamDestroy(home));
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
@@ -380,7 +380,7 @@ static void a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_c
     end_alive(captured);
     check_ok(say_that_it_ended(fixture, captured));
     check_settled(fixture, &block);
-    check_cu(strata_cu.StreamDestroy(captured));
+    check_cu(test_cu()->StreamDestroy(captured));
 }
 
 /* ---- the legacy stream beside a blocking stream that is captured ---- */
@@ -403,7 +403,7 @@ static void the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured(
     check_status(strata_runtime_reap_pending(runtime), STRATA_ERROR_STREAM_CAPTURE);
     end_alive(captured);
     check_settled(fixture, &old);
-    check_cu(strata_cu.StreamDestroy(captured));
+    check_cu(test_cu()->StreamDestroy(captured));
 }
 
 static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(test_fixture *fixture)
@@ -413,14 +413,14 @@ static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(
     strata_block block = test_allocate(fixture, BYTES, home);
     test_write(fixture, &block, 0x11, NULL); /* its point has no event yet */
     check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
-    check_cu(strata_cu.StreamDestroy(home));
+    check_cu(test_cu()->StreamDestroy(home));
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     check_deferred(fixture, &block);
     check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
     end_alive(captured);
     check_settled(fixture, &block);
-    check_cu(strata_cu.StreamDestroy(captured));
+    check_cu(test_cu()->StreamDestroy(captured));
 }
 
 int main(void)

@@ -31,29 +31,29 @@ static void second_begin(second_device *second, const test_fixture *fixture)
     second->findings = 0;
     check_ok(
         strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = fixture->stack}, &second->runtime));
-    check_cu(strata_cu.DevicePrimaryCtxRetain(&second->context, 1));
-    check_cu(strata_cu.CtxSetCurrent(second->context));
+    check_cu(test_cu()->DevicePrimaryCtxRetain(&second->context, 1));
+    check_cu(test_cu()->CtxSetCurrent(second->context));
 }
 
 static void second_end(second_device *second)
 {
     check_ok(strata_runtime_destroy(second->runtime));
-    check_cu(strata_cu.CtxSynchronize());
-    check_cu(strata_cu.DevicePrimaryCtxRelease(1));
+    check_cu(test_cu()->CtxSynchronize());
+    check_cu(test_cu()->DevicePrimaryCtxRelease(1));
     test_make_current();
 }
 
 static CUstream make_stream(void)
 {
     CUstream stream;
-    check_cu(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
 }
 
 static void end_stream(CUstream stream)
 {
-    check_cu(strata_cu.StreamSynchronize(stream));
-    check_cu(strata_cu.StreamDestroy(stream));
+    check_cu(test_cu()->StreamSynchronize(stream));
+    check_cu(test_cu()->StreamDestroy(stream));
 }
 
 static void begin_watching(second_device *second)
@@ -153,7 +153,7 @@ static void later_streams_of_a_device_are_given_no_events_of_another(test_fixtur
     for (int i = 0; i < FRESH; i++) {
         CUstream stream = make_stream();
         register_for_a_while(&second, stream);
-        check_cu(strata_cu.StreamDestroy(stream));
+        check_cu(test_cu()->StreamDestroy(stream));
     }
     check_went_smoothly(&second);
     test_free_on(fixture, &peers, home);

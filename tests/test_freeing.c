@@ -194,17 +194,17 @@ static void memory_freed_on_a_stream_that_was_destroyed_is_good_again(test_fixtu
 {
     for (int i = 0; i < 20; i++) {
         CUstream stream;
-        check_cu(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         strata_block block = test_allocate(fixture, BYTES, stream);
         test_write(fixture, &block, 0x11, stream);
         test_free_on(fixture, &block, stream);
-        check_cu(strata_cu.StreamDestroy(stream));
+        check_cu(test_cu()->StreamDestroy(stream));
         CUstream next = test_stream(fixture, TEST_STREAM_POOL);
         block = test_allocate(fixture, BYTES, next);
         block.requested = BYTES;
         test_write(fixture, &block, 0x22, next);
         const unsigned char *seen = test_copy_back(fixture, block.address, 4096, next);
-        check_cu(strata_cu.CtxSynchronize());
+        check_cu(test_cu()->CtxSynchronize());
         check_bytes(seen, 0x22, 4096);
         check_ok(strata_runtime_deallocate(fixture->runtime, &block));
         test_stream_close(fixture, next);
@@ -353,13 +353,13 @@ static void a_reap_that_does_not_wait_asks_every_stream_however_many_there_are(t
         make_crowd(fixture, streams);
         for (size_t i = 0; i < CROWD; i++)
             blocks[i] = test_allocate(fixture, SMALL, streams[i]);
-        check_cu(strata_cu.EventCreate(&held_back, CU_EVENT_DISABLE_TIMING));
+        check_cu(test_cu()->EventCreate(&held_back, CU_EVENT_DISABLE_TIMING));
         CUstream slow = streams[(done + 1) % CROWD];
         test_stall *stall = test_stall_begin(slow);
-        check_cu(strata_cu.EventRecord(held_back, slow));
+        check_cu(test_cu()->EventRecord(held_back, slow));
         for (size_t i = 0; i < CROWD; i++)
             if (i != done)
-                check_cu(strata_cu.StreamWaitEvent(streams[i], held_back, CU_EVENT_WAIT_DEFAULT));
+                check_cu(test_cu()->StreamWaitEvent(streams[i], held_back, CU_EVENT_WAIT_DEFAULT));
         for (size_t i = 0; i < CROWD; i++)
             check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
         test_synchronize(streams[done]);
@@ -372,7 +372,7 @@ static void a_reap_that_does_not_wait_asks_every_stream_however_many_there_are(t
         test_stall_end(stall);
         check_ok(strata_runtime_reap_pending(fixture->runtime));
         assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
-        check_cu(strata_cu.EventDestroy(held_back));
+        check_cu(test_cu()->EventDestroy(held_back));
         for (size_t i = 0; i < CROWD; i++)
             test_stream_close(fixture, streams[i]);
     }
@@ -525,7 +525,7 @@ static void a_runtime_that_ends_waits_for_its_pending_frees(test_fixture *fixtur
     check_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
     check_ok(strata_runtime_deallocate(runtime, &block));
     check_ok(strata_runtime_destroy(runtime));
-    assert_int_equal(strata_cu.StreamQuery(user), CUDA_SUCCESS);
+    assert_int_equal(test_cu()->StreamQuery(user), CUDA_SUCCESS);
 }
 
 int main(void)

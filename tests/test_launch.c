@@ -23,7 +23,7 @@ static void launch_copy(test_fixture *fixture, const strata_block *to, const str
     check_ok(strata_launch_use(&launch, from, STRATA_ACCESS_READ));
     check_ok(strata_launch_use(&launch, to, STRATA_ACCESS_WRITE));
     check_ok(strata_launch_preflight(&launch));
-    check_cu(strata_cu.MemcpyDtoDAsync(to->address, from->address, from->requested, stream));
+    check_cu(test_cu()->MemcpyDtoDAsync(to->address, from->address, from->requested, stream));
     check_ok(strata_launch_commit(&launch));
     check_ok(strata_launch_end(&launch));
 }

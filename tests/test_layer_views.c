@@ -45,8 +45,8 @@ static strata_status zoned_allocate(strata_resource *self, const strata_request 
     below *kept = strata_block_layer_bytes(self, out->id);
     *kept = (below){.address = out->address, .bytes = out->bytes, .requested = out->requested};
     CUdeviceptr behind = out->address + out->requested - ZONE;
-    if (strata_cu.MemsetD8Async(out->address, ZONE_BYTE, ZONE, request->stream) != CUDA_SUCCESS ||
-        strata_cu.MemsetD8Async(behind, ZONE_BYTE, ZONE, request->stream) != CUDA_SUCCESS) {
+    if (test_cu()->MemsetD8Async(out->address, ZONE_BYTE, ZONE, request->stream) != CUDA_SUCCESS ||
+        test_cu()->MemsetD8Async(behind, ZONE_BYTE, ZONE, request->stream) != CUDA_SUCCESS) {
         self->upstream->ops->deallocate(self->upstream, out, request->stream);
         *out = (strata_block){0};
         return strata_fail(STRATA_ERROR_DRIVER, "zoned: the red zones could not be filled");

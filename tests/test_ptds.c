@@ -92,7 +92,7 @@ static void *write_on_own_stream(void *data)
     strata_runtime *runtime = one->fixture->runtime;
     test_make_current();
     one->fine = strata_runtime_prepare_block_use(runtime, &one->block, 0, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
-                strata_cu.MemsetD8Async(one->block.address, one->value, BYTES, CU_STREAM_PER_THREAD) == CUDA_SUCCESS &&
+                test_cu()->MemsetD8Async(one->block.address, one->value, BYTES, CU_STREAM_PER_THREAD) == CUDA_SUCCESS &&
                 strata_runtime_finish_block_use(runtime, &one->block, 0, STRATA_ACCESS_WRITE) == STRATA_SUCCESS;
     if (!test_on_simulated_driver())
         test_synchronize(CU_STREAM_PER_THREAD);

@@ -379,7 +379,8 @@ static void *allocate_and_free(void *data)
         if (!allocate)
             self->failures += strata_runtime_deallocate_on(runtime, &blocks[--count], self->stream) != STRATA_SUCCESS;
         else if (strata_runtime_allocate(runtime, bytes, self->stream, &blocks[count]) == STRATA_SUCCESS)
-            strata_cu.MemsetD8Async(blocks[count++].address, (unsigned char)i, bytes < KIB ? bytes : KIB, self->stream);
+            test_cu()->MemsetD8Async(blocks[count++].address, (unsigned char)i, bytes < KIB ? bytes : KIB,
+                                     self->stream);
         else
             self->failures++;
     }
@@ -433,9 +434,9 @@ static void *produce(void *data)
         CUevent event;
         bool good = strata_runtime_allocate(runtime, KIB + (size_t)(next_random(&seed) % MIB), self->producer,
                                             &block) == STRATA_SUCCESS;
-        good = good && strata_cu.MemsetD8Async(block.address, (unsigned char)i, KIB, self->producer) == CUDA_SUCCESS;
-        good = good && strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-        good = good && strata_cu.EventRecord(event, self->producer) == CUDA_SUCCESS;
+        good = good && test_cu()->MemsetD8Async(block.address, (unsigned char)i, KIB, self->producer) == CUDA_SUCCESS;
+        good = good && test_cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+        good = good && test_cu()->EventRecord(event, self->producer) == CUDA_SUCCESS;
         pthread_mutex_lock(&self->lock);
         while (self->made - self->taken == QUEUE)
             pthread_cond_wait(&self->changed, &self->lock);
@@ -458,8 +459,8 @@ static void consume_one(relay *self, size_t number)
     CUevent event = self->events[self->taken++ % QUEUE];
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
-    check_cu(strata_cu.StreamWaitEvent(self->consumer, event, CU_EVENT_WAIT_DEFAULT));
-    check_cu(strata_cu.EventDestroy(event));
+    check_cu(test_cu()->StreamWaitEvent(self->consumer, event, CU_EVENT_WAIT_DEFAULT));
+    check_cu(test_cu()->EventDestroy(event));
     const unsigned char *seen = test_copy_back(self->fixture, block.address, KIB, self->consumer);
     test_free_on(self->fixture, &block, self->consumer);
     test_synchronize(self->consumer);

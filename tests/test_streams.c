@@ -18,13 +18,13 @@ static bool is_direct(const test_fixture *fixture)
 static CUstream make_stream(void)
 {
     CUstream stream;
-    check_cu(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
 }
 
 static void destroy_stream(CUstream stream)
 {
-    check_cu(strata_cu.StreamDestroy(stream));
+    check_cu(test_cu()->StreamDestroy(stream));
 }
 
 /* ---- the pool ---- */
@@ -340,7 +340,7 @@ static void a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregiste
     }
     if (stall)
         test_stall_end(stall);
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     check_bytes(seen, 0x11, BYTES);
     for (size_t i = 0; i < OTHERS; i++)
         test_free_on(fixture, &others[i], other);
@@ -490,7 +490,7 @@ static void *work_on_own_stream(void *data)
     test_make_current();
     work->allocated = strata_runtime_allocate(runtime, BYTES, CU_STREAM_PER_THREAD, &work->block);
     work->used = strata_runtime_prepare_block_use(runtime, &work->block, CU_STREAM_PER_THREAD, STRATA_ACCESS_WRITE);
-    strata_cu.MemsetD8Async(work->block.address, 0x66, BYTES, CU_STREAM_PER_THREAD);
+    test_cu()->MemsetD8Async(work->block.address, 0x66, BYTES, CU_STREAM_PER_THREAD);
     if (work->used == STRATA_SUCCESS)
         work->used = strata_runtime_finish_block_use(runtime, &work->block, CU_STREAM_PER_THREAD, STRATA_ACCESS_WRITE);
     if (work->free_own)
@@ -603,7 +603,7 @@ static bool use_shared(stream_user *self, CUstream stream)
     pthread_mutex_lock(&turn);
     bool used =
         strata_runtime_prepare_block_use(runtime, &self->shared, stream, STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS &&
-        strata_cu.MemsetD8Async(self->shared.address, 1, 16, stream) == CUDA_SUCCESS &&
+        test_cu()->MemsetD8Async(self->shared.address, 1, 16, stream) == CUDA_SUCCESS &&
         strata_runtime_finish_block_use(runtime, &self->shared, stream, STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS;
     pthread_mutex_unlock(&turn);
     return used;
@@ -615,11 +615,12 @@ static void *make_and_destroy_streams(void *data)
     test_make_current();
     for (int i = 0; i < ROUNDS; i++) {
         CUstream stream;
-        bool good = strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && use_shared(self, stream);
+        bool good =
+            test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && use_shared(self, stream);
         good = good && strata_runtime_register_stream(self->fixture->runtime, stream) == STRATA_SUCCESS;
         good = good && use_shared(self, stream);
         good = good && strata_runtime_unregister_stream(self->fixture->runtime, stream) == STRATA_SUCCESS;
-        good = good && use_shared(self, stream) && strata_cu.StreamDestroy(stream) == CUDA_SUCCESS;
+        good = good && use_shared(self, stream) && test_cu()->StreamDestroy(stream) == CUDA_SUCCESS;
         good = good && use_shared(self, CU_STREAM_PER_THREAD) && use_shared(self, NULL);
         self->failures += !good;
     }

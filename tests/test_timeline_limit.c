@@ -78,7 +78,7 @@ static void idle_streams_whose_blocks_live_make_way_for_registered_ones(test_fix
     size_t count = use_timelines_up(fixture, blocks, true, &status);
     check_ok(status);
     assert_true(has_last_timeline(fixture, &blocks[count - 1]));
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     for (size_t i = 0; i < 2; i++)
         streams[i] = test_stream(fixture, TEST_STREAM_REGISTERED);
     for (size_t i = 0; i < 2; i++)
@@ -106,7 +106,7 @@ static void streams_with_work_pending_leave_no_room_and_the_error_says_so(test_f
     assert_non_null(strstr(said.message, "streams"));
     assert_null(strstr(said.message, "host has no memory"));
     free_all(fixture, blocks, count);
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     check_ok(strata_runtime_register_stream(fixture->runtime, stream)); /* and now there is room again */
     check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
     free(blocks);

@@ -110,7 +110,7 @@ static void a_read_write_waits_for_the_write_and_counts_as_one(test_fixture *fix
     test_write(fixture, &from, 0x11, a);
     check_ok(strata_runtime_prepare_block_use(fixture->runtime, &from, b, STRATA_ACCESS_READ_WRITE));
     test_fill(from.address, 0x22, BYTES / 2, b);
-    check_cu(strata_cu.MemcpyDtoDAsync(from.address + BYTES, from.address, BYTES, b));
+    check_cu(test_cu()->MemcpyDtoDAsync(from.address + BYTES, from.address, BYTES, b));
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &from, b, STRATA_ACCESS_READ_WRITE));
     const unsigned char *seen = test_read(fixture, &from, c);
     test_stall_release(stall);
@@ -137,7 +137,7 @@ static void reads_do_not_wait_for_reads(test_fixture *fixture)
         const unsigned char *seen = test_read(fixture, &block, fast);
         test_synchronize(fast); /* the stall would run out if this waited for `slow` */
         check_bytes(seen, 0x11, BYTES);
-        assert_int_equal(strata_cu.StreamQuery(slow), CUDA_ERROR_NOT_READY);
+        assert_int_equal(test_cu()->StreamQuery(slow), CUDA_ERROR_NOT_READY);
         test_stall_end(stall);
         check_bytes(slowly, 0x11, BYTES);
         test_free_on(fixture, &block, home);
@@ -331,7 +331,7 @@ static void a_block_that_goes_round_many_streams_is_written_in_turn(test_fixture
         test_write(fixture, &block, (unsigned char)(i + 1), streams[i % STREAMS]);
         seen[i] = test_read(fixture, &block, streams[(i * 5 + 2) % STREAMS]);
     }
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     for (size_t i = 0; i < ROUNDS; i++)
         check_bytes(seen[i], (unsigned char)(i + 1), BYTES);
     test_free_on(fixture, &block, streams[0]);

@@ -536,8 +536,8 @@ static bool use_once(user *self, unsigned char value, bool write)
     strata_access access = write ? STRATA_ACCESS_WRITE : STRATA_ACCESS_READ;
     if (prepare(self->fixture, &self->block, self->stream, access) != STRATA_SUCCESS)
         return false;
-    CUresult used = write ? strata_cu.MemsetD8Async(self->block.address, value, 16, self->stream)
-                          : strata_cu.MemcpyDtoHAsync(self->seen, self->block.address, 16, self->stream);
+    CUresult used = write ? test_cu()->MemsetD8Async(self->block.address, value, 16, self->stream)
+                          : test_cu()->MemcpyDtoHAsync(self->seen, self->block.address, 16, self->stream);
     return finish(self->fixture, &self->block, self->stream, access) == STRATA_SUCCESS && used == CUDA_SUCCESS;
 }
 
@@ -573,7 +573,7 @@ static void *read_at_once(void *data)
     self->status = prepare(self->fixture, &self->block, self->stream, STRATA_ACCESS_READ);
     if (self->status != STRATA_SUCCESS)
         return NULL;
-    strata_cu.MemcpyDtoHAsync(self->fixture->seen, self->block.address, BYTES, self->stream);
+    test_cu()->MemcpyDtoHAsync(self->fixture->seen, self->block.address, BYTES, self->stream);
     self->status = finish(self->fixture, &self->block, self->stream, STRATA_ACCESS_READ);
     return NULL;
 }
@@ -631,7 +631,7 @@ static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
         assert_int_equal(users[i].failures, 0);
     test_write(fixture, &block, 0x77, NULL);
     const unsigned char *seen = test_read(fixture, &block, NULL);
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     check_bytes(seen, 0x77, BYTES);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }

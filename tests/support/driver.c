@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "support/driver.h"
 
+#include "support/sweep.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,11 +48,11 @@ static void warm_up(void)
 {
     CUdeviceptr memory;
     unsigned char byte;
-    bool warm = strata_cu.MemAlloc(&memory, 4096) == CUDA_SUCCESS;
-    warm = warm && strata_cu.MemsetD8Async(memory, 1, 4096, NULL) == CUDA_SUCCESS;
-    warm = warm && strata_cu.MemcpyDtoDAsync(memory, memory + 2048, 1, NULL) == CUDA_SUCCESS;
-    warm = warm && strata_cu.MemcpyDtoHAsync(&byte, memory, 1, NULL) == CUDA_SUCCESS;
-    warm = warm && strata_cu.CtxSynchronize() == CUDA_SUCCESS && strata_cu.MemFree(memory) == CUDA_SUCCESS;
+    bool warm = test_cu()->MemAlloc(&memory, 4096) == CUDA_SUCCESS;
+    warm = warm && test_cu()->MemsetD8Async(memory, 1, 4096, NULL) == CUDA_SUCCESS;
+    warm = warm && test_cu()->MemcpyDtoDAsync(memory, memory + 2048, 1, NULL) == CUDA_SUCCESS;
+    warm = warm && test_cu()->MemcpyDtoHAsync(&byte, memory, 1, NULL) == CUDA_SUCCESS;
+    warm = warm && test_cu()->CtxSynchronize() == CUDA_SUCCESS && test_cu()->MemFree(memory) == CUDA_SUCCESS;
     if (!warm) {
         fprintf(stderr, "the driver cannot fill and copy memory\n");
         exit(1);
@@ -60,6 +62,7 @@ static void warm_up(void)
 static void open_driver(bool say)
 {
     strata_driver_info info;
+    test_sweep_begin();
     if (strata_driver_choose("auto") != STRATA_SUCCESS || strata_driver_count_calls() != STRATA_SUCCESS ||
         strata_driver_get_info(&info) != STRATA_SUCCESS) {
         printf("skipped: %s\n", strata_last_error()->message);
@@ -72,8 +75,8 @@ static void open_driver(bool say)
     if (info.simulated)
         find_control(info.library);
     CUdevice device;
-    if (strata_cu.DeviceGet(&device, 0) != CUDA_SUCCESS ||
-        strata_cu.DevicePrimaryCtxRetain(&primary_context, device) != CUDA_SUCCESS) {
+    if (test_cu()->DeviceGet(&device, 0) != CUDA_SUCCESS ||
+        test_cu()->DevicePrimaryCtxRetain(&primary_context, device) != CUDA_SUCCESS) {
         printf("skipped: no device\n");
         exit(77);
     }
@@ -93,7 +96,7 @@ void test_open_driver_quietly(void)
 
 void test_make_current(void)
 {
-    if (strata_cu.CtxSetCurrent(primary_context) != CUDA_SUCCESS) {
+    if (test_cu()->CtxSetCurrent(primary_context) != CUDA_SUCCESS) {
         fprintf(stderr, "the primary context of device 0 cannot be made current\n");
         exit(1);
     }
@@ -102,7 +105,7 @@ void test_make_current(void)
 void test_leave_thread(void)
 {
     if (!test_on_simulated_driver())
-        strata_cu.StreamSynchronize(CU_STREAM_PER_THREAD);
+        test_cu()->StreamSynchronize(CU_STREAM_PER_THREAD);
 }
 
 const test_sim *test_sim_control(void)
@@ -127,11 +130,11 @@ void test_needs_simulated_driver(const char *why)
 void test_needs_truthful_queries(void)
 {
     CUevent event;
-    check_cu(strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    check_cu(strata_cu.EventRecord(event, CU_STREAM_LEGACY));
-    check_cu(strata_cu.EventSynchronize(event));
-    CUresult result = strata_cu.EventQuery(event);
-    check_cu(strata_cu.EventDestroy(event));
+    check_cu(test_cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    check_cu(test_cu()->EventRecord(event, CU_STREAM_LEGACY));
+    check_cu(test_cu()->EventSynchronize(event));
+    CUresult result = test_cu()->EventQuery(event);
+    check_cu(test_cu()->EventDestroy(event));
     if (result == CUDA_ERROR_NOT_READY) {
         print_message("needs a driver that says of complete events that they are: this one calls one pending that was "
                       "waited for\n");

@@ -30,6 +30,9 @@ void test_leave_thread(void);
 
 bool test_on_simulated_driver(void);
 
+/* The driver, for the test's own calls: strata_cu, or what is behind it while the door is watched (support/door.h). */
+const strata_entry_table *test_cu(void);
+
 /* Skips the running test, with a message, unless the driver is the simulated one. */
 void test_needs_simulated_driver(const char *why);
 
@@ -70,7 +73,7 @@ void test_check_last_error(strata_status want, const char *words, const char *fi
 
 enum { TEST_CALLS_ROOM = 128 };
 
-/* How often each entry point had been called when the count was begun. Calls that a test makes through strata_cu itself
+/* How often each entry point had been called when the count was begun. Calls that a test makes itself
  * count too. */
 typedef struct test_calls {
     size_t names;

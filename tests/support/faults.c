@@ -2,11 +2,11 @@
 #include "support/faults.h"
 
 static struct {
-    bool active;
+    bool active, begun;
     bool onwards;
     test_fault_call call;
     unsigned left; /* calls until the fault; 0: it has come */
-    unsigned refused;
+    unsigned refused, streams_kept;
     CUresult result;
     CUstream captured;
     strata_entry_table real;
@@ -24,6 +24,7 @@ static bool strikes(test_fault_call call)
     if (fault.left > 0)
         return false;
     fault.refused++;
+    fault.streams_kept += call == TEST_FAULT_STREAM_DESTROY;
     return true;
 }
 
@@ -96,7 +97,7 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
 {
     assert_false(fault.active);
     fault.real = strata_cu;
-    fault.active = true;
+    fault.active = fault.begun = true;
     fault.call = call;
     fault.left = nth;
     fault.onwards = onwards;
@@ -132,6 +133,16 @@ void test_fault_pretend_capture(CUstream stream)
     fault.active = true;
     fault.captured = stream;
     strata_cu.StreamIsCapturing = is_capturing;
+}
+
+bool test_fault_was_begun(void)
+{
+    return fault.begun;
+}
+
+unsigned test_fault_streams_kept(void)
+{
+    return fault.streams_kept;
 }
 
 unsigned test_fault_end(void)

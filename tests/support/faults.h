@@ -27,6 +27,10 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
 /* Puts the table back. Returns how often the call was refused. */
 unsigned test_fault_end(void);
 
+/* Whether this process ever began one, and how many streams such faults kept from being destroyed. */
+bool test_fault_was_begun(void);
+unsigned test_fault_streams_kept(void);
+
 /* From now until test_fault_end, cuStreamIsCapturing says that this stream is being captured; instead of a fault. */
 void test_fault_pretend_capture(CUstream stream);
 

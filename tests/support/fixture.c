@@ -2,6 +2,7 @@
 #include "support/fixture.h"
 
 #include "support/faults.h"
+#include "support/sweep.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 
 static const char *const every_resource[] = {"async", "direct", "async(pool=default)"};
 static const char *const stream_ordered[] = {"async", "async(pool=default)"};
+
+void (*test_before_clearing)(void);
 
 /* ---- streams ---- */
 
@@ -22,7 +25,7 @@ const char *test_stream_kind_name(test_stream_kind kind)
 static CUstream make_stream(void)
 {
     CUstream stream;
-    check_cu(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
 }
 
@@ -61,7 +64,7 @@ static bool close_stream(test_fixture *fixture, test_stream_record stream)
         return strata_runtime_stream_release(fixture->runtime, stream.handle) == STRATA_SUCCESS;
     bool unregistered = stream.kind != TEST_STREAM_REGISTERED ||
                         strata_runtime_unregister_stream(fixture->runtime, stream.handle) == STRATA_SUCCESS;
-    return strata_cu.StreamDestroy(stream.handle) == CUDA_SUCCESS && unregistered;
+    return unregistered && test_cu()->StreamDestroy(stream.handle) == CUDA_SUCCESS;
 }
 
 static test_stream_record take_record(test_fixture *fixture, CUstream stream)
@@ -84,6 +87,16 @@ void test_stream_close(test_fixture *fixture, CUstream stream)
     assert_true(close_stream(fixture, take_record(fixture, stream)));
 }
 
+bool test_fixture_close_streams(test_fixture *fixture)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < fixture->stream_count; i++)
+        if (!close_stream(fixture, fixture->streams[i]))
+            fixture->streams[left++] = fixture->streams[i];
+    fixture->stream_count = left;
+    return left == 0;
+}
+
 void test_stream_forget(test_fixture *fixture, CUstream stream)
 {
     take_record(fixture, stream);
@@ -93,7 +106,7 @@ void test_stream_forget(test_fixture *fixture, CUstream stream)
 
 void test_fill(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream)
 {
-    check_cu(strata_cu.MemsetD8Async(address, value, bytes, stream));
+    check_cu(test_cu()->MemsetD8Async(address, value, bytes, stream));
 }
 
 const unsigned char *test_copy_back(test_fixture *fixture, CUdeviceptr address, size_t bytes, CUstream stream)
@@ -101,7 +114,7 @@ const unsigned char *test_copy_back(test_fixture *fixture, CUdeviceptr address, 
     assert_true(bytes <= TEST_SEEN_BYTES - fixture->seen_used);
     unsigned char *to = fixture->seen + fixture->seen_used;
     fixture->seen_used += (bytes + 63) & ~(size_t)63;
-    check_cu(strata_cu.MemcpyDtoHAsync(to, address, bytes, stream));
+    check_cu(test_cu()->MemcpyDtoHAsync(to, address, bytes, stream));
     return to;
 }
 
@@ -117,7 +130,7 @@ void test_check_bytes(const unsigned char *bytes, unsigned char value, size_t co
 
 void test_synchronize(CUstream stream)
 {
-    check_cu(strata_cu.StreamSynchronize(stream));
+    check_cu(test_cu()->StreamSynchronize(stream));
 }
 
 /* ---- blocks ---- */
@@ -180,16 +193,20 @@ typedef struct prepared_case {
     test_fixture fixture;
 } prepared_case;
 
+static bool prepare(test_fixture *fixture)
+{
+    void *seen;
+    if (test_cu()->MemHostAlloc(&seen, TEST_SEEN_BYTES, 0) != CUDA_SUCCESS)
+        return false;
+    fixture->seen = seen;
+    return make_runtime(fixture) == 0;
+}
+
 static int set_up(void **state)
 {
     prepared_case *prepared = *state;
-    test_fixture *fixture = &prepared->fixture;
-    *fixture = (test_fixture){.stack = prepared->stack};
-    void *seen;
-    if (strata_cu.MemHostAlloc(&seen, TEST_SEEN_BYTES, 0) != CUDA_SUCCESS)
-        return -1;
-    fixture->seen = seen;
-    return make_runtime(fixture);
+    prepared->fixture = (test_fixture){.stack = prepared->stack};
+    return prepare(&prepared->fixture) ? 0 : -1;
 }
 
 /* After a test that passed everything here succeeds: it closed and freed what it had to. */
@@ -198,16 +215,18 @@ static int tear_down(void **state)
     prepared_case *prepared = *state;
     test_fixture *fixture = &prepared->fixture;
     bool clean = true;
+    if (test_before_clearing)
+        test_before_clearing();
     test_fault_end();
     test_stall_end_all();
-    while (fixture->stream_count)
-        clean &= close_stream(fixture, fixture->streams[--fixture->stream_count]);
-    clean &= strata_cu.CtxSynchronize() == CUDA_SUCCESS;
+    clean &= test_fixture_close_streams(fixture);
+    fixture->stream_count = 0;
+    clean &= test_cu()->CtxSynchronize() == CUDA_SUCCESS;
     if (fixture->runtime && strata_runtime_destroy(fixture->runtime) != STRATA_SUCCESS) {
         print_error("the runtime cannot be ended: %s\n", strata_last_error()->message);
         clean = false;
     }
-    clean &= strata_cu.MemFreeHost(fixture->seen) == CUDA_SUCCESS;
+    clean &= test_cu()->MemFreeHost(fixture->seen) == CUDA_SUCCESS;
     return clean ? 0 : -1;
 }
 
@@ -215,6 +234,20 @@ static void run_case(void **state)
 {
     prepared_case *prepared = *state;
     prepared->test->run(&prepared->fixture);
+}
+
+static void sweep(prepared_case *prepared, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        prepared[i].fixture = (test_fixture){.stack = prepared[i].stack};
+        const test_sweep_case one = {
+            .name = prepared[i].name,
+            .fixture = &prepared[i].fixture,
+            .set_up = prepare,
+            .run = prepared[i].test->run,
+        };
+        test_sweep_case_here(&one);
+    }
 }
 
 int test_run_on(const char *const *stacks, size_t stack_count, const test_case *cases, size_t case_count)
@@ -237,7 +270,9 @@ int test_run_on(const char *const *stacks, size_t stack_count, const test_case *
                 .initial_state = one,
             };
         }
-        failed = _cmocka_run_group_tests("on every stack", tests, count, NULL, NULL);
+        if (test_is_swept())
+            sweep(prepared, count);
+        failed = test_is_swept() ? 0 : _cmocka_run_group_tests("on every stack", tests, count, NULL, NULL);
     }
     free(tests);
     free(prepared);

@@ -58,6 +58,13 @@ void test_stream_close(test_fixture *fixture, CUstream stream);
 /* For tests that destroy or unregister a stream themselves. */
 void test_stream_forget(test_fixture *fixture, CUstream stream);
 
+/* Called, if it is set, before what a case left behind is cleared away: what the program does to its own surroundings
+ * ends then. */
+extern void (*test_before_clearing)(void);
+
+/* Closes every stream; those that cannot be stay. Whether everything was done. For teardowns. */
+bool test_fixture_close_streams(test_fixture *fixture);
+
 /* ---- bytes on the device ---- */
 
 /* Submits a fill of the block's first `bytes` bytes. */

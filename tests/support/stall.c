@@ -2,12 +2,14 @@
  */
 #include "support/stall.h"
 
+#include "support/sweep.h"
+
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { PATIENCE_S = 30, DESTROYED_WITHIN_S = 1 };
+enum { PATIENCE_MS = 30000, PATIENCE_OF_SWEEPS_MS = 100, DESTROYED_WITHIN_MS = 1000 };
 
 struct test_stall {
     sem_t gate;
@@ -16,16 +18,20 @@ struct test_stall {
 };
 
 static test_stall *stalls;
+static _Atomic bool any_timed_out;
 
-/* Whether the semaphore was posted within so many seconds. */
-static bool wait_for(sem_t *semaphore, int seconds)
+/* Whether the semaphore was posted within so many milliseconds. */
+static bool wait_for(sem_t *semaphore, int milliseconds)
 {
     struct timespec until, now;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += seconds;
+    until.tv_sec += milliseconds / 1000;
+    until.tv_nsec += milliseconds % 1000 * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
     while (sem_timedwait(semaphore, &until) != 0) {
         clock_gettime(CLOCK_REALTIME, &now);
-        if (now.tv_sec > until.tv_sec)
+        if (now.tv_sec > until.tv_sec || (now.tv_sec == until.tv_sec && now.tv_nsec >= until.tv_nsec))
             return false;
     }
     return true;
@@ -34,8 +40,8 @@ static bool wait_for(sem_t *semaphore, int seconds)
 static void CUDA_CB wait_at_gate(void *data)
 {
     test_stall *stall = data;
-    if (!wait_for(&stall->gate, PATIENCE_S))
-        stall->timed_out = true;
+    if (!wait_for(&stall->gate, test_is_swept() ? PATIENCE_OF_SWEEPS_MS : PATIENCE_MS))
+        any_timed_out = stall->timed_out = true;
 }
 
 test_stall *test_stall_begin(CUstream stream)
@@ -45,8 +51,13 @@ test_stall *test_stall_begin(CUstream stream)
     assert_int_equal(sem_init(&stall->gate, 0, 0), 0);
     stall->next = stalls;
     stalls = stall;
-    check_cu(strata_cu.LaunchHostFunc(stream, wait_at_gate, stall));
+    check_cu(test_cu()->LaunchHostFunc(stream, wait_at_gate, stall));
     return stall;
+}
+
+bool test_stall_timed_out(void)
+{
+    return any_timed_out;
 }
 
 void test_stall_release(test_stall *stall)
@@ -68,7 +79,7 @@ static void forget(test_stall *stall)
 void test_stall_end(test_stall *stall)
 {
     test_stall_release(stall);
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     bool timed_out = stall->timed_out;
     forget(stall);
     assert_false(timed_out);
@@ -84,7 +95,7 @@ static void *destroy_stream(void *data)
 {
     destruction *one = data;
     test_make_current();
-    one->result = strata_cu.StreamDestroy(one->stream);
+    one->result = test_cu()->StreamDestroy(one->stream);
     sem_post(&one->done);
     return NULL;
 }
@@ -95,10 +106,10 @@ static bool destroying_waits(void)
     destruction one;
     pthread_t thread;
     assert_int_equal(sem_init(&one.done, 0, 0), 0);
-    check_cu(strata_cu.StreamCreate(&one.stream, CU_STREAM_NON_BLOCKING));
+    check_cu(test_cu()->StreamCreate(&one.stream, CU_STREAM_NON_BLOCKING));
     test_stall *stall = test_stall_begin(one.stream);
     assert_int_equal(pthread_create(&thread, NULL, destroy_stream, &one), 0);
-    bool waits = !wait_for(&one.done, DESTROYED_WITHIN_S);
+    bool waits = !wait_for(&one.done, DESTROYED_WITHIN_MS);
     test_stall_release(stall);
     pthread_join(thread, NULL);
     test_stall_end(stall);
@@ -123,7 +134,7 @@ void test_stall_end_all(void)
     for (test_stall *stall = stalls; stall; stall = stall->next)
         test_stall_release(stall);
     if (stalls)
-        strata_cu.CtxSynchronize();
+        test_cu()->CtxSynchronize();
     while (stalls)
         forget(stalls);
 }

@@ -23,6 +23,9 @@ void test_stall_end(test_stall *stall);
  * does under compute-sanitizer: there no stream can be destroyed behind a stall. */
 void test_needs_destroying_without_waiting(void);
 
+/* Whether any ended by itself: in a sweep they do so soon, since a fault may let the library wait for the stream. */
+bool test_stall_timed_out(void);
+
 /* Ends every stall that a failed test left behind. For teardowns. */
 void test_stall_end_all(void);
 

@@ -1,0 +1,320 @@
+/* Watching the door: a wrapper of each entry, generated from the list, and a ledger of what is made and ended. */
+#include "support/door.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+typedef enum thing {
+    THING_STREAM,
+    THING_EVENT,
+    THING_POOL,
+    THING_BLOCK,
+    THING_PINNED,
+    THING_MODULE,
+    THINGS
+} thing_kind;
+
+typedef struct held_thing {
+    struct {
+        uint64_t kind;
+        uint64_t handle;
+    } key;
+    UT_hash_handle hh;
+} held_thing;
+
+/* Everything here but `real`, which is constant while the door is watched, is guarded by the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static strata_entry_table real;
+static bool watched;
+static bool armed;
+static test_plan plan;
+static pthread_t watcher;
+static test_door_seen seen;
+static held_thing *holdings;
+static uint32_t held[THINGS];
+static uint32_t strange;
+
+const strata_entry_table *test_cu(void)
+{
+    return watched ? &real : &strata_cu;
+}
+
+/* ---- the plan ---- */
+
+static uint32_t edge_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        uint32_t edge;
+    } edges[] = {
+        {"cuEventRecord", STRATA_SIM_EDGE_EVENT_RECORD},
+        {"cuStreamWaitEvent", STRATA_SIM_EDGE_EVENT_WAIT},
+        {"cuEventSynchronize", STRATA_SIM_EDGE_EVENT_SYNCHRONIZE},
+        {"cuEventQuery", STRATA_SIM_EDGE_EVENT_QUERY},
+        {"cuStreamSynchronize", STRATA_SIM_EDGE_STREAM_SYNCHRONIZE},
+        {"cuStreamQuery", STRATA_SIM_EDGE_STREAM_QUERY},
+        {"cuCtxSynchronize", STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE},
+    };
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++)
+        if (strcmp(name, edges[i].name) == 0)
+            return edges[i].edge;
+    return 0;
+}
+
+static bool is_end(const char *name)
+{
+    return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "Release");
+}
+
+static void fire(const char *name)
+{
+    seen.fired = true;
+    seen.name = name;
+    seen.here = pthread_equal(pthread_self(), watcher) != 0;
+    seen.ending = is_end(name);
+    seen.before = *strata_last_error();
+}
+
+typedef enum fate { FATE_CALL, FATE_FAIL, FATE_DROP } call_fate;
+
+/* Questions about names: a message without them is as good. */
+static bool is_about_words(const char *name)
+{
+    return strncmp(name, "cuGetError", strlen("cuGetError")) == 0;
+}
+
+static call_fate decide(const char *name)
+{
+    uint32_t edge = edge_of(name);
+    call_fate fate = FATE_CALL;
+    if (is_about_words(name))
+        return fate;
+    pthread_mutex_lock(&lock);
+    if (armed) {
+        seen.calls++;
+        seen.edges += edge != 0;
+        bool fail = plan.kind == TEST_PLAN_FAIL && seen.calls == plan.nth;
+        bool drop = plan.kind == TEST_PLAN_DROP && edge && seen.edges == plan.nth;
+        if (fail || drop) {
+            fire(name);
+            fate = fail ? FATE_FAIL : FATE_DROP;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return fate;
+}
+
+/* The simulated driver forgets the next edge of the kind, which is the call that is about to be made. */
+static void begin_drop(const char *name)
+{
+    const test_sim *sim = test_sim_control();
+    strata_sim_fault fault = {.size = sizeof fault, .kind = STRATA_SIM_DROP_EDGE, .nth = 1, .edges = edge_of(name)};
+    if (!sim || sim->add_fault(&fault, NULL) != CUDA_SUCCESS)
+        abort();
+}
+
+static void end_drop(void)
+{
+    test_sim_control()->clear_faults();
+}
+
+#define WATCH(need, name, version, parameters, arguments) \
+    static CUresult CUDAAPI watch_##name parameters       \
+    {                                                     \
+        call_fate fate = decide("cu" #name);              \
+        if (fate == FATE_FAIL)                            \
+            return plan.error;                            \
+        if (fate == FATE_DROP)                            \
+            begin_drop("cu" #name);                       \
+        CUresult result = real.name arguments;            \
+        if (fate == FATE_DROP)                            \
+            end_drop();                                   \
+        return result;                                    \
+    }
+STRATA_ENTRY_POINTS(WATCH)
+#undef WATCH
+
+/* ---- the ledger ---- */
+
+static CUresult made(CUresult result, thing_kind kind, uint64_t handle)
+{
+    if (result != CUDA_SUCCESS)
+        return result;
+    held_thing *entry = calloc(1, sizeof *entry);
+    if (!entry)
+        abort();
+    entry->key.kind = kind;
+    entry->key.handle = handle;
+    pthread_mutex_lock(&lock);
+    HASH_ADD(hh, holdings, key, sizeof entry->key, entry);
+    held[kind]++;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static CUresult ended(CUresult result, thing_kind kind, uint64_t handle)
+{
+    held_thing *entry;
+    held_thing wanted = {.key = {.kind = kind, .handle = handle}};
+    if (result != CUDA_SUCCESS || handle == 0)
+        return result;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
+    if (entry) {
+        HASH_DEL(holdings, entry);
+        held[kind]--;
+        free(entry);
+    } else {
+        strange++;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+#define HANDLE(handle) ((uint64_t)(uintptr_t)(handle))
+
+static CUresult CUDAAPI note_StreamCreate(CUstream *stream, unsigned flags)
+{
+    CUresult result = watch_StreamCreate(stream, flags);
+    return made(result, THING_STREAM, HANDLE(*stream));
+}
+
+static CUresult CUDAAPI note_StreamDestroy(CUstream stream)
+{
+    return ended(watch_StreamDestroy(stream), THING_STREAM, HANDLE(stream));
+}
+
+static CUresult CUDAAPI note_EventCreate(CUevent *event, unsigned flags)
+{
+    CUresult result = watch_EventCreate(event, flags);
+    return made(result, THING_EVENT, HANDLE(*event));
+}
+
+static CUresult CUDAAPI note_EventDestroy(CUevent event)
+{
+    return ended(watch_EventDestroy(event), THING_EVENT, HANDLE(event));
+}
+
+static CUresult CUDAAPI note_MemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    CUresult result = watch_MemPoolCreate(pool, properties);
+    return made(result, THING_POOL, HANDLE(*pool));
+}
+
+static CUresult CUDAAPI note_MemPoolDestroy(CUmemoryPool pool)
+{
+    return ended(watch_MemPoolDestroy(pool), THING_POOL, HANDLE(pool));
+}
+
+static CUresult CUDAAPI note_MemAlloc(CUdeviceptr *address, size_t bytes)
+{
+    CUresult result = watch_MemAlloc(address, bytes);
+    return made(result, THING_BLOCK, *address);
+}
+
+static CUresult CUDAAPI note_MemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                                   CUstream stream)
+{
+    CUresult result = watch_MemAllocFromPoolAsync(address, bytes, pool, stream);
+    return made(result, THING_BLOCK, *address);
+}
+
+/* An address that is freed may be another thread's before the caller hears of it: it leaves the ledger first. */
+static CUresult CUDAAPI note_MemFree(CUdeviceptr address)
+{
+    CUresult result = ended(CUDA_SUCCESS, THING_BLOCK, address);
+    result = watch_MemFree(address);
+    return result == CUDA_SUCCESS ? result : (made(CUDA_SUCCESS, THING_BLOCK, address), result);
+}
+
+static CUresult CUDAAPI note_MemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    CUresult result = ended(CUDA_SUCCESS, THING_BLOCK, address);
+    result = watch_MemFreeAsync(address, stream);
+    return result == CUDA_SUCCESS ? result : (made(CUDA_SUCCESS, THING_BLOCK, address), result);
+}
+
+static CUresult CUDAAPI note_MemHostAlloc(void **address, size_t bytes, unsigned flags)
+{
+    CUresult result = watch_MemHostAlloc(address, bytes, flags);
+    return made(result, THING_PINNED, HANDLE(*address));
+}
+
+static CUresult CUDAAPI note_MemFreeHost(void *address)
+{
+    return ended(watch_MemFreeHost(address), THING_PINNED, HANDLE(address));
+}
+
+static CUresult CUDAAPI note_ModuleLoadData(CUmodule *module, const void *image)
+{
+    CUresult result = watch_ModuleLoadData(module, image);
+    return made(result, THING_MODULE, HANDLE(*module));
+}
+
+static CUresult CUDAAPI note_ModuleUnload(CUmodule module)
+{
+    return ended(watch_ModuleUnload(module), THING_MODULE, HANDLE(module));
+}
+
+/* ---- watching ---- */
+
+void test_door_watch(const test_plan *wanted)
+{
+    real = strata_cu;
+    plan = *wanted;
+    watcher = pthread_self();
+    armed = watched = true;
+#define WRAP(need, name, version, parameters, arguments) \
+    if (real.name)                                       \
+        strata_cu.name = watch_##name;
+    STRATA_ENTRY_POINTS(WRAP)
+#undef WRAP
+#define NOTE(name) \
+    if (real.name) \
+        strata_cu.name = note_##name;
+    NOTE(StreamCreate)
+    NOTE(StreamDestroy)
+    NOTE(EventCreate)
+    NOTE(EventDestroy)
+    NOTE(MemPoolCreate)
+    NOTE(MemPoolDestroy)
+    NOTE(MemAlloc)
+    NOTE(MemFree)
+    NOTE(MemAllocFromPoolAsync)
+    NOTE(MemFreeAsync)
+    NOTE(MemHostAlloc)
+    NOTE(MemFreeHost)
+    NOTE(ModuleLoadData)
+    NOTE(ModuleUnload)
+#undef NOTE
+}
+
+bool test_door_is_watched(void)
+{
+    return watched;
+}
+
+void test_door_disarm(void)
+{
+    pthread_mutex_lock(&lock);
+    armed = false;
+    pthread_mutex_unlock(&lock);
+}
+
+void test_door_look(test_door_seen *what, test_holdings *now)
+{
+    pthread_mutex_lock(&lock);
+    *what = seen;
+    *now = (test_holdings){
+        .streams = held[THING_STREAM],
+        .events = held[THING_EVENT],
+        .pools = held[THING_POOL],
+        .blocks = held[THING_BLOCK],
+        .pinned = held[THING_PINNED],
+        .modules = held[THING_MODULE],
+        .strange = strange,
+    };
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,35 @@
+/* Sweeps: every case of a program that test_run_on runs, again and again, each time in a process of its own in which
+ * one thing is different. STRATA_TEST_SWEEP says which:
+ *
+ *   seeds   another seed of the random scheduler. The case passes, the checker is silent, nothing is left.
+ *   faults  the library's n-th driver call fails, for n = 1, 2, ... until it makes no more. An error is said, or the
+ *           case passes as if nothing had been; the checker is silent; what the library made it ends, once; and the
+ * same runtime then serves a block as ever. edges   the library's n-th record, wait or synchronization is forgotten by
+ * the simulated driver. The checker reports it, or the case fails. What nobody notices is a blind spot of the checker,
+ * a wait that need not be, or a case in which nobody looks: test_sweep_unseen says which.
+ *
+ * STRATA_TEST_SWEEP_MOST bounds the runs of one case: where there are more calls the first ones are taken, and others
+ * evenly from the rest; 0 takes all, and STRATA_TEST_FULL=1 too. STRATA_TEST_SWEEP_CASE takes the cases whose name
+ * contains it. The simulated driver only. */
+#ifndef STRATA_TEST_SWEEP_H
+#define STRATA_TEST_SWEEP_H
+
+#include "support/fixture.h"
+
+/* Called before a program opens its driver. If a sweep is asked for, the calling process makes it and exits, and each
+ * of its children returns from here. */
+void test_sweep_begin(void);
+
+/* Whether this process is such a child: its main may leave out what is no case of test_run_on. */
+bool test_is_swept(void);
+
+/* What a child does for test_run_on: notes the case, or runs it if it is the one and exits. */
+typedef struct test_sweep_case {
+    const char *name;
+    test_fixture *fixture;
+    bool (*set_up)(test_fixture *fixture);
+    void (*run)(test_fixture *fixture);
+} test_sweep_case;
+void test_sweep_case_here(const test_sweep_case *one);
+
+#endif
