@@ -344,15 +344,12 @@ static strata_status async_reap(strata_resource *resource, strata_reap_mode mode
     return status;
 }
 
-static size_t pool_bytes(const async *self, CUmemPool_attribute attribute)
+static CUresult pool_bytes(const async *self, CUmemPool_attribute attribute, size_t *bytes)
 {
     cuuint64_t value = 0;
-    strata_scope scope;
-    if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
-        return 0;
     CUresult result = strata_cu.MemPoolGetAttribute(self->pool, attribute, &value);
-    strata_scope_leave(&scope);
-    return result == CUDA_SUCCESS ? (size_t)value : 0;
+    *bytes = result == CUDA_SUCCESS ? (size_t)value : 0;
+    return result;
 }
 
 static strata_status async_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
@@ -363,13 +360,21 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    size_t before = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    size_t before = 0, after = 0;
+    const char *call = "cuMemPoolGetAttribute";
+    CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &before);
     /* The driver takes a size that it cannot round up for zero (tests/answers/h200.txt, "pool_release.trim.huge"). */
-    CUresult result = keep_bytes < before ? strata_cu.MemPoolTrimTo(self->pool, keep_bytes) : CUDA_SUCCESS;
-    size_t after = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    if (result == CUDA_SUCCESS && keep_bytes < before) {
+        result = strata_cu.MemPoolTrimTo(self->pool, keep_bytes);
+        call = "cuMemPoolTrimTo";
+    }
+    if (result == CUDA_SUCCESS) {
+        result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
+        call = "cuMemPoolGetAttribute";
+    }
     strata_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuMemPoolTrimTo", "giving memory back");
+        return strata_fail_driver(result, call, "giving memory back");
     *bytes = before > after ? before - after : 0;
     return STRATA_SUCCESS;
 }
@@ -379,11 +384,21 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
     async *self = (async *)resource;
     *usage = (strata_usage){0};
     strata_retired_usage(&self->retired, usage);
-    usage->reserved_bytes = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-    usage->reserved_peak = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
-    size_t used = pool_bytes(self, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    usage->reserved_free = usage->reserved_bytes > used ? usage->reserved_bytes - used : 0;
     usage->limit = (size_t)self->limit;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t used = 0;
+    CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &usage->reserved_bytes);
+    if (result == CUDA_SUCCESS)
+        result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &usage->reserved_peak);
+    if (result == CUDA_SUCCESS)
+        result = pool_bytes(self, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemPoolGetAttribute", "asking how much the pool holds");
+    usage->reserved_free = usage->reserved_bytes > used ? usage->reserved_bytes - used : 0;
     return STRATA_SUCCESS;
 }
 

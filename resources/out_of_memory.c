@@ -32,7 +32,9 @@ strata_status strata_fail_allocation(strata_resource *owner, const strata_reques
         return strata_fail_driver(result, call, "%s: allocating %zu bytes (tag \"%s\")", owner->ops->name,
                                   request->bytes, strata_tag_name(request->tag));
     strata_usage usage = {0};
+    strata_error_hush();
     owner->ops->usage(owner, &usage);
+    strata_error_unhush(false);
     strata_device *device = owner->stack->device;
     size_t device_free = strata_device_free_bytes(device);
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);

@@ -92,12 +92,26 @@ typedef struct rescuer {
     bool needed;
 } rescuer;
 
-static void *rescue_if_late(void *data)
+static struct timespec end_of_patience(void)
 {
-    rescuer *self = data;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
+    return until;
+}
+
+/* Until all wait, or it is clear that one has failed before it came so far. */
+static void wait_for_waiters(void)
+{
+    struct timespec until = end_of_patience();
+    for (size_t i = 0; i < WAITERS; i++)
+        sem_timedwait(&host_waits.waiting, &until);
+}
+
+static void *rescue_if_late(void *data)
+{
+    rescuer *self = data;
+    struct timespec until = end_of_patience();
     while (sem_timedwait(&self->done, &until) != 0 && !self->needed)
         self->needed = errno == ETIMEDOUT;
     test_stall_release(self->stall);
@@ -125,8 +139,7 @@ static void a_stream_goes_on_however_many_threads_wait_for_it_on_the_host(test_f
     strata_cu.EventSynchronize = say_and_wait;
     for (size_t i = 0; i < WAITERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, free_block, &frees[i]), 0);
-    for (size_t i = 0; i < WAITERS; i++)
-        sem_wait(&host_waits.waiting);
+    wait_for_waiters();
     assert_int_equal(pthread_create(&rescuing, NULL, rescue_if_late, &rescue), 0);
     test_write(fixture, &last, 0x22, slow);
     const unsigned char *seen = test_read(fixture, &last, reader);

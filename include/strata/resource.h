@@ -117,7 +117,8 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      * many were given back. May block where the driver does. Optional. */
     strata_status (*trim)(strata_resource *self, size_t keep_bytes, size_t *bytes);
 
-    /* Fills *usage. Does not block. Mandatory for owners. */
+    /* Fills *usage. Does not block. After an error, which a driver that cannot be asked makes, *usage has what the
+     * owner knows by itself, live blocks above all, and zeros. Mandatory for owners. */
     strata_status (*usage)(strata_resource *self, strata_usage *usage);
 
     /* The bytes that `request` will take from the layer below or the device, rounding included. Does not block. */

@@ -89,7 +89,8 @@ STRATA_API strata_status strata_runtime_deallocate_on(strata_runtime *runtime, c
 /* Live and retired bytes of the stack. */
 STRATA_API size_t strata_runtime_bytes_outstanding(strata_runtime *runtime);
 
-/* Everything that the stack's owner of memory counts. Errors: none but SHUT_DOWN and FORKED. */
+/* Everything that the stack's owner of memory counts. Errors: SHUT_DOWN, FORKED, and DRIVER where the driver cannot be
+ * asked for what is reserved; *usage has the rest then. */
 STRATA_API strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage);
 
 /* Waits for every pending free and counts its bytes as free. If a stream's synchronization fails, what was reaped stays

@@ -21,6 +21,7 @@ typedef struct held_thing {
         uint64_t kind;
         uint64_t handle;
     } key;
+    uint64_t edge; /* of an event: its last record */
     UT_hash_handle hh;
 } held_thing;
 
@@ -68,13 +69,41 @@ static bool is_end(const char *name)
     return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "Release");
 }
 
+static _Atomic unsigned failures_said;
+
+static void hear(const strata_error *error, void *data)
+{
+    (void)error;
+    (void)data;
+    failures_said++;
+}
+
 static void fire(const char *name)
 {
+    seen.said_before = failures_said;
     seen.fired = true;
     seen.name = name;
     seen.here = pthread_equal(pthread_self(), watcher) != 0;
     seen.ending = is_end(name);
     seen.before = *strata_last_error();
+}
+
+static bool *relied;
+static size_t relied_room;
+static bool host_relies;
+static _Thread_local uint64_t this_edge; /* the number of the edge that this thread asks for */
+
+void test_door_rely(bool *map, size_t room, bool host)
+{
+    host_relies = host;
+    relied = map;
+    relied_room = room;
+}
+
+static void rely_on(uint64_t edge)
+{
+    if (relied && edge < relied_room)
+        relied[edge] = true;
 }
 
 typedef enum fate { FATE_CALL, FATE_FAIL, FATE_DROP } call_fate;
@@ -94,7 +123,7 @@ static call_fate decide(const char *name)
     pthread_mutex_lock(&lock);
     if (armed) {
         seen.calls++;
-        seen.edges += edge != 0;
+        this_edge = edge ? ++seen.edges : 0;
         bool fail = plan.kind == TEST_PLAN_FAIL && seen.calls == plan.nth;
         bool drop = plan.kind == TEST_PLAN_DROP && edge && seen.edges == plan.nth;
         if (fail || drop) {
@@ -197,6 +226,58 @@ static CUresult CUDAAPI note_EventDestroy(CUevent event)
     return ended(watch_EventDestroy(event), THING_EVENT, HANDLE(event));
 }
 
+/* Who recorded an event last, and who looks at that. The edge's number stays with the event. */
+static CUresult recorded(CUresult result, CUevent event)
+{
+    held_thing *entry;
+    held_thing wanted = {.key = {.kind = THING_EVENT, .handle = HANDLE(event)}};
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
+    if (entry && result == CUDA_SUCCESS)
+        entry->edge = this_edge;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static CUresult looked_at(CUresult result, CUevent event)
+{
+    held_thing *entry;
+    held_thing wanted = {.key = {.kind = THING_EVENT, .handle = HANDLE(event)}};
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
+    if (entry)
+        rely_on(entry->edge);
+    rely_on(this_edge);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static CUresult CUDAAPI note_EventRecord(CUevent event, CUstream stream)
+{
+    return recorded(watch_EventRecord(event, stream), event);
+}
+
+static CUresult CUDAAPI note_StreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    return looked_at(watch_StreamWaitEvent(stream, event, flags), event);
+}
+
+static CUresult CUDAAPI note_EventSynchronize(CUevent event)
+{
+    CUresult result = watch_EventSynchronize(event);
+    return host_relies ? looked_at(result, event) : result;
+}
+
+static CUresult CUDAAPI note_StreamSynchronize(CUstream stream)
+{
+    CUresult result = watch_StreamSynchronize(stream);
+    if (host_relies)
+        rely_on(this_edge);
+    return result;
+}
+
 static CUresult CUDAAPI note_MemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     CUresult result = watch_MemPoolCreate(pool, properties);
@@ -266,6 +347,7 @@ void test_door_watch(const test_plan *wanted)
     plan = *wanted;
     watcher = pthread_self();
     armed = watched = true;
+    strata_set_log_callback(hear, NULL);
 #define WRAP(need, name, version, parameters, arguments) \
     if (real.name)                                       \
         strata_cu.name = watch_##name;
@@ -278,6 +360,10 @@ void test_door_watch(const test_plan *wanted)
     NOTE(StreamDestroy)
     NOTE(EventCreate)
     NOTE(EventDestroy)
+    NOTE(EventRecord)
+    NOTE(StreamWaitEvent)
+    NOTE(EventSynchronize)
+    NOTE(StreamSynchronize)
     NOTE(MemPoolCreate)
     NOTE(MemPoolDestroy)
     NOTE(MemAlloc)
@@ -307,6 +393,7 @@ void test_door_look(test_door_seen *what, test_holdings *now)
 {
     pthread_mutex_lock(&lock);
     *what = seen;
+    what->said = failures_said - seen.said_before;
     *now = (test_holdings){
         .streams = held[THING_STREAM],
         .events = held[THING_EVENT],

@@ -26,8 +26,10 @@ typedef struct test_holdings {
 typedef struct test_door_seen {
     uint64_t calls, edges; /* that a plan can count */
     bool fired;
-    bool here;           /* in the thread that began the watch */
-    const char *name;    /* of the call that it met, such as "cuEventRecord" */
+    bool here;        /* in the thread that began the watch */
+    const char *name; /* of the call that it met, such as "cuEventRecord" */
+    unsigned said,
+        said_before;     /* failures that were logged since then, and until then; while the test hears none itself */
     strata_error before; /* the last error of the thread then */
     bool ending;         /* it met the end of something, which stays therefore, unless it is ended again */
 } test_door_seen;
@@ -35,6 +37,12 @@ typedef struct test_door_seen {
 /* From now on, until the process ends. The driver is open and no other thread calls it. */
 void test_door_watch(const test_plan *plan);
 bool test_door_is_watched(void);
+
+/* Before the watch begins: relied[n] says from then on whether anything relied on the n-th edge: a wait, or a record
+ * that a wait looked at before the next one of its event. What the host waits for counts where it gives memory back
+ * itself, with `host`; in a pool whose frees are ordered by streams it is only counted as free. A query makes nobody
+ * wait. */
+void test_door_rely(bool *relied, size_t room, bool host);
 
 /* No call is met any more. */
 void test_door_disarm(void);

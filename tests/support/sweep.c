@@ -7,6 +7,7 @@
 #include "runtime/runtime.h"
 #include "support/door.h"
 #include "support/faults.h"
+#include "support/touch.h"
 
 #include <alloca.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ enum { PATIENCE_S = 90 };
 enum { PATIENCE_S = 10 };
 #endif
 
-enum { CASES = 512, NAME = 192, MOST_RUNS = 12, SAID = 512, ROOM_FOR_LOCALS = 256 << 10 };
+enum { CASES = 512, EDGES = 1 << 16, NAME = 192, MOST_RUNS = 12, SAID = 512, ROOM_FOR_LOCALS = 256 << 10 };
 enum { EXITS_IN_THREAD = 255 }; /* what cmocka does when an assertion fails in another thread than the test's */
 
 typedef enum mode { MODE_SEEDS, MODE_FAULTS, MODE_EDGES } sweep_mode;
@@ -49,8 +50,10 @@ typedef struct board {
     char names[CASES][NAME];
     long chosen; /* the case to run; -1: note the names */
     sweep_mode mode;
+    test_touch touched;
     test_plan plan;
     uint64_t seed;
+    bool relied[EDGES]; /* by the first run of the case */
     run_outcome outcome;
 } board;
 
@@ -238,7 +241,7 @@ static void run_case(void **state)
  */
 static bool says_nothing(const test_door_seen *seen)
 {
-    return seen->fired && seen->here && !test_fault_was_begun() && !test_stall_timed_out() &&
+    return seen->fired && seen->here && !seen->said && !test_fault_was_begun() && !test_stall_timed_out() &&
            memcmp(strata_last_error(), &seen->before, sizeof seen->before) == 0;
 }
 
@@ -252,6 +255,12 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     threads_before = count_threads();
     if (sim->set_policy(STRATA_SIM_RANDOM) != CUDA_SUCCESS || sim->set_seed(shared->seed) != CUDA_SUCCESS)
         _exit(1);
+    if (shared->touched)
+        test_touch_begin(shared->touched);
+    if (shared->mode == MODE_EDGES && !shared->plan.nth) {
+        memset(shared->relied, 0, sizeof shared->relied);
+        test_door_rely(shared->relied, EDGES, strstr(one->name, "[direct") != NULL);
+    }
     test_door_watch(&shared->plan);
     strata_entry_table door = strata_cu;
     outcome->failed = _cmocka_run_group_tests(one->name, &test, 1, NULL, NULL) != 0;
@@ -291,7 +300,7 @@ void test_sweep_case_here(const test_sweep_case *one)
 /* ---- the parent ---- */
 
 typedef struct tally {
-    unsigned runs, passed, skipped, refused, abandoned, noticed, unseen, bad;
+    unsigned runs, passed, skipped, refused, abandoned, noticed, unseen, untouched, bad;
 } sweep_tally;
 
 /* Whether this process is the child. */
@@ -369,11 +378,13 @@ static void judge(int status, sweep_tally *tally)
     } else if (!outcome->passed && !outcome->failed) {
         tally->skipped++;
     } else if (shared->mode == MODE_EDGES) {
-        tally->noticed += outcome->reports > 0 || outcome->failed;
+        tally->noticed += outcome->seen.fired && (outcome->reports > 0 || outcome->failed);
         if (outcome->seen.fired && outcome->reports == 0 && !outcome->failed) {
             tally->unseen++;
             printf("unseen %s, edge %llu (%s)\n", shared->names[shared->chosen], (unsigned long long)shared->plan.nth,
                    outcome->seen.name);
+            if (getenv("STRATA_TEST_SWEEP_VERBOSE"))
+                show_output();
         }
         return;
     } else {
@@ -424,22 +435,43 @@ static uint64_t pick(uint64_t i, uint64_t runs, uint64_t count)
     return head + 1 + (i - head) * (count - head - 1) / (runs - head > 1 ? runs - head - 1 : 1);
 }
 
+/* The edges that the first run relied on, in their order. */
+static uint64_t gather_edges(uint64_t edges[static EDGES])
+{
+    uint64_t count = 0;
+    for (uint64_t edge = 1; edge < EDGES; edge++)
+        if (shared->relied[edge])
+            edges[count++] = edge;
+    return count;
+}
+
 /* True in a child. */
 static bool sweep_case(sweep_tally *tally)
 {
+    static uint64_t edges[EDGES];
     shared->plan = (test_plan){.error = CUDA_ERROR_UNKNOWN};
     shared->seed = 1;
+    shared->touched = shared->mode == MODE_EDGES ? TEST_TOUCH_ALL : TEST_TOUCH_NOTHING;
     if (run_once(tally))
         return true;
-    if (!shared->outcome.passed)
+    /* A case that prepares uses and makes none of them, say, or counts calls: its blocks may not be touched. */
+    while (shared->touched && (shared->outcome.reports || !shared->outcome.passed)) {
+        shared->touched--;
+        if (run_once(tally))
+            return true;
+    }
+    tally->untouched += shared->mode == MODE_EDGES && !shared->touched;
+    if (!shared->outcome.passed || (shared->mode == MODE_EDGES && shared->outcome.reports))
         return false;
     uint64_t most = most_runs();
-    uint64_t count = shared->mode == MODE_FAULTS ? shared->outcome.seen.calls : shared->outcome.seen.edges;
+    uint64_t count = shared->mode == MODE_FAULTS ? shared->outcome.seen.calls : gather_edges(edges);
     if (shared->mode == MODE_SEEDS)
         count = most < MOST_RUNS ? most : 4 * MOST_RUNS;
     uint64_t runs = count < most ? count : most;
     for (uint64_t i = 0; i < runs; i++) {
         uint64_t n = pick(i, runs, count);
+        if (shared->mode == MODE_EDGES)
+            n = edges[n - 1];
         shared->seed = n + 1;
         if (shared->mode == MODE_SEEDS)
             shared->plan.nth = 0;
@@ -494,7 +526,7 @@ void test_sweep_begin(void)
     printf("%zu cases, %u runs: %u passed, %u refused (%u with something abandoned), %u skipped", shared->cases,
            tally.runs, tally.passed, tally.refused, tally.abandoned, tally.skipped);
     if (shared->mode == MODE_EDGES)
-        printf(", %u noticed, %u unseen", tally.noticed, tally.unseen);
+        printf(", %u noticed, %u unseen, %u cases untouched", tally.noticed, tally.unseen, tally.untouched);
     printf(", %u bad\n", tally.bad);
     exit(tally.bad + tally.unseen ? 1 : 0);
 }

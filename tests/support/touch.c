@@ -1,0 +1,145 @@
+/* Touching blocks: the linker puts the functions here in front of the library's own (--wrap). */
+#define _GNU_SOURCE
+#include "support/touch.h"
+
+#include "support/driver.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The public names are macros in programs whose stream 0 is the thread's own. */
+#undef strata_runtime_allocate
+#undef strata_runtime_allocate_request
+#undef strata_runtime_prepare_block_use
+#undef strata_runtime_prepare_first_use
+
+static const char image[] = ".version 6.0\n"
+                            ".target sm_52\n"
+                            ".address_size 64\n"
+                            ".visible .entry strata_test_touch(\n"
+                            "    .param .u64 address,\n"
+                            "    .param .u64 bytes,\n"
+                            "    .param .u32 access\n"
+                            ")\n"
+                            "{\n"
+                            "    ret;\n"
+                            "}\n";
+
+static CUfunction touch; /* these are written before any thread of the test begins */
+static test_touch touched;
+static PFN_cuLaunchKernel_v4000 launch_kernel; /* the driver's own, which nobody counts */
+
+static void twin(strata_sim_launch *launch)
+{
+    CUdeviceptr address;
+    uint64_t bytes;
+    uint32_t access;
+    memcpy(&address, launch->parameters[0], sizeof address);
+    memcpy(&bytes, launch->parameters[1], sizeof bytes);
+    memcpy(&access, launch->parameters[2], sizeof access);
+    if (access & STRATA_ACCESS_READ)
+        launch->declare_read(launch, address, bytes);
+    if (access & STRATA_ACCESS_WRITE)
+        launch->declare_write(launch, address, bytes);
+}
+
+void test_touch_begin(test_touch what)
+{
+    strata_driver_info info;
+    PFN_strata_sim_register_kernel register_kernel;
+    CUmodule module;
+    if (strata_driver_get_info(&info) != STRATA_SUCCESS)
+        abort();
+    void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "strata_sim_register_kernel") : NULL;
+    if (!symbol)
+        abort();
+    memcpy(&register_kernel, &symbol, sizeof symbol);
+    symbol = dlsym(library, "cuLaunchKernel");
+    memcpy(&launch_kernel, &symbol, sizeof symbol);
+    if (!symbol || register_kernel("strata_test_touch", twin) != CUDA_SUCCESS ||
+        test_cu()->ModuleLoadData(&module, image) != CUDA_SUCCESS ||
+        test_cu()->ModuleGetFunction(&touch, module, "strata_test_touch") != CUDA_SUCCESS)
+        abort();
+    touched = what;
+}
+
+/* A stream that cannot be used now is touched by nobody. */
+static void submit(const strata_block *block, CUstream stream, strata_access access)
+{
+    enum { MOST = 256 };
+    if (touched == TEST_TOUCH_NOTHING || !block || !block->address || access == STRATA_ACCESS_NONE)
+        return;
+    CUdeviceptr address = block->address;
+    uint64_t bytes = block->bytes < MOST ? block->bytes : MOST;
+    uint32_t how = (uint32_t)access;
+    void *parameters[] = {&address, &bytes, &how};
+    launch_kernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+strata_status __real_strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
+                                                      CUstream stream, strata_access access);
+strata_status __wrap_strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
+                                                      CUstream stream, strata_access access);
+strata_status __real_strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
+                                                      CUstream stream);
+strata_status __wrap_strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
+                                                      CUstream stream);
+strata_status __real_strata_launch_preflight(strata_launch *launch);
+strata_status __wrap_strata_launch_preflight(strata_launch *launch);
+
+strata_status __wrap_strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
+                                                      CUstream stream, strata_access access)
+{
+    strata_status status = __real_strata_runtime_prepare_block_use(runtime, block, stream, access);
+    if (status == STRATA_SUCCESS)
+        submit(block, stream, access);
+    return status;
+}
+
+strata_status __wrap_strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
+                                                      CUstream stream)
+{
+    strata_status status = __real_strata_runtime_prepare_first_use(runtime, block, stream);
+    if (status == STRATA_SUCCESS)
+        submit(block, stream, STRATA_ACCESS_WRITE);
+    return status;
+}
+
+strata_status __wrap_strata_launch_preflight(strata_launch *launch)
+{
+    strata_status status = __real_strata_launch_preflight(launch);
+    const strata_launch_entry *entries = launch && launch->entries ? launch->entries : launch ? launch->storage : NULL;
+    for (size_t i = 0; status == STRATA_SUCCESS && i < launch->count; i++)
+        submit(&entries[i].block, launch->stream, entries[i].access);
+    return status;
+}
+
+strata_status __real_strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream,
+                                             strata_block *block);
+strata_status __wrap_strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream,
+                                             strata_block *block);
+
+strata_status __wrap_strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream,
+                                             strata_block *block)
+{
+    strata_status status = __real_strata_runtime_allocate(runtime, bytes, stream, block);
+    if (status == STRATA_SUCCESS && touched == TEST_TOUCH_ALL)
+        submit(block, stream, STRATA_ACCESS_WRITE);
+    return status;
+}
+
+strata_status __real_strata_runtime_allocate_request(strata_runtime *runtime, const strata_request *request,
+                                                     strata_block *block);
+strata_status __wrap_strata_runtime_allocate_request(strata_runtime *runtime, const strata_request *request,
+                                                     strata_block *block);
+
+strata_status __wrap_strata_runtime_allocate_request(strata_runtime *runtime, const strata_request *request,
+                                                     strata_block *block)
+{
+    strata_status status = __real_strata_runtime_allocate_request(runtime, request, block);
+    if (status == STRATA_SUCCESS && touched == TEST_TOUCH_ALL)
+        submit(block, request->stream, STRATA_ACCESS_WRITE);
+    return status;
+}

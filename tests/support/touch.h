@@ -1,0 +1,16 @@
+/* Uses that the checker sees. Tests note uses of blocks that nothing touches, since they look at calls and statuses; in
+ * a sweep of edges each use that is prepared, by itself or in a launch, submits a kernel that says to the checker what
+ * it does with the block. Then a wait that is missing is missed. */
+#ifndef STRATA_TEST_TOUCH_H
+#define STRATA_TEST_TOUCH_H
+
+typedef enum test_touch {
+    TEST_TOUCH_NOTHING,
+    TEST_TOUCH_USES,
+    TEST_TOUCH_ALL, /* and each block on its stream when it is allocated, as a program that uses it there at once */
+} test_touch;
+
+/* From now on, in this process. The driver is open, and simulated. */
+void test_touch_begin(test_touch what);
+
+#endif
