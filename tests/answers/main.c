@@ -170,6 +170,17 @@ static int ask_one(const struct options *options)
     return SAME;
 }
 
+/* By its own path: what stands behind /proc/self/exe is Valgrind, where that runs the program. */
+static void run_itself(const char *driver, const char *name)
+{
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0)
+        return;
+    path[length] = '\0';
+    execl(path, "strata_answers", "--driver", driver, "--ask", name, (char *)NULL);
+}
+
 /* Starts this program anew for one section, in its own process group. The pipe to read its answers from is *from. */
 static pid_t start_section(const char *driver, const char *name, int *from)
 {
@@ -182,7 +193,7 @@ static pid_t start_section(const char *driver, const char *name, int *from)
         dup2(ends[1], STDOUT_FILENO);
         close(ends[0]);
         close(ends[1]);
-        execl("/proc/self/exe", "strata_answers", "--driver", driver, "--ask", name, (char *)NULL);
+        run_itself(driver, name);
         _exit(FAILED);
     }
     close(ends[1]);
