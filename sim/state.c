@@ -285,9 +285,10 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
+/* The thread that forked took the lock, and is the one that the child has. */
 static void after_fork_in_child(void)
 {
-    pthread_mutex_init(&sim.lock, NULL);
+    pthread_mutex_unlock(&sim.lock);
     pthread_cond_init(&sim.progress, NULL);
     if (sim.phase == SIM_RUNNING) {
         sim.phase = SIM_FORKED;

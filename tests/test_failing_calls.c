@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support/child.h"
+#include "support/effort.h"
 
 #include "driver/kernels/kernels.h"
 
@@ -189,7 +190,8 @@ static void live_until_nothing_fails(const char *stack, CUresult error)
     const char *changes[] = {"STRATA_DRIVER=sim", nth, setting, result, NULL};
     snprintf(setting, sizeof setting, "STRATA_TEST_STACK=%s", stack);
     snprintf(result, sizeof result, "STRATA_TEST_ERROR=%d", (int)error);
-    for (unsigned n = 1; n < MOST_CALLS; n++) {
+    const unsigned step = (unsigned)test_effort(1, 120);
+    for (unsigned n = 1; n < MOST_CALLS; n += step) {
         snprintf(nth, sizeof nth, "STRATA_TEST_NTH=%u", n);
         int status = test_child_status("life_with_a_failing_call", changes);
         if (status == LIFE_WITHOUT_FAULT && n > 50)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support/driver.h"
+#include "support/effort.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { DEFAULT_SEEDS = 8, DEFAULT_OPERATIONS = 3000 };
@@ -522,9 +523,10 @@ static int tell_where(void **state)
 
 static void run(const char *stack, strata_event_mode events, size_t first)
 {
-    size_t seeds = number_from_environment("STRATA_TEST_SEEDS", DEFAULT_SEEDS);
-    bool full = number_from_environment("STRATA_TEST_FULL", 0) != 0;
-    size_t operations = number_from_environment("STRATA_TEST_OPERATIONS", full ? FULL_OPERATIONS : DEFAULT_OPERATIONS);
+    size_t seeds = number_from_environment("STRATA_TEST_SEEDS", test_effort(DEFAULT_SEEDS, 6));
+    bool full = number_from_environment("STRATA_TEST_FULL", 0) != 0 && !test_under_valgrind();
+    size_t usual = full ? FULL_OPERATIONS : test_effort(DEFAULT_OPERATIONS, 500);
+    size_t operations = number_from_environment("STRATA_TEST_OPERATIONS", usual);
     for (uint64_t seed = first; seed < seeds; seed += 3) {
         if (test_sim_control())
             check_cu(test_sim_control()->set_seed(seed));

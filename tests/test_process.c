@@ -13,6 +13,7 @@
 
 #include "runtime/runtime.h"
 #include "support/child.h"
+#include "support/effort.h"
 
 enum { FORKS = 150, WORKERS = 4, FORK_PATIENCE_S = 20, SHORT_LIVES = 3000 };
 
@@ -153,7 +154,7 @@ static void fork_and_look(void)
     pid_t child = fork();
     child_check(child >= 0);
     if (child == 0) {
-        alarm(FORK_PATIENCE_S);
+        alarm(test_patience(FORK_PATIENCE_S));
         expect_forked_everywhere();
         touch_the_rest();
         fflush(NULL);
@@ -204,7 +205,7 @@ static void *fork_and_return(void *data)
     fflush(NULL);
     *child = fork();
     if (*child == 0) {
-        alarm(FORK_PATIENCE_S);
+        alarm(test_patience(FORK_PATIENCE_S));
         pthread_setspecific(at_thread_end, child);
         return NULL;
     }
@@ -302,7 +303,7 @@ static void children_forked_in_the_middle_of_work_do_not_hang(void)
     set_scene("async");
     for (size_t i = 0; i < WORKERS; i++)
         child_check(pthread_create(&threads[i], NULL, work, NULL) == 0);
-    for (size_t i = 0; i < FORKS; i++)
+    for (size_t i = 0; i < test_effort(FORKS, 2); i++)
         fork_and_look();
     atomic_store(&stopping, true);
     for (size_t i = 0; i < WORKERS; i++)
@@ -325,7 +326,7 @@ static void child_forked_while_the_driver_opens_is_refused(void)
     pid_t child = fork();
     child_check(child >= 0);
     if (child == 0) {
-        alarm(FORK_PATIENCE_S);
+        alarm(test_patience(FORK_PATIENCE_S));
         child_status(strata_driver_get_info(&(strata_driver_info){0}), STRATA_ERROR_FORKED);
         child_status(strata_runtime_get(0, &(strata_runtime *){NULL}), STRATA_ERROR_FORKED);
         test_child_leave(0);
@@ -471,7 +472,7 @@ static void threads_that_end_give_their_slots_back(void)
 {
     uint32_t highest = 0;
     child_ok(strata_runtime_get(0, &scene.runtime));
-    for (size_t i = 0; i < SHORT_LIVES; i++) {
+    for (size_t i = 0; i < test_effort(SHORT_LIVES, 200); i++) {
         pthread_t thread;
         short_life_id = (strata_block_id){0};
         child_check(pthread_create(&thread, NULL, live_shortly, NULL) == 0);

@@ -218,8 +218,9 @@ static trace traffic(uint32_t rounds, bool with_uses)
     return out;
 }
 
-/* Runtimes that cannot be ended, since blocks are left over in them. */
-static strata_runtime *left_behind[8];
+/* Runtimes that cannot be ended, since blocks are left over in them. Volatile, so that they are really kept there, for
+ * leak checkers to find. */
+static strata_runtime *volatile left_behind[8];
 static size_t left_behind_count;
 
 /* Replays on a broken stack; the result is the caller's to free. */

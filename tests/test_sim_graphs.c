@@ -424,6 +424,7 @@ static void event_nodes(void)
     assert_int_equal(p_cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     let_go(&gate);
     OK(p_cuStreamSynchronize(stream));
+    sem_destroy(&gate.open);
     assert_int_equal(byte_at(memory + 1), 6);
     OK(p_cuGraphExecDestroy(exec));
     OK(p_cuGraphDestroy(graph));

@@ -299,6 +299,7 @@ static void an_internal_dependency_is_really_there(void **state)
         OK(p_cuMemcpyDtoHAsync(bytes, b, 8, second));
         assert_int_equal(bytes[7], 2);
         OK(p_cuMemFreeAsync(b, second));
+        sem_destroy(&gate); /* the host function is over: the copy came after it */
         OK(p_cuStreamDestroy(first));
         OK(p_cuStreamDestroy(second));
         OK(p_cuMemPoolDestroy(pool));

@@ -170,6 +170,17 @@ static int ask_one(const struct options *options)
     return SAME;
 }
 
+/* By its own path: what stands behind /proc/self/exe is Valgrind, where that runs the program. */
+static void run_itself(const char *driver, const char *name)
+{
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0)
+        return;
+    path[length] = '\0';
+    execl(path, "strata_answers", "--driver", driver, "--ask", name, (char *)NULL);
+}
+
 /* Starts this program anew for one section, in its own process group. The pipe to read its answers from is *from. */
 static pid_t start_section(const char *driver, const char *name, int *from)
 {
@@ -182,7 +193,7 @@ static pid_t start_section(const char *driver, const char *name, int *from)
         dup2(ends[1], STDOUT_FILENO);
         close(ends[0]);
         close(ends[1]);
-        execl("/proc/self/exe", "strata_answers", "--driver", driver, "--ask", name, (char *)NULL);
+        run_itself(driver, name);
         _exit(FAILED);
     }
     close(ends[1]);
@@ -258,10 +269,16 @@ static bool add_lines(struct answers *answers, char *text, bool print, const cha
     return good;
 }
 
+/* Under Valgrind all takes longer; tests/support/effort.h says so for the other tests. */
+static long patience(long ms)
+{
+    return getenv("STRATA_TEST_VALGRIND") ? 20 * ms : ms;
+}
+
 /* Asks one section and adds its answers and how it ended. false: something stopped the program from asking properly. */
 static bool run_section(const struct options *options, const char *name, long run_until, struct answers *answers)
 {
-    long until = now_ms() + SECTION_MS < run_until ? now_ms() + SECTION_MS : run_until;
+    long until = now_ms() + patience(SECTION_MS) < run_until ? now_ms() + patience(SECTION_MS) : run_until;
     int from = -1;
     pid_t child = start_section(options->driver, name, &from);
     if (child < 0) {
@@ -301,7 +318,7 @@ static int run(const struct options *options)
         goto done;
     if (options->except != NULL && !answers_read(&excused, options->except))
         goto done;
-    long until = now_ms() + RUN_MS;
+    long until = now_ms() + patience(RUN_MS);
     size_t length = strlen(options->section);
     bool pair = strcmp(options->devices, "2") == 0;
     const struct section *first = pair ? pair_sections : sections;

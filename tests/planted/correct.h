@@ -342,7 +342,7 @@ static void a_callback(struct world *world)
 static void tell(void *data)
 {
     struct world *world = data;
-    sem_post(&world->told);
+    sem_post(world->told);
 }
 
 /* No call of the driver waits; what makes the work run at all is a query, which may answer that it is not done. */
@@ -350,7 +350,7 @@ static void a_host_function_tells_the_host(struct world *world)
 {
     download(world, world->a, world->x);
     OK(p_cuLaunchHostFunc(world->a, tell, world));
-    while (sem_trywait(&world->told) != 0) {
+    while (sem_trywait(world->told) != 0) {
         p_cuStreamQuery(world->a);
     }
     host_writes(world);
@@ -366,7 +366,7 @@ static void a_host_function_says_that_it_tells(struct world *world)
 {
     download(world, world->a, world->x);
     OK(p_cuLaunchHostFunc(world->a, tell_and_say_so, world));
-    while (sem_trywait(&world->told) != 0) {
+    while (sem_trywait(world->told) != 0) {
         p_cuEventQuery(world->event);
         p_set_policy(STRATA_SIM_EARLY);
     }

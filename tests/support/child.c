@@ -1,6 +1,7 @@
 /* Running this program again. */
 #include "support/child.h"
 
+#include "support/effort.h"
 #include "support/itself.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ void test_child_begin(int count, char **arguments, const test_scenario *scenario
 {
     if (count != 3 || strcmp(arguments[1], "--child") != 0)
         return;
-    alarm(PATIENCE_S);
+    alarm(test_patience(PATIENCE_S));
     for (size_t i = 0; i < scenario_count; i++) {
         if (strcmp(scenarios[i].name, arguments[2]) != 0)
             continue;
