@@ -47,6 +47,8 @@ void fuzz_check_accounts(const strata_sim_accounts *before)
     assert_true(now.device_blocks == before->device_blocks);
     assert_true(now.pinned_blocks == before->pinned_blocks);
     assert_true(now.reserved_bytes == before->reserved_bytes);
+    assert_true(now.graphs == before->graphs);
+    assert_true(now.graph_execs == before->graph_execs);
     assert_true(now.unfinished_work == 0);
     assert_true(now.events <= EVENTS_KEPT);
 }

@@ -1,6 +1,7 @@
 /* Beginning and ending captures, and what follows for the model. */
 #include "fuzz/captures.h"
 
+#include "fuzz/graphs.h"
 #include "fuzz/players.h"
 
 enum { VALUES = 64 };
@@ -10,17 +11,18 @@ static const CUstreamCaptureMode all_modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, C
 
 static PFN_cuStreamBeginCapture_v10010 begin_capture;
 static PFN_cuStreamEndCapture_v10000 end_capture;
-static PFN_cuGraphDestroy_v10000 graph_destroy;
 static CUcontext context;                  /* of every thread, always */
 static CUstreamCaptureMode modes[PLAYERS]; /* of the players' threads */
 static model_stream *subject;              /* of a capture, handed from the dealer to the player */
+static CUevent joint;                      /* that streams are brought into a capture with */
 
 void captures_open(void)
 {
     fuzz_find("cuStreamBeginCapture_v2", &begin_capture);
     fuzz_find("cuStreamEndCapture", &end_capture);
-    fuzz_find("cuGraphDestroy", &graph_destroy);
+    graphs_open();
     check_cu(strata_cu.CtxGetCurrent(&context));
+    check_cu(strata_cu.EventCreate(&joint, CU_EVENT_DISABLE_TIMING));
 }
 
 /* ---- what there is ---- */
@@ -98,24 +100,109 @@ static bool holds_on(const model_stream *stream)
     return false;
 }
 
+/* ---- edges ---- */
+
+static model_stream *edge_from, *edge_to; /* handed from the dealer to the players */
+
+static void record_edge(void)
+{
+    check_cu(strata_cu.EventRecord(joint, edge_from->handle));
+}
+
+static void wait_edge(void)
+{
+    check_cu(strata_cu.StreamWaitEvent(edge_to->handle, joint, 0));
+}
+
+/* A thread's own stream can be named by nobody else. */
+static unsigned who_may_name(const model_stream *stream, unsigned player)
+{
+    if (stream->kind == PER_THREAD)
+        return stream->owner;
+    return players_has(player) ? player : 0;
+}
+
+/* What `to` captures next comes after what `from` captured. If it was not captured, it is from now on. */
+static void lead(model_stream *from, model_stream *to, unsigned player)
+{
+    fuzz_tell("  stream %llu %s stream %llu", (unsigned long long)from->number, to->capture ? "leads to" : "forks to",
+              (unsigned long long)to->number);
+    edge_from = from;
+    edge_to = to;
+    players_do(who_may_name(from, player), record_edge);
+    players_do(who_may_name(to, player), wait_edge);
+    to->behind = to->capture ? to->behind | from->behind : from->behind;
+    to->capture = CAPTURE_ALIVE;
+    to->origin = from->origin;
+    to->capturer = from->capturer;
+    to->mode = from->mode;
+}
+
+/* Whether all that the streams of the capture did comes before its end. */
+static bool joined(const model_stream *origin)
+{
+    for (size_t i = 0; i < model.stream_count; i++) {
+        const model_stream *stream = &model.streams[i];
+        if (stream->capture && stream->origin == origin->number && stream->behind & ~origin->behind)
+            return false;
+    }
+    return true;
+}
+
+static void join_all(model_stream *origin, unsigned player)
+{
+    for (size_t i = 0; i < model.stream_count; i++) {
+        model_stream *stream = &model.streams[i];
+        if (stream != origin && stream->capture == CAPTURE_ALIVE && stream->origin == origin->number)
+            lead(stream, origin, player);
+    }
+}
+
+static model_stream *origin_of(const model_stream *stream)
+{
+    for (size_t i = 0; i < model.stream_count; i++)
+        if (model.streams[i].number == stream->origin)
+            return &model.streams[i];
+    fail_msg("a capture has lost the stream that began it");
+    return NULL;
+}
+
 /* ---- ending ---- */
+
+static CUresult end_wants(void)
+{
+    if (subject->capture == CAPTURE_DEAD)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return joined(subject) ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+
+static void release_streams(uint64_t origin)
+{
+    for (size_t i = 0; i < model.stream_count; i++) {
+        model_stream *stream = &model.streams[i];
+        if (!stream->capture || stream->origin != origin)
+            continue;
+        stream->capture = CAPTURE_NONE;
+        for (size_t j = 0; j < model.held_count; j++)
+            if (model.held[j].stream == stream->number)
+                model.held[j].surely = false;
+    }
+}
 
 static void end_subject(void)
 {
     CUgraph graph = NULL;
     CUstreamCaptureStatus status;
     bool alive = subject->capture == CAPTURE_ALIVE;
+    CUresult wanted = end_wants();
     check_cu(strata_cu.StreamIsCapturing(subject->handle, &status));
     assert_int_equal(status, alive ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     CUresult ended = end_capture(subject->handle, &graph);
-    assert_int_equal(ended, alive ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    assert_true(alive == (graph != NULL));
-    if (graph)
-        check_cu(graph_destroy(graph));
-    subject->capture = CAPTURE_NONE;
-    for (size_t i = 0; i < model.held_count; i++)
-        if (model.held[i].stream == subject->number)
-            model.held[i].surely = false;
+    assert_int_equal(ended, wanted);
+    assert_true((graph != NULL) == (ended == CUDA_SUCCESS));
+    fuzz_tell("  it ends %s", ended == CUDA_SUCCESS ? "well" : alive ? "with a stream that was not joined" : "dead");
+    graphs_end_capture(subject, graph);
+    release_streams(subject->number);
 }
 
 static void end_as(unsigned player, model_stream *stream)
@@ -128,14 +215,16 @@ static void end_as(unsigned player, model_stream *stream)
 void captures_end(model_stream *stream)
 {
     if (stream->capture)
-        end_as(stream->capturer, stream);
+        end_as(stream->capturer, origin_of(stream));
 }
 
 void captures_end_of(unsigned player)
 {
-    for (size_t i = 0; i < model.stream_count; i++)
-        if (model.streams[i].capturer == player)
-            captures_end(&model.streams[i]);
+    for (size_t i = 0; i < model.stream_count; i++) {
+        model_stream *stream = &model.streams[i];
+        if (stream->capturer == player || (stream->kind == PER_THREAD && stream->owner == player))
+            captures_end(stream);
+    }
 }
 
 void captures_settle(void)
@@ -164,12 +253,23 @@ void captures_leave_stream(const model_stream *stream)
     }
 }
 
-void captures_synchronize(CUstream stream)
+CUstreamCaptureMode captures_relax(void)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
-    check_cu(strata_cu.StreamSynchronize(stream));
+    return mode;
+}
+
+void captures_restore(CUstreamCaptureMode mode)
+{
     check_cu(strata_cu.ThreadExchangeStreamCaptureMode(&mode));
+}
+
+void captures_synchronize(CUstream stream)
+{
+    CUstreamCaptureMode mode = captures_relax();
+    check_cu(strata_cu.StreamSynchronize(stream));
+    captures_restore(mode);
 }
 
 /* ---- what must hold ---- */
@@ -261,22 +361,27 @@ static void begin_subject(void)
     subject->capture = CAPTURE_ALIVE;
     subject->capturer = players_now();
     subject->mode = beginning.mode;
+    subject->origin = subject->number;
+    subject->behind = 0;
+    graphs_begin(subject);
     if (block && !operation_free_block(block, subject)) {
         end_subject();
         captures_synchronize(subject->handle); /* only what was submitted before a free may go unnoted */
     }
 }
 
+/* The library asks for no less: a stream that it knows, or the legacy one, is not captured. */
+static bool may_be_captured(const model_stream *stream)
+{
+    return (stream->kind == UNKNOWN || stream->kind == PER_THREAD) && !stream->capture;
+}
+
 static void capture_begin(void)
 {
     model_stream *stream = &model.streams[fuzz_below(&model.input, model.stream_count)];
-    unsigned how = byte(), player = how / 3 % PLAYERS;
-    if ((stream->kind != UNKNOWN && stream->kind != PER_THREAD) || stream->capture)
+    unsigned how = byte(), player = who_may_name(stream, how / 3 % PLAYERS);
+    if (!may_be_captured(stream))
         return;
-    if (stream->kind == PER_THREAD)
-        player = stream->owner;
-    else if (!players_has(player))
-        player = 0;
     finish_what_a_capture_forbids(stream);
     subject = stream;
     beginning.mode = all_modes[how % 3];
@@ -297,24 +402,41 @@ static model_stream *pick_captured(void)
     return NULL;
 }
 
-/* On the thread that began it; if its mode is relaxed, on any. */
+/* A stream waits for one that is captured: it joins the capture, or is brought behind more of it. Two captures cannot
+ * become one. */
+static void capture_edge(void)
+{
+    model_stream *from = pick_captured();
+    model_stream *to = &model.streams[fuzz_below(&model.input, model.stream_count)];
+    unsigned player = fuzz_below(&model.input, PLAYERS);
+    if (!from || from == to || from->capture != CAPTURE_ALIVE)
+        return;
+    if (to->capture ? to->origin != from->origin : !may_be_captured(to))
+        return;
+    if (!to->capture)
+        finish_what_a_capture_forbids(to);
+    lead(from, to, player);
+}
+
+/* On the thread that began it; if its mode is relaxed, on any. Mostly all that was forked is joined before. */
 static void capture_end(void)
 {
     model_stream *stream = pick_captured();
-    unsigned player = fuzz_below(&model.input, PLAYERS);
+    unsigned how = byte(), player = how % PLAYERS;
     if (!stream)
         return;
-    bool any = stream->mode == CU_STREAM_CAPTURE_MODE_RELAXED && stream->kind != PER_THREAD && players_has(player);
-    end_as(any ? player : stream->capturer, stream);
+    model_stream *origin = origin_of(stream);
+    if (how / PLAYERS % 4)
+        join_all(origin, player);
+    bool any = origin->mode == CU_STREAM_CAPTURE_MODE_RELAXED && origin->kind != PER_THREAD && players_has(player);
+    end_as(any ? player : origin->capturer, origin);
 }
 
-/* Work of the graph, which is never launched. */
 static void capture_work(void)
 {
-    const model_stream *stream = pick_captured();
-    const model_block *block = model_pick_block();
-    if (stream && block && stream->capture == CAPTURE_ALIVE && model_player_stream(stream->number))
-        check_cu(strata_cu.MemsetD8Async(block->block.address, 0, block->block.requested, stream->handle));
+    model_stream *stream = pick_captured();
+    if (stream && stream->capture == CAPTURE_ALIVE && model_player_stream(stream->number))
+        graphs_capture(stream);
 }
 
 static void capture_say_ended(void)
@@ -351,13 +473,18 @@ static void capture_mode(void)
 }
 
 static const operation table[] = {
-    {"begin a capture", 20, NULL, capture_begin},
-    {"end a capture", 12, NULL, capture_end},
+    {"begin a capture", 12, NULL, capture_begin},
+    {"let a stream wait for a capture", 8, NULL, capture_edge},
+    {"end a capture", 8, NULL, capture_end},
+    {"launch a graph", 4, graphs_launch, NULL},
     {"capture work", 6, capture_work, NULL},
-    {"say that captures ended", 12, capture_say_ended, NULL},
+    {"say that captures ended", 8, capture_say_ended, NULL},
+    {"launch a graph", 4, graphs_launch, NULL},
     {"end and settle all captures", 4, NULL, captures_settle},
-    {"kill all captures", 3, NULL, capture_kill},
-    {"change the thread's capture mode", 7, capture_mode, NULL},
+    {"kill all captures", 2, NULL, capture_kill},
+    {"end a graph", 1, graphs_drop, NULL},
+    {"change the thread's capture mode", 3, capture_mode, NULL},
+    {"capture work", 4, capture_work, NULL},
 };
 
 const operation *captures_operation(unsigned value)

@@ -1,4 +1,6 @@
-/* Captures of streams, which the program begins and ends and the library is only to live beside.
+/* Captures of streams, which the program begins and ends and the library is only to live beside. They fork to other
+ * streams, by an event that these wait for, and are joined or not when they end; what they capture, and what becomes of
+ * that, is in fuzz/graphs.h.
  *
  * A stream that is being captured refuses every use, and takes frees, which wait. While a blocking stream is captured
  * nobody may touch the legacy stream: what needs it is refused or waits, and the program itself submits nothing there.
@@ -39,6 +41,10 @@ void captures_settle(void);
 
 /* Before a stream is destroyed: what was freed on it while it was captured is settled. For the dealer. */
 void captures_leave_stream(const model_stream *stream);
+
+/* Lets the thread make calls that the captures of others would not survive; the second undoes it. */
+CUstreamCaptureMode captures_relax(void);
+void captures_restore(CUstreamCaptureMode mode);
 
 /* Waits for a stream, as a program does that minds the captures of others. */
 void captures_synchronize(CUstream stream);

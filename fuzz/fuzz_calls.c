@@ -3,6 +3,7 @@
  * blocks hold; the checker of the simulated driver judges the order of all work (fuzz/judge.h); at the end nothing may
  * be left in the library or in the driver. */
 #include "fuzz/captures.h"
+#include "fuzz/graphs.h"
 #include "fuzz/judge.h"
 #include "fuzz/model.h"
 #include "fuzz/operations.h"
@@ -91,6 +92,7 @@ static void end(void)
 {
     trouble_forget();
     captures_settle();
+    graphs_drop_all();
     while (model.use_count)
         operation_finish(model.use_count - 1);
     while (model.block_count)

@@ -35,6 +35,8 @@ typedef struct model_stream {
     model_capture capture; /* by the program, see fuzz/captures.h; its owner and mode if there is one */
     unsigned capturer;
     CUstreamCaptureMode mode;
+    uint64_t origin; /* of the capture: the number of the stream that began it, perhaps this one */
+    uint32_t behind; /* which steps of the capture come before what this stream captures next, see fuzz/graphs.h */
     uint64_t number; /* of no other stream, whatever the handle */
     unsigned owner;  /* POOL, REGISTERED: which runtime; PER_THREAD: which player */
 } model_stream;
@@ -180,6 +182,9 @@ void model_make_room(size_t uses);
 
 /* Whether there is that room already. */
 bool model_has_room(size_t uses);
+
+/* Another seed for each piece that is ever written; no two patterns overlap in their words. */
+uint64_t model_next_seed(void);
 
 /* Submits work that reads, or writes, or both. */
 void model_submit(model_block *block, CUstream stream, strata_access access);

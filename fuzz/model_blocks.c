@@ -180,8 +180,7 @@ static void submit_read(const model_block *block, CUstream stream)
     }
 }
 
-/* Another seed for each piece that is ever written; no two patterns overlap in their words. */
-static uint64_t next_seed(void)
+uint64_t model_next_seed(void)
 {
     return ++model.last_seed << 32;
 }
@@ -189,10 +188,10 @@ static uint64_t next_seed(void)
 static void submit_write(model_block *block, CUstream stream)
 {
     size_t bytes = block->block.bytes;
-    block->pieces[0] = (model_piece){.bytes = bytes <= WHOLE ? bytes : EDGE, .seed = next_seed()};
+    block->pieces[0] = (model_piece){.bytes = bytes <= WHOLE ? bytes : EDGE, .seed = model_next_seed()};
     block->piece_count = 1;
     if (bytes > WHOLE) {
-        block->pieces[1] = (model_piece){.offset = bytes - EDGE, .bytes = EDGE, .seed = next_seed()};
+        block->pieces[1] = (model_piece){.offset = bytes - EDGE, .bytes = EDGE, .seed = model_next_seed()};
         block->piece_count = 2;
     }
     bool by_copy = fuzz_byte(&model.input) & 1 && block->pieces[0].bytes <= EDGE;

@@ -109,14 +109,14 @@ static void allocate_oddly(void)
 
 /* ---- uses ---- */
 
-static bool prepare(const model_block *block, const model_stream *stream, strata_access access)
+bool operation_prepare(const model_block *block, const model_stream *stream, strata_access access)
 {
     return did_beside(
         strata_runtime_prepare_block_use(handle_of(block->runtime), &block->block, stream->handle, access),
         STRATA_SUCCESS, stream, block);
 }
 
-static void finish(model_block *block, const model_stream *stream, strata_access access)
+void operation_finish_block(model_block *block, const model_stream *stream, strata_access access)
 {
     strata_runtime *runtime = handle_of(block->runtime);
     if (access == STRATA_ACCESS_NONE) {
@@ -145,13 +145,13 @@ static void use_block(model_block *block, const model_stream *stream, strata_acc
     model_make_room(1);
     fuzz_tell("  slot %u on stream %llu, access %d", block->block.id.slot, (unsigned long long)stream->number,
               (int)access);
-    if (!prepare(block, stream, access))
+    if (!operation_prepare(block, stream, access))
         return;
     check_cannot_be_freed(block, stream->handle);
     submit = submit && captures_may_submit(stream);
     if (submit)
         model_submit(block, stream->handle, access);
-    finish(block, stream, submit ? access : STRATA_ACCESS_NONE);
+    operation_finish_block(block, stream, submit ? access : STRATA_ACCESS_NONE);
 }
 
 static void use(void)
@@ -177,7 +177,7 @@ static void use_begin(void)
     model_make_room(1);
     fuzz_tell("  slot %u on stream %llu, access %d, work %d", block->block.id.slot, (unsigned long long)stream->number,
               (int)access, (int)work);
-    if (!prepare(block, stream, access))
+    if (!operation_prepare(block, stream, access))
         return;
     work = captures_may_submit(stream) ? work : WORK_NONE;
     if (work == WORK_AT_PREPARE)
@@ -206,7 +206,7 @@ static void finish_use(void)
         model_submit(block, stream->handle, finishing.access);
     }
     bool nothing = finishing.work == WORK_NONE && how & 1;
-    finish(block, stream, nothing ? STRATA_ACCESS_NONE : finishing.access);
+    operation_finish_block(block, stream, nothing ? STRATA_ACCESS_NONE : finishing.access);
 }
 
 void operation_finish(size_t which)
@@ -255,7 +255,7 @@ static void use_first(void)
                     block->touch == TOUCHED ? STRATA_ERROR_STREAM_MISUSE : STRATA_SUCCESS, stream, block))
         return;
     if (!captures_may_submit(stream)) {
-        finish(block, stream, STRATA_ACCESS_NONE);
+        operation_finish_block(block, stream, STRATA_ACCESS_NONE);
         return;
     }
     model_submit(block, stream->handle, STRATA_ACCESS_WRITE);
@@ -273,15 +273,15 @@ static void copy(void)
     if (!from || from == to || model_races(&from->block, stream->number, STRATA_ACCESS_READ) ||
         model_races(&to->block, stream->number, STRATA_ACCESS_WRITE))
         return;
-    if (!prepare(from, stream, STRATA_ACCESS_READ))
+    if (!operation_prepare(from, stream, STRATA_ACCESS_READ))
         return;
-    bool both = prepare(to, stream, STRATA_ACCESS_WRITE);
+    bool both = operation_prepare(to, stream, STRATA_ACCESS_WRITE);
     bool submitted = both && captures_may_submit(stream);
     if (submitted)
         model_submit_copy(to, from, stream->handle);
     if (both)
-        finish(to, stream, submitted ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE);
-    finish(from, stream, submitted ? STRATA_ACCESS_READ : STRATA_ACCESS_NONE);
+        operation_finish_block(to, stream, submitted ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE);
+    operation_finish_block(from, stream, submitted ? STRATA_ACCESS_READ : STRATA_ACCESS_NONE);
 }
 
 /* ---- launches ---- */

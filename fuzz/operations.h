@@ -20,6 +20,11 @@ bool operation_free_block(model_block *block, const model_stream *stream);
 /* Frees some block, so that a program can be brought to its end. */
 void operation_free(void);
 
+/* Prepares, and finishes, a use of the block; a finish that fails leaves the program to wait for the work itself. With
+ * STRATA_ACCESS_NONE nothing was submitted. */
+bool operation_prepare(const model_block *block, const model_stream *stream, strata_access access);
+void operation_finish_block(model_block *block, const model_stream *stream, strata_access access);
+
 /* Finishes the use number `which` on the thread that prepared it. For the dealer, who is player 0. */
 void operation_finish(size_t which);
 

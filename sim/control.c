@@ -125,6 +125,7 @@ CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
             .unfinished_work = sim.unfinished,
             .finished_work = sim.finished,
         };
+        sim_graphs_count(&accounts->graphs, &accounts->graph_execs);
         for (int i = 0; i < sim.settings.devices; i++) {
             accounts->reserved_bytes += sim.devices[i].used;
         }

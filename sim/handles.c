@@ -1,11 +1,15 @@
 /* Slabs: objects of one type side by side in a reserved range of addresses. What a slab once committed it keeps, so its
  * memory is that of the most objects that ever lived at a time. */
+#include "check/debugger.h"
 #include "sim.h"
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SLAB_OBJECTS = 1 << 20 };
+enum {
+    SLAB_OBJECTS = 1 << 20,
+    TOLD_OBJECTS = 1 << 8, /* of which memory debuggers are told at once */
+};
 
 bool sim_slab_open(struct sim_slab *slab, size_t object_bytes)
 {
@@ -19,8 +23,16 @@ bool sim_slab_open(struct sim_slab *slab, size_t object_bytes)
     return true;
 }
 
+static char *part_of(const struct sim_slab *slab, size_t object)
+{
+    return slab->base + object * slab->object_bytes;
+}
+
 void sim_slab_close(struct sim_slab *slab)
 {
+    for (size_t i = 0; i < slab->made; i += TOLD_OBJECTS) {
+        sim_bytes_held_pointers(part_of(slab, i), TOLD_OBJECTS * slab->object_bytes);
+    }
     if (slab->base) {
         munmap(slab->base, slab->capacity * slab->object_bytes);
     }
@@ -33,7 +45,11 @@ void *sim_slab_take(struct sim_slab *slab)
     if (object) {
         slab->free = slab->free->next_free;
     } else if (slab->made < slab->capacity) {
-        object = slab->base + slab->made++ * slab->object_bytes;
+        object = part_of(slab, slab->made);
+        if (slab->made % TOLD_OBJECTS == 0) {
+            sim_bytes_hold_pointers(object, TOLD_OBJECTS * slab->object_bytes);
+        }
+        slab->made++;
     } else {
         return NULL;
     }

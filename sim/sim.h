@@ -659,7 +659,8 @@ void sim_graph_memory_freed(struct sim_graph_memory *memory, struct sim_op *op);
 void sim_graph_block_free(struct sim_block *block); /* the operation that frees it runs */
 void sim_graph_block_free_now(struct sim_block *block);
 void sim_graph_memories_close(void);
-void sim_graphs_close(void); /* graph_exec.c */
+void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* graph_exec.c: that are no part of another one */
+void sim_graphs_close(void);                              /* graph_exec.c */
 void sim_captures_close(void);
 
 /* ---- device.c, context.c ---- */

@@ -313,6 +313,31 @@ static void memory_goes_from_owner_to_owner(void)
     assert_int_equal(sevens, 1);
 }
 
+/* Looks for leaks, if a sanitizer can, and says how many times some were found. */
+int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+/* While the driver has all of it; what a program leaves to the end of the process it may still want to give back. */
+static void what_the_driver_holds_is_no_leak(void)
+{
+    enum { MODULES = 300 }; /* more than it tells of at once */
+    static const char ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
+                              ".visible .entry touch(.param .u64 a)\n{ ret; }\n";
+    CUmodule modules[MODULES];
+    CUdeviceptr mine;
+    for (size_t i = 0; i < MODULES; i++) {
+        OK(p_cuModuleLoadData(&modules[i], ptx));
+    }
+    OK(p_cuMemAllocAsync(&mine, BYTES, stream));
+    OK(p_cuMemFreeAsync(mine, stream));
+    if (__lsan_do_recoverable_leak_check) {
+        assert_int_equal(__lsan_do_recoverable_leak_check(), 0);
+    }
+    for (size_t i = 0; i < MODULES; i++) {
+        OK(p_cuModuleUnload(modules[i]));
+    }
+    finish();
+}
+
 struct program {
     const char *name;
     void (*run)(void);
@@ -360,6 +385,7 @@ static const struct program programs[] = {
     {PROGRAM(the_host_holds_the_stream), {NULL}, {NULL}},
     {PROGRAM(the_stream_waits_for_a_value_of_the_host), {NULL}, {NULL}},
     {PROGRAM(memory_goes_from_owner_to_owner), {NULL}, {NULL}},
+    {PROGRAM(what_the_driver_holds_is_no_leak), {NULL}, {NULL}},
 };
 
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };

@@ -263,6 +263,8 @@ static inline void test_sim_end(void)
     assert_int_equal(accounts.memory_handles, 0);
     assert_int_equal(accounts.memory_maps, 0);
     assert_int_equal(accounts.address_ranges, 0);
+    assert_int_equal(accounts.graphs, 0);
+    assert_int_equal(accounts.graph_execs, 0);
     OK(p_cuCtxSetCurrent(NULL));
     OK(p_cuDevicePrimaryCtxRelease(0));
 }

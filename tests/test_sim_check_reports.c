@@ -99,6 +99,24 @@ static void a_report_tells_the_host_what_to_wait_for(void **state)
     world_end(&world);
 }
 
+static void a_report_names_both_addresses_of_memory_that_is_mapped_twice(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    struct twice memory = map_twice();
+    char words[64];
+    OK(p_cuMemsetD8Async(memory.one, 1, 100, world.a));
+    OK(p_cuMemsetD8Async(memory.two + 60, 1, 100, world.b));
+    strata_sim_report report = only_report();
+    assert_int_equal(report.address, memory.two + 60);
+    assert_int_equal(report.bytes, 40);
+    snprintf(words, sizeof words, "also: at 0x%llx, where the first operation", memory.one + 60);
+    assert_says(&report, words);
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+    world_end(&world);
+}
+
 static void the_same_place_is_reported_once(void **state)
 {
     (void)state;
@@ -367,6 +385,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_report_names_both_operations_their_streams_and_the_missing_edge),
         cmocka_unit_test(a_report_tells_the_host_what_to_wait_for),
+        cmocka_unit_test(a_report_names_both_addresses_of_memory_that_is_mapped_twice),
         cmocka_unit_test(the_same_place_is_reported_once),
         cmocka_unit_test(a_callback_gets_each_report),
         cmocka_unit_test(without_call_stacks_each_pair_is_a_report),

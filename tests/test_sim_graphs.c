@@ -699,6 +699,71 @@ static void a_user_object_ends_with_the_last_graph_that_needs_it(void **state)
     test_sim_end();
 }
 
+static void expect_graphs(uint64_t graphs, uint64_t execs)
+{
+    strata_sim_accounts accounts;
+    OK(p_get_accounts(&accounts));
+    assert_int_equal(accounts.graphs, graphs);
+    assert_int_equal(accounts.graph_execs, execs);
+}
+
+/* What lies in a node goes with the node, and is not counted apart; nor is work that a launch has under way. */
+static void graphs_are_counted_until_they_are_destroyed(void **state)
+{
+    (void)state;
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUdeviceptr memory = new_memory(1);
+    expect_graphs(0, 0);
+    CUgraph child = new_graph();
+    CUgraph graph = new_graph();
+    CUgraph clone;
+    CUgraph captured;
+    CUgraphNode node;
+    add_fill(child, NULL, memory, 1);
+    OK(p_cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    expect_graphs(2, 0);
+    OK(p_cuGraphClone(&clone, graph));
+    expect_graphs(3, 0);
+    CUgraphExec exec = instantiate(graph, 0);
+    CUgraphExec other = instantiate(clone, 0);
+    expect_graphs(3, 2);
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    expect_graphs(4, 2);
+    OK(p_cuStreamEndCapture(stream, &captured));
+    expect_graphs(4, 2);
+    OK(p_cuGraphLaunch(exec, stream));
+    OK(p_cuGraphExecDestroy(exec));
+    expect_graphs(4, 1);
+    OK(p_cuGraphDestroy(child));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphDestroy(clone));
+    OK(p_cuGraphDestroy(captured));
+    expect_graphs(0, 1);
+    OK(p_cuGraphExecDestroy(other));
+    expect_graphs(0, 0);
+    OK(p_cuStreamSynchronize(stream));
+    OK(p_cuMemFree(memory));
+    OK(p_cuStreamDestroy(stream));
+    test_sim_end();
+}
+
+/* A capture that is killed leaves its stream, and no graph. */
+static void a_capture_that_dies_takes_its_graph_along(void **state)
+{
+    (void)state;
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUgraph graph;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    expect_graphs(1, 0);
+    assert_int_equal(p_cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(p_cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    expect_graphs(0, 0);
+    OK(p_cuStreamDestroy(stream));
+    test_sim_end();
+}
+
 int main(void)
 {
     test_graph_open();
@@ -722,6 +787,8 @@ int main(void)
         cmocka_unit_test(graphs_take_turns_with_the_memory_behind_them),
         cmocka_unit_test(a_launch_without_memory_changes_nothing),
         cmocka_unit_test(a_user_object_ends_with_the_last_graph_that_needs_it),
+        cmocka_unit_test(graphs_are_counted_until_they_are_destroyed),
+        cmocka_unit_test(a_capture_that_dies_takes_its_graph_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,8 @@ typedef struct strata_sim_accounts {
     uint64_t memory_handles; /* pieces of memory by cuMemCreate that have a handle or a map */
     uint64_t memory_maps;
     uint64_t address_ranges; /* by cuMemAddressReserve */
+    uint64_t graphs;         /* created and not destroyed, and those of captures under way; not those in a node */
+    uint64_t graph_execs;    /* instantiated and not destroyed */
 } strata_sim_accounts;
 
 /* CUDA_ERROR_NOT_INITIALIZED before cuInit. Runs nothing. */

@@ -17,7 +17,10 @@
  * after what the host knows.
  *
  * For each allocation there is a *shadow*: who allocated and freed it, and a map of byte ranges (*cells*), each with
- * its last write and the reads and atomic updates since, those that no later one comes after. That is enough for acts
+ * its last write and the reads and atomic updates since, those that no later one comes after. What the program maps at
+ * several addresses has a shadow for each of them, its *views*: an access is noted where it was made and judged against
+ * all of them, since they are the same bytes; an unmapping is judged against its own view, since the others stay. That
+ * one act suffices for many holds for each view by itself, and so for all. That is enough for acts
  * that come in the order of submission: what does not come after an older write or read does not come after the newer
  * one either, because the newer one was found to come after the older, or was reported. Copies and fills are judged
  * when they are submitted.
@@ -170,9 +173,10 @@ struct sim_cells {
 struct sim_access {
     const struct sim_shadow *shadow;
     const struct sim_act *act;
-    uint64_t begin;
+    uint64_t begin; /* where the records are that it is judged against */
     uint64_t end;
     enum sim_touch touch;
+    uint64_t apart; /* so much further than the access itself: in another view of the same bytes */
 };
 
 void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t begin, uint64_t end,
@@ -186,6 +190,7 @@ void sim_judge_pair(const struct sim_access *access, const struct sim_act *recor
                     uint64_t begin, uint64_t end);
 void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin, uint64_t end,
                       struct sim_act *act, enum sim_touch touch);
+void sim_cells_judge(const struct sim_cells *cells, const struct sim_access *access); /* and notes nothing */
 void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow *shadow, struct sim_act *act);
 void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin,
                                uint64_t end, struct sim_act *act);
@@ -207,6 +212,8 @@ struct sim_shadow {
     struct sim_cells cells;
     struct sim_value_word *words; /* that streams wrote values to */
     struct sim_block *block;      /* until it is freed */
+    struct sim_piece *piece;      /* of mapped memory, while there are cells; held */
+    struct sim_shadow *next_view; /* of the piece */
     bool host;                    /* pinned memory */
     bool mapped;                  /* by the program: goes on in what is mapped behind it */
     bool hidden;                  /* of a graph: in the tree while it is live, too */
@@ -234,6 +241,8 @@ struct sim_finding {
     const struct sim_act *first; /* in the order of submission; may be NULL */
     const struct sim_act *second;
     const struct sim_shadow *shadow; /* may be NULL */
+    const struct sim_act *elsewhere; /* of the two, the one that touched the bytes at another address, or NULL */
+    uint64_t there;                  /* that address */
 };
 
 void sim_report(const struct sim_finding *finding);

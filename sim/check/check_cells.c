@@ -267,23 +267,46 @@ void sim_judge_pair(const struct sim_access *access, const struct sim_act *recor
     }
     bool record_first = record->order < act->order;
     struct sim_finding finding = {
-        .address = begin,
+        .address = begin - access->apart,
         .bytes = end - begin,
         .first = record_first ? record : act,
         .second = record_first ? act : record,
         .kind = record_first ? kind_of_race(record_touch, access->touch) : kind_of_race(access->touch, record_touch),
         .shadow = access->shadow,
+        .elsewhere = access->apart ? record : NULL,
+        .there = begin,
     };
     sim_report(&finding);
 }
 
 static void judge(const struct sim_cell *cell, const struct sim_access *access)
 {
+    uint64_t begin = begin_of(cell) > access->begin ? begin_of(cell) : access->begin;
+    uint64_t end = cell->end < access->end ? cell->end : access->end;
     if (cell->write) {
-        sim_judge_pair(access, cell->write, SIM_WRITES, begin_of(cell), cell->end);
+        sim_judge_pair(access, cell->write, SIM_WRITES, begin, end);
     }
     for (uint32_t i = 0; i < cell->use_count; i++) {
-        sim_judge_pair(access, cell->uses[i].act, cell->uses[i].touch, begin_of(cell), cell->end);
+        sim_judge_pair(access, cell->uses[i].act, cell->uses[i].touch, begin, end);
+    }
+}
+
+/* What is newer than all that was seen need not be held against the history: what is newer there speaks for what is
+ * older. */
+static void judge_history(const struct sim_cells *cells, const struct sim_access *access)
+{
+    if (access->act->order < sim_check.order) {
+        sim_history_judge(&cells->history, access);
+    }
+}
+
+void sim_cells_judge(const struct sim_cells *cells, const struct sim_access *access)
+{
+    const struct sim_cell *cell = cell_at(cells, access->begin);
+    judge_history(cells, access);
+    for (cell = cell ? cell : cell_from(cells, access->begin); cell && begin_of(cell) < access->end;
+         cell = cell->next) {
+        judge(cell, access);
     }
 }
 
@@ -301,10 +324,7 @@ void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, 
                       struct sim_act *act, enum sim_touch touch)
 {
     struct sim_access access = {.shadow = shadow, .act = act, .begin = begin, .end = end, .touch = touch};
-    bool late = act->order < sim_check.order; /* else what is newer speaks for what is older */
-    if (late) {
-        sim_history_judge(&cells->history, &access);
-    }
+    judge_history(cells, &access);
     if (!cut_at(cells, begin)) {
         return;
     }

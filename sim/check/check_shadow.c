@@ -2,6 +2,7 @@
  * the order of frees, and in a tree by address: with its cells while an act is pending that was submitted before the
  * free, then as a few words that tell a use after the free from a wild address, among the last thousand. */
 #include "check/check.h"
+#include "memory/vmm.h"
 #include <stdlib.h>
 
 enum { MOST_REMEMBERED = 1024 };
@@ -42,6 +43,40 @@ static void free_words(struct sim_shadow *shadow)
     }
 }
 
+/* ---- views of the same bytes ---- */
+
+static void enter_view(struct sim_shadow *shadow, struct sim_piece *piece)
+{
+    shadow->piece = sim_piece_hold(piece);
+    shadow->next_view = piece->views;
+    piece->views = shadow;
+}
+
+static void leave_view(struct sim_shadow *shadow)
+{
+    if (!shadow->piece) {
+        return;
+    }
+    struct sim_shadow **link = &shadow->piece->views;
+    while (*link != shadow) {
+        link = &(*link)->next_view;
+    }
+    *link = shadow->next_view;
+    sim_piece_drop(shadow->piece);
+    shadow->piece = NULL;
+}
+
+/* The next view beside this one that was there when the act of that order number was submitted, or came later; NULL
+ * begins and ends. */
+static struct sim_shadow *other_view(const struct sim_shadow *shadow, const struct sim_shadow *after, uint64_t order)
+{
+    struct sim_shadow *view = after ? after->next_view : shadow->piece ? shadow->piece->views : NULL;
+    while (view && (view == shadow || order > view->gone)) {
+        view = view->next_view;
+    }
+    return view;
+}
+
 static struct sim_shadow *make_shadow(struct sim_block *block)
 {
     sim_check_forget(block);
@@ -58,6 +93,9 @@ static struct sim_shadow *make_shadow(struct sim_block *block)
     shadow->host = sim_block_is_host(block);
     shadow->mapped = block->kind == SIM_BLOCK_MAPPED; /* perhaps elsewhere, too, and written there */
     shadow->written = shadow->host || shadow->mapped || block->of_module || block->kind == SIM_BLOCK_MANAGED;
+    if (shadow->mapped) {
+        enter_view(shadow, sim_map_of(block)->physical->piece);
+    }
     block->shadow = shadow;
     sim_check.shadows++;
     return shadow;
@@ -68,6 +106,7 @@ static void free_shadow(struct sim_shadow *shadow)
     if (shadow->hidden) {
         sim_tree_remove(&freed.by_address, &shadow->by_address);
     }
+    leave_view(shadow);
     sim_cells_clear(&shadow->cells);
     free_words(shadow);
     sim_act_drop(shadow->allocated);
@@ -126,6 +165,7 @@ void sim_shadows_tidy(void)
     }
     while (freed.first_with_cells && freed.first_with_cells->gone < oldest_pending) {
         struct sim_shadow *shadow = freed.first_with_cells;
+        leave_view(shadow);
         sim_cells_clear(&shadow->cells);
         sim_act_drop(shadow->allocated);
         shadow->allocated = NULL;
@@ -227,6 +267,33 @@ static void report_rest(const struct sim_shadow *shadow, const struct sim_act *a
     sim_report(&finding);
 }
 
+/* A map is of a whole piece: the same bytes are as far from the beginning in each view. */
+static void judge_views(const struct sim_shadow *shadow, const struct sim_act *act, uint64_t address, uint64_t bytes,
+                        enum sim_touch touch)
+{
+    const struct sim_shadow *view = NULL;
+    while ((view = other_view(shadow, view, act->order))) {
+        uint64_t apart = view->address - shadow->address;
+        struct sim_access access = {
+            .shadow = shadow,
+            .act = act,
+            .begin = address + apart,
+            .end = address + apart + bytes,
+            .touch = touch,
+            .apart = apart,
+        };
+        sim_cells_judge(&view->cells, &access);
+    }
+}
+
+static void access_shadow(struct sim_shadow *shadow, struct sim_act *act, uint64_t address, uint64_t bytes,
+                          enum sim_touch touch)
+{
+    judge_life(shadow, act, address, bytes);
+    judge_views(shadow, act, address, bytes, touch);
+    sim_cells_access(&shadow->cells, shadow, address, address + bytes, act, touch);
+}
+
 /* What is mapped side by side is used as one. */
 void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, enum sim_touch touch)
 {
@@ -243,15 +310,13 @@ void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, e
             bytes = room;
             break;
         }
-        judge_life(shadow, act, address, room);
-        sim_cells_access(&shadow->cells, shadow, address, address + room, act, touch);
+        access_shadow(shadow, act, address, room, touch);
         address += room;
         bytes -= room;
         shadow = next;
         room = shadow->bytes;
     }
-    judge_life(shadow, act, address, bytes);
-    sim_cells_access(&shadow->cells, shadow, address, address + bytes, act, touch);
+    access_shadow(shadow, act, address, bytes, touch);
 }
 
 void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t bytes)
@@ -299,13 +364,26 @@ void sim_shadows_value_written(const struct sim_op *op)
     }
 }
 
-void sim_shadows_value_awaited(struct sim_op *op)
+static void learn_written(struct sim_op *op, const struct sim_shadow *shadow, uint64_t address)
 {
-    const struct sim_shadow *shadow = shadow_of_value(op);
-    const struct sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
+    const struct sim_value_word *word = word_at(shadow, address);
     if (word) {
         struct sim_point written = {.knows = word->written};
         sim_op_learn(op, &written);
+    }
+}
+
+void sim_shadows_value_awaited(struct sim_op *op)
+{
+    const struct sim_shadow *shadow = shadow_of_value(op);
+    if (!shadow) {
+        return;
+    }
+    uint64_t address = op->work.value.address;
+    learn_written(op, shadow, address);
+    const struct sim_shadow *view = NULL;
+    while ((view = other_view(shadow, view, 0))) {
+        learn_written(op, view, address + (view->address - shadow->address));
     }
 }
 

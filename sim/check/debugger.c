@@ -1,6 +1,6 @@
 /* What memory debuggers are told: debugger.h says what it means. Valgrind is reached through its client requests, which
- * are nothing anywhere else; the address sanitizer through two functions of its runtime, which are there if the program
- * was built with it, whether or not this library was. */
+ * are nothing anywhere else; the sanitizers through functions of their runtimes, which are there if the program was
+ * built with them, whether or not this library was. */
 #include "check/debugger.h"
 #include <stdlib.h>
 
@@ -11,6 +11,9 @@
 
 void __asan_poison_memory_region(const volatile void *address, size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void *address, size_t bytes) __attribute__((weak));
+
+void __lsan_register_root_region(const void *address, size_t bytes) __attribute__((weak));
+void __lsan_unregister_root_region(const void *address, size_t bytes) __attribute__((weak));
 
 static bool is_sanitized(void)
 {
@@ -80,6 +83,20 @@ void sim_bytes_forget_range(const char *memory, uint64_t bytes)
 {
     if (is_sanitized()) {
         unpoison_rims(memory, bytes);
+    }
+}
+
+void sim_bytes_hold_pointers(const char *memory, uint64_t bytes)
+{
+    if (__lsan_register_root_region && __lsan_unregister_root_region) {
+        __lsan_register_root_region(memory, (size_t)bytes);
+    }
+}
+
+void sim_bytes_held_pointers(const char *memory, uint64_t bytes)
+{
+    if (__lsan_register_root_region && __lsan_unregister_root_region) {
+        __lsan_unregister_root_region(memory, (size_t)bytes);
     }
 }
 

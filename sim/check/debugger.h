@@ -13,6 +13,10 @@
  * Memory that the program maps itself is as good as any file's while it is mapped, and gone afterwards: one piece may
  * be seen at several addresses, between which no tool carries anything.
  *
+ * The leak checker of the sanitizers looks for pointers in the heap and in variables alone. The driver's objects lie in
+ * mappings of their own, and what they hold would be taken for leaked by whoever looks while the driver is there, as
+ * libFuzzer does after an input: so the driver says where they are.
+ *
  * The address sanitizer closes eight bytes at once: where only some of eight are to be closed, they may stay open.
  *
  * Without a tool a request costs a few instructions; the functions do nothing else. Called with sim.lock held. */
@@ -43,6 +47,10 @@ void sim_bytes_written(const char *memory, uint64_t bytes);
  * has been forgotten already: its costs do not depend on how large it is. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);
 void sim_bytes_forget_range(const char *memory, uint64_t bytes);
+
+/* Pointers to the driver's own memory are there, and are there no more. */
+void sim_bytes_hold_pointers(const char *memory, uint64_t bytes);
+void sim_bytes_held_pointers(const char *memory, uint64_t bytes);
 
 /* Bytes that the host must not touch for a time: what a tool knows of them is put aside, and they are closed. Nothing
  * happens if no tool listens, if some of the bytes are closed already, or without memory. */

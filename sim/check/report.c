@@ -209,6 +209,10 @@ static void print_place(const struct sim_finding *finding, FILE *out)
                 (unsigned long long)shadow->bytes, memory, (unsigned long long)shadow->address);
     }
     fputc('\n', out);
+    if (finding->elsewhere) {
+        fprintf(out, "  also: at 0x%llx, where the %s operation names them; they are mapped twice\n",
+                (unsigned long long)finding->there, finding->elsewhere == finding->first ? "first" : "second");
+    }
 }
 
 /* NULL without memory. */

@@ -581,7 +581,19 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* ---- the end of the process ---- */
+/* ---- all of them ---- */
+
+void sim_graphs_count(uint64_t *graphs, uint64_t *execs)
+{
+    *graphs = 0;
+    *execs = 0;
+    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));) {
+        *graphs += graph->embedded ? 0 : 1;
+    }
+    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));) {
+        *execs += exec->embedded ? 0 : 1;
+    }
+}
 
 void sim_graphs_close(void)
 {

@@ -10,6 +10,16 @@
 
 #include "sim.h"
 
+/* Bytes that may be seen at several addresses, as the checker knows them. Several physicals have one if they share a
+ * file. */
+struct sim_piece {
+    uint32_t references;      /* physicals, and shadows among the views */
+    struct sim_shadow *views; /* by their next_view */
+};
+
+struct sim_piece *sim_piece_hold(struct sim_piece *piece);
+void sim_piece_drop(struct sim_piece *piece);
+
 /* What a handle stands for. It lives while there are handles out or maps of it. */
 struct sim_physical {
     struct sim_handle handle;
@@ -19,8 +29,9 @@ struct sim_physical {
     uint64_t maps;
     int file; /* its own, if it can be shared, or the common one */
     bool own_file;
-    bool counted;    /* in the device's used bytes; of several that share a file, one is */
-    uint64_t offset; /* in the file */
+    bool counted;            /* in the device's used bytes; of several that share a file, one is */
+    uint64_t offset;         /* in the file */
+    struct sim_piece *piece; /* held */
     CUmemAllocationProp properties;
 };
 
@@ -45,6 +56,7 @@ struct sim_map {
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle); /* NULL: no handle */
 struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes,
                                        const CUmemAllocationProp *properties); /* one handle, no file yet */
+void sim_physical_gone(struct sim_physical *physical);                         /* such a one, that gets none */
 void sim_physical_unused(struct sim_physical *physical);                       /* ends it if nothing refers to it */
 void sim_physicals_close(void);
 

@@ -3,6 +3,7 @@
  * processes has a file of its own. */
 #include "memory/vmm.h"
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +13,19 @@ static struct {
     int file; /* good if end > 0 */
     uint64_t end;
 } common;
+
+struct sim_piece *sim_piece_hold(struct sim_piece *piece)
+{
+    piece->references++;
+    return piece;
+}
+
+void sim_piece_drop(struct sim_piece *piece)
+{
+    if (piece && --piece->references == 0) {
+        free(piece);
+    }
+}
 
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
 {
@@ -81,6 +95,12 @@ void sim_physical_unused(struct sim_physical *physical)
         uncount(physical);
     }
     lose_bytes(physical);
+    sim_physical_gone(physical);
+}
+
+void sim_physical_gone(struct sim_physical *physical)
+{
+    sim_piece_drop(physical->piece);
     sim_slab_give(&sim.physicals, physical);
 }
 
@@ -90,6 +110,8 @@ void sim_physicals_close(void)
         if (physical->own_file) {
             close(physical->file);
         }
+        sim_piece_drop(physical->piece);
+        physical->piece = NULL;
     }
     if (common.end > 0) {
         close(common.file);
@@ -146,13 +168,17 @@ static bool adopt(const CUmemAllocationProp *asked, const struct sim_device *dev
 
 struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes, const CUmemAllocationProp *properties)
 {
-    struct sim_physical *made = sim_slab_take(&sim.physicals);
-    if (made) {
-        made->device = device;
-        made->bytes = bytes;
-        made->handles = 1;
-        made->properties = *properties;
+    struct sim_piece *piece = calloc(1, sizeof *piece);
+    struct sim_physical *made = piece ? sim_slab_take(&sim.physicals) : NULL;
+    if (!made) {
+        free(piece);
+        return NULL;
     }
+    made->device = device;
+    made->bytes = bytes;
+    made->handles = 1;
+    made->properties = *properties;
+    made->piece = sim_piece_hold(piece);
     return made;
 }
 
@@ -179,7 +205,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (!find_bytes(made)) {
-        sim_slab_give(&sim.physicals, made);
+        sim_physical_gone(made);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (device) {

@@ -110,6 +110,11 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file)
     }
     made->file = own;
     made->own_file = true;
+    const struct sim_physical *other = sim_share_other(made);
+    if (other) {
+        sim_piece_drop(made->piece);
+        made->piece = sim_piece_hold(other->piece);
+    }
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)made;
     return CUDA_SUCCESS;
 }

@@ -337,6 +337,74 @@ static void a_kernel_has_a_wild_address(struct world *world)
     kernel(world, world->a, 64, 16, READS);
 }
 
+/* ---- memory that is mapped at two addresses ---- */
+
+static void written_here_and_read_through_another_mapping(struct world *world)
+{
+    struct twice memory = map_twice();
+    fill(world->a, memory.one + 512);
+    copy(world->b, world->y, memory.two + 512);
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+}
+
+/* The kernel says what it read after the fill was judged. */
+static void a_kernel_reads_what_is_filled_through_another_mapping(struct world *world)
+{
+    struct twice memory = map_twice();
+    kernel(world, world->a, memory.one, 64, READS);
+    OK(p_cuMemsetD8Async(memory.two + 63, 1, 64, world->b));
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+}
+
+/* What the kernel races with is displaced by a later fill, which comes after both, by the time the kernel runs. */
+static void a_write_through_another_mapping_that_another_displaced(struct world *world)
+{
+    struct twice memory = map_twice();
+    kernel(world, world->a, memory.one, BYTES, READS);
+    fill(world->b, memory.two);
+    hand_over(world->event, world->a, world->c);
+    hand_over(world->other, world->b, world->c);
+    fill(world->c, memory.two);
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+}
+
+static void the_other_mapping_is_gone_when_the_kernel_runs(struct world *world)
+{
+    struct twice memory = map_twice();
+    kernel(world, world->a, memory.one, BYTES, READS);
+    fill(world->b, memory.two);
+    OK(p_cuStreamSynchronize(world->b));
+    unmap(memory.two);
+    OK(p_cuCtxSynchronize());
+    unmap(memory.one);
+    release_twice(&memory);
+}
+
+static void two_writes_to_memory_that_was_exported_and_imported(struct world *world)
+{
+    struct twice memory = map_shared();
+    fill(world->a, memory.one);
+    fill(world->b, memory.two);
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+}
+
+/* The fill through the second mapping comes after the kernel, and does not speak for it: the first mapping goes. */
+static void unmapped_here_after_a_wait_for_nothing(struct world *world)
+{
+    struct twice memory = map_twice();
+    kernel(world, world->a, memory.one, BYTES, WRITES);
+    hand_over(world->event, world->a, world->b);
+    kernel(world, world->b, memory.two, BYTES, WRITES);
+    unmap(memory.one);
+    OK(p_cuCtxSynchronize());
+    unmap(memory.two);
+    release_twice(&memory);
+}
+
 /* ---- bytes that nobody wrote ---- */
 
 static void a_copy_of_fresh_memory(struct world *world)
@@ -418,6 +486,12 @@ static const struct program bugs[] = {
     BUG(the_host_uses_freed_pinned_memory, USE_AFTER_FREE),
     BUG(a_kernel_writes_behind_the_end, OUTSIDE),
     BUG(a_kernel_has_a_wild_address, OUTSIDE),
+    BUG(written_here_and_read_through_another_mapping, WRITE_READ),
+    BUG(a_kernel_reads_what_is_filled_through_another_mapping, READ_WRITE),
+    BUG(a_write_through_another_mapping_that_another_displaced, READ_WRITE),
+    BUG(the_other_mapping_is_gone_when_the_kernel_runs, READ_WRITE),
+    BUG(two_writes_to_memory_that_was_exported_and_imported, WRITE_WRITE),
+    BUG(unmapped_here_after_a_wait_for_nothing, FREE_IN_USE),
     BUG_IN(a_copy_of_fresh_memory, UNWRITTEN, UNWRITTEN),
     BUG_IN(half_of_it_is_written, UNWRITTEN, UNWRITTEN),
     BUG_IN(it_is_written_only_afterwards, UNWRITTEN, UNWRITTEN),

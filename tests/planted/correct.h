@@ -493,6 +493,72 @@ static void kernels_under_way_while_the_pool_hands_memory_on(struct world *world
     }
 }
 
+/* ---- memory that is mapped at two addresses ---- */
+
+static void an_event_between_two_mappings(struct world *world)
+{
+    struct twice memory = map_twice();
+    kernel(world, world->a, memory.one, BYTES, WRITES);
+    hand_over(world->event, world->a, world->b);
+    kernel(world, world->b, memory.two, BYTES, UPDATES);
+    hand_over(world->other, world->b, world->c);
+    kernel(world, world->c, memory.one, BYTES, UPDATES);
+    OK(p_cuStreamSynchronize(world->c));
+    unmap_twice(&memory);
+}
+
+static void different_bytes_of_two_mappings(struct world *world)
+{
+    struct twice memory = map_twice();
+    fill(world->a, memory.one);
+    fill(world->b, memory.two + BYTES);
+    kernel(world, world->c, memory.one + 2 * BYTES, BYTES, READS);
+    kernel(world, world->d, memory.two + 2 * BYTES, BYTES, READS);
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+}
+
+/* The bytes are in use, but not where they are unmapped. */
+static void one_mapping_goes_while_the_other_is_used(struct world *world)
+{
+    struct twice memory = map_twice();
+    kernel(world, world->a, memory.one, BYTES, WRITES);
+    OK(p_cuStreamSynchronize(world->a));
+    kernel(world, world->b, memory.two, BYTES, UPDATES);
+    unmap(memory.one);
+    kernel(world, world->b, memory.two, BYTES, UPDATES);
+    OK(p_cuStreamSynchronize(world->b));
+    unmap(memory.two);
+    release_twice(&memory);
+}
+
+static void mapped_again_after_an_unmapping(struct world *world)
+{
+    struct twice memory = map_twice();
+    unmap(memory.two);
+    kernel(world, world->a, memory.one, BYTES, WRITES);
+    OK(p_cuStreamSynchronize(world->a));
+    unmap(memory.one);
+    struct twice again = map_both(memory.handle, memory.again);
+    kernel(world, world->b, again.two, BYTES, UPDATES);
+    OK(p_cuStreamSynchronize(world->b));
+    unmap_twice(&again);
+}
+
+/* The flag that is awaited is written through another mapping. */
+static void a_value_that_is_awaited_elsewhere(struct world *world)
+{
+    struct twice memory = map_twice();
+    OK(p_cuMemsetD8Async(memory.one, 0, 4, world->a));
+    OK(p_cuStreamSynchronize(world->a));
+    fill(world->a, world->x);
+    OK(p_cuStreamWriteValue32(world->a, memory.one, 1, 0));
+    OK(p_cuStreamWaitValue32(world->b, memory.two, 1, CU_STREAM_WAIT_VALUE_EQ));
+    copy(world->b, world->y, world->x);
+    OK(p_cuCtxSynchronize());
+    unmap_twice(&memory);
+}
+
 /* ---- bytes that somebody wrote ---- */
 
 static void written_by_a_kernel_that_says_so_late(struct world *world)
@@ -578,6 +644,11 @@ static const struct program correct[] = {
     RIGHT(a_pool_reuses_opportunistically),
     RIGHT(a_pool_makes_dependencies_of_its_own),
     RIGHT(kernels_under_way_while_the_pool_hands_memory_on),
+    TIGHT(an_event_between_two_mappings),
+    RIGHT(different_bytes_of_two_mappings),
+    TIGHT(one_mapping_goes_while_the_other_is_used),
+    TIGHT(mapped_again_after_an_unmapping),
+    RIGHT(a_value_that_is_awaited_elsewhere),
     {"written_by_a_kernel_that_says_so_late", written_by_a_kernel_that_says_so_late, NO_REPORT,
      STRATA_SIM_CHECK_UNWRITTEN, true},
     {"written_in_parts", written_in_parts, NO_REPORT, STRATA_SIM_CHECK_UNWRITTEN, true},

@@ -4,7 +4,7 @@
 #ifndef STRATA_TEST_PLANTED_WORLD_H
 #define STRATA_TEST_PLANTED_WORLD_H
 
-#include "test_sim.h"
+#include "test_sim_vmm.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -143,6 +143,61 @@ static inline void poll_event(CUevent event)
     while ((result = p_cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
     }
     assert_int_equal(result, CUDA_SUCCESS);
+}
+
+/* A piece of memory at two addresses. */
+struct twice {
+    CUmemGenericAllocationHandle handle;
+    CUmemGenericAllocationHandle again; /* the same, or what was imported */
+    CUdeviceptr one;
+    CUdeviceptr two;
+};
+
+static inline struct twice map_both(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle again)
+{
+    struct twice twice = {handle, again, test_sim_reserve(TEST_PAGE), test_sim_reserve(TEST_PAGE)};
+    test_sim_map(twice.one, TEST_PAGE, handle);
+    test_sim_map(twice.two, TEST_PAGE, again);
+    return twice;
+}
+
+static inline struct twice map_twice(void)
+{
+    CUmemGenericAllocationHandle handle = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_NONE);
+    return map_both(handle, handle);
+}
+
+/* The second time as what another process would import. */
+static inline struct twice map_shared(void)
+{
+    CUmemGenericAllocationHandle again;
+    CUmemGenericAllocationHandle handle = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    int file;
+    OK(p_cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    OK(p_cuMemImportFromShareableHandle(&again, (void *)(uintptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    assert_int_equal(close(file), 0);
+    return map_both(handle, again);
+}
+
+static inline void unmap(CUdeviceptr address)
+{
+    OK(p_cuMemUnmap(address, TEST_PAGE));
+    OK(p_cuMemAddressFree(address, TEST_PAGE));
+}
+
+static inline void release_twice(const struct twice *twice)
+{
+    OK(p_cuMemRelease(twice->handle));
+    if (twice->again != twice->handle) {
+        OK(p_cuMemRelease(twice->again));
+    }
+}
+
+static inline void unmap_twice(const struct twice *twice)
+{
+    unmap(twice->one);
+    unmap(twice->two);
+    release_twice(twice);
 }
 
 struct thread_call {

@@ -4,7 +4,7 @@
  * graphs, and what the host waited for. Two operations that touch the same bytes, one of them writing, must come one
  * after the other by that order; whether they happened to run one after the other does not matter. So one run, under
  * any policy, shows every edge that is missing on the path that the program took, once all its work has run:
- * synchronize before you look.
+ * synchronize before you look. Memory that is mapped at several addresses (cuMemMap) is the same bytes at each.
  *
  * The environment, read once by cuInit:
  *   STRATA_SIM_CHECK       1: on; 0: off (default); or, separated by commas, any of: unwritten, pages, host-functions,
