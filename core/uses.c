@@ -35,6 +35,21 @@ static entry_points load_points(const strata_entry *entry)
     };
 }
 
+static inline uint32_t most_points(const entry_points *points)
+{
+    return 2 + (points->more ? points->more->count : 0);
+}
+
+/* From the newest on, more or less: one that is waited for first often covers the others, and reads cover the write
+ * that they came after; then the driver has nothing to wait for. 0: there is no such point. */
+static inline strata_point point_at(const entry_points *points, uint32_t index)
+{
+    uint32_t more = most_points(points) - 2;
+    if (index < more)
+        return points->more->points[more - 1 - index];
+    return index == more ? points->read : points->write;
+}
+
 static bool of_timeline(strata_point point, uint16_t timeline)
 {
     return strata_point_timeline(point) == timeline;
@@ -195,12 +210,12 @@ static bool copy_points(strata_entry *entry, uint64_t generation, strata_access 
     if (!strata_entry_lock(entry, generation))
         return false;
     entry_points now = load_points(entry);
-    uint32_t most = 2 + (now.more ? now.more->count : 0);
+    uint32_t most = most_points(&now);
     *count = most;
     if (most <= capacity) {
         *count = 0;
         for (uint32_t i = 0; i < most; i++) {
-            strata_point point = i == 0 ? now.write : i == 1 ? now.read : now.more->points[i - 2];
+            strata_point point = point_at(&now, i);
             if (point && (access & STRATA_ACCESS_WRITE || strata_point_writes(point)))
                 points[(*count)++] = point;
         }
@@ -562,8 +577,8 @@ strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit
                                 void *data)
 {
     entry_points points = load_points(entry);
-    for (uint32_t i = 0; i < 2 + (points.more ? points.more->count : 0); i++) {
-        strata_point point = i == 0 ? points.write : i == 1 ? points.read : points.more->points[i - 2];
+    for (uint32_t i = 0; i < most_points(&points); i++) {
+        strata_point point = point_at(&points, i);
         strata_status status = point ? visit(point, data) : STRATA_SUCCESS;
         if (status != STRATA_SUCCESS)
             return status;

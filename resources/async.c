@@ -194,10 +194,10 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
     strata_status status = waiting_stream(self, &handle);
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, handle, &waiting);
-    if (status == STRATA_SUCCESS && upto)
-        status = strata_timeline_wait(&waiting, upto);
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, make_wait, &waiting);
+    if (status == STRATA_SUCCESS && upto)
+        status = strata_timeline_wait(&waiting, upto);
     if (status != STRATA_SUCCESS)
         return status;
     if ((status = free_memory(self, block->address, handle)) != STRATA_SUCCESS)

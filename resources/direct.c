@@ -115,38 +115,35 @@ give_slot:
     return status;
 }
 
+/* The timeline of the freeing stream, which is waited for as a whole; or NULL. */
 static strata_status wait_for_point(strata_point point, void *data)
 {
-    const strata_timeline *waited_for = data;
-    if (waited_for && strata_point_timeline(point) == waited_for->number)
+    const strata_timeline *freeing = data;
+    if (freeing && strata_point_timeline(point) == freeing->number)
         return STRATA_SUCCESS;
     return strata_point_synchronize(point);
 }
 
-static strata_status wait_for_gone_stream(const strata_entry *entry, const strata_block *block)
+static strata_status wait_without_stream(const strata_entry *entry, const strata_block *block)
 {
     strata_point end;
     strata_status status = strata_uses_end_of_home(entry, block, &end);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, wait_for_point, NULL);
     return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
 }
 
-static strata_status wait_for_stream(direct *self, CUstream stream, strata_timeline **timeline)
-{
-    strata_stream_ref ref;
-    strata_status status = strata_stream_resolve(self->device, stream, &ref);
-    if (status != STRATA_SUCCESS)
-        return status;
-    *timeline = ref.timeline;
-    return strata_stream_synchronize(self->device, stream);
-}
-
-/* Waits until nothing can touch the block: what was submitted to the freeing stream, and every noted use elsewhere. */
+/* Waits until nothing can touch the block: every noted use elsewhere, and what was submitted to the freeing stream.
+ * That comes last: what was used elsewhere often came after it. */
 static strata_status wait_for_block(direct *self, const strata_entry *entry, const strata_block *block, CUstream stream)
 {
-    strata_timeline *waited_for = NULL;
-    strata_status status =
-        stream == STRATA_STREAM_GONE ? wait_for_gone_stream(entry, block) : wait_for_stream(self, stream, &waited_for);
-    return status == STRATA_SUCCESS ? strata_uses_visit(entry, wait_for_point, waited_for) : status;
+    strata_stream_ref ref;
+    if (stream == STRATA_STREAM_GONE)
+        return wait_without_stream(entry, block);
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, wait_for_point, ref.timeline);
+    return status == STRATA_SUCCESS ? strata_stream_synchronize(self->device, stream) : status;
 }
 
 /* Takes a block whose memory is back with the driver out of the index, unless that has given the address to a new one.

@@ -93,6 +93,7 @@ static bool read_check(const char *text, struct sim_settings *settings)
         {"unwritten", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN},
         {"pages", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_PAGES},
         {"host-functions", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_HOST_FUNCTIONS},
+        {"frees", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_FREES},
         {"no-stacks", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_NO_STACKS},
     };
     settings->check = 0;

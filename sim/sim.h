@@ -127,9 +127,12 @@ bool sim_point_covers(const struct sim_point *later, const struct sim_point *ear
  * and the checker stops. */
 void sim_clock_learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point);
 
-struct sim_point sim_queue_point(const struct sim_queue *queue); /* the work so far; borrows the clock */
-void sim_queue_learn(struct sim_queue *queue, const struct sim_point *point);
-void sim_host_learn(const struct sim_point *point); /* the host has seen that it is done */
+/* A record or a wait was made; idle: it ordered nothing new. A wait is idle if it brought no news (sim.news). */
+void sim_edge_counted(bool idle);
+
+struct sim_point sim_queue_point(const struct sim_queue *queue);              /* the work so far; borrows the clock */
+bool sim_queue_learn(struct sim_queue *queue, const struct sim_point *point); /* whether it is new to the queue */
+void sim_host_learn(const struct sim_point *point);                           /* the host has seen that it is done */
 
 /* ---- work.c, schedule.c: operations ---- */
 
@@ -785,6 +788,8 @@ struct sim {
     uint32_t lane_hint;           /* no slot below it is free */
     struct sim_clock *host_knows; /* what the host has seen done */
     uint64_t clock_bytes;         /* of all clocks */
+    uint64_t news;                /* how often a stream, or the host, learnt what the host did not know yet */
+    uint64_t edges, idle_edges;   /* since cuInit; see sim_edge_counted */
     bool lessons_lost;            /* for want of memory */
     bool checking;                /* the checker is on; check.h */
     uint64_t last_uid;            /* of lanes and contexts */

@@ -173,6 +173,64 @@ static void without_call_stacks_each_pair_is_a_report(void **state)
     world_end(&world);
 }
 
+static void free_plainly(struct world *world, bool wait)
+{
+    CUdeviceptr mine;
+    OK(p_cuMemAlloc(&mine, BYTES));
+    kernel(world, world->b, mine, BYTES, WRITES);
+    if (wait) {
+        OK(p_cuStreamSynchronize(world->b));
+    }
+    OK(p_cuMemFree(mine));
+}
+
+static void free_pinned(struct world *world, bool wait)
+{
+    void *mine;
+    OK(p_cuMemHostAlloc(&mine, BYTES, 0));
+    OK(p_cuMemcpyDtoHAsync(mine, world->x, BYTES, world->b));
+    if (wait) {
+        OK(p_cuStreamSynchronize(world->b));
+    }
+    OK(p_cuMemFreeHost(mine));
+}
+
+static void unregister(struct world *world, bool wait)
+{
+    static _Alignas(4096) char mine[4096];
+    OK(p_cuMemHostRegister(mine, sizeof mine, 0));
+    OK(p_cuMemcpyDtoHAsync(mine, world->x, BYTES, world->b));
+    if (wait) {
+        OK(p_cuStreamSynchronize(world->b));
+    }
+    OK(p_cuMemHostUnregister(mine));
+}
+
+/* The calls wait for all work by themselves; only the mode tells who relies on that. */
+static void a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked(void **state)
+{
+    (void)state;
+    void (*const frees[])(struct world *, bool) = {free_plainly, free_pinned, unregister};
+    for (size_t i = 0; i < sizeof frees / sizeof frees[0]; i++) {
+        for (int asked = 0; asked <= 1; asked++) {
+            struct world world = fresh_world(asked ? STRATA_SIM_CHECK_FREES : 0);
+            uint64_t count;
+            frees[i](&world, true);
+            OK(p_get_report_count(&count));
+            assert_int_equal(count, 0);
+            frees[i](&world, false);
+            OK(p_get_report_count(&count));
+            assert_int_equal(count, asked);
+            if (asked) {
+                strata_sim_report report = only_report();
+                assert_int_equal(report.kind, STRATA_SIM_REPORT_FREE_IN_USE);
+                assert_says(&report, "the host never waited for");
+            }
+            world_end(&world);
+        }
+    }
+}
+
 static void what_was_there_before_the_checker_counts_as_done(void **state)
 {
     (void)state;
@@ -389,6 +447,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_same_place_is_reported_once),
         cmocka_unit_test(a_callback_gets_each_report),
         cmocka_unit_test(without_call_stacks_each_pair_is_a_report),
+        cmocka_unit_test(a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked),
         cmocka_unit_test(what_was_there_before_the_checker_counts_as_done),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_read_that_nobody_declared_is_caught),

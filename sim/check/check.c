@@ -75,6 +75,11 @@ struct sim_act *sim_act_of_host(enum sim_act_kind kind)
     return act;
 }
 
+struct sim_act *sim_check_free_asked(void)
+{
+    return sim.checking && mode(STRATA_SIM_CHECK_FREES) ? sim_act_of_host(SIM_ACT_HOST_FREE) : NULL;
+}
+
 static struct sim_act *act_of(struct sim_op *op)
 {
     struct sim_act *act = make_act(SIM_ACT_OPERATION);
@@ -550,7 +555,7 @@ void sim_check_give_up(void)
 CUresult strata_sim_set_check(uint32_t modes)
 {
     uint32_t known = STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN | STRATA_SIM_CHECK_PAGES |
-                     STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS;
+                     STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS | STRATA_SIM_CHECK_FREES;
     if ((modes & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -580,6 +585,8 @@ CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
         .ranges = sim_check.cells,
         .allocations = sim_check.shadows,
         .seen = sim_check.order - sim_check.began,
+        .edges = sim.edges,
+        .idle_edges = sim.idle_edges,
     };
     accounts->bytes = sim_check.acts * sizeof(struct sim_act) + sim_check.shadows * sizeof(struct sim_shadow) +
                       sim_check.other_bytes + sim.clock_bytes;

@@ -85,7 +85,12 @@ void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touc
 
 void sim_check_allocated(struct sim_block *block); /* known to the host from now on */
 void sim_check_freed_now(struct sim_block *block); /* by a call: all that used it must be known to be done */
-void sim_check_forget(struct sim_block *block);    /* goes with a context or a module: nothing is judged */
+
+/* For a call that waits by itself before it frees: the first before it waits, the second after. The act says what the
+ * host knew before, if that is what is asked (STRATA_SIM_CHECK_FREES), and is the second's to drop; else it is NULL. */
+struct sim_act *sim_check_free_asked(void);
+void sim_check_freed_after(struct sim_block *block, struct sim_act *asked);
+void sim_check_forget(struct sim_block *block); /* goes with a context or a module: nothing is judged */
 
 void sim_check_hidden(struct sim_block *block);  /* memory that only a graph knows, from a launch to its free */
 void sim_check_written(struct sim_block *block); /* from the beginning, by the driver */

@@ -441,16 +441,21 @@ void sim_shadow_free(struct sim_block *block, struct sim_act *act)
     sim_shadows_tidy();
 }
 
+void sim_check_freed_after(struct sim_block *block, struct sim_act *asked)
+{
+    if (sim.checking && block->shadow) {
+        struct sim_act *act = asked ? asked : sim_act_of_host(SIM_ACT_HOST_FREE);
+        if (act) {
+            sim_shadow_free(block, act);
+        }
+        asked = act;
+    }
+    sim_act_drop(asked);
+}
+
 void sim_check_freed_now(struct sim_block *block)
 {
-    if (!sim.checking || !block->shadow) {
-        return;
-    }
-    struct sim_act *act = sim_act_of_host(SIM_ACT_HOST_FREE);
-    if (act) {
-        sim_shadow_free(block, act);
-        sim_act_drop(act);
-    }
+    sim_check_freed_after(block, NULL);
 }
 
 void sim_check_forget(struct sim_block *block)

@@ -97,11 +97,13 @@ static CUresult free_block(uint64_t address, bool pinned)
     if (!block || !freeable(block, pinned)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    struct sim_act *asked = sim_check_free_asked();
     CUresult result = settle(block);
     if (result != CUDA_SUCCESS) {
+        sim_act_drop(asked);
         return result;
     }
-    sim_check_freed_now(block);
+    sim_check_freed_after(block, asked);
     if (block->pool) {
         block->pool->space.used += block->bytes; /* the real driver's pools go on counting what was freed this way */
     }

@@ -62,15 +62,17 @@ static CUresult unregister(uint64_t address)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     uint64_t id = block->id;
+    struct sim_act *asked = sim_check_free_asked();
     CUresult result = sim_context_wait(block->context);
+    block = sim_block_at(address);
+    if (result == CUDA_SUCCESS && (!block || block->id != id)) {
+        result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
     if (result != CUDA_SUCCESS) {
+        sim_act_drop(asked);
         return result;
     }
-    block = sim_block_at(address);
-    if (!block || block->id != id) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
-    sim_check_freed_now(block);
+    sim_check_freed_after(block, asked);
     sim_block_free_now(block);
     return CUDA_SUCCESS;
 }

@@ -161,31 +161,49 @@ static uint32_t room_for(uint32_t slot)
     return (slot / STEP + 1) * STEP;
 }
 
-static void learn_tick(struct sim_clock **owner, uint64_t own_lane, uint32_t slot, const struct sim_tick *tick)
+/* What a clock comes to know: the second, if the host did not know it either. */
+enum { NOTHING = 0, SOMETHING = 1, NEWS = 2 };
+
+static unsigned learn_tick(struct sim_clock **owner, uint64_t own_lane, uint32_t slot, const struct sim_tick *tick)
 {
     if (tick->lane == own_lane || tick->position <= sim_clock_position(*owner, slot, tick->lane) ||
         !lane_alive(slot, tick->lane)) {
-        return;
+        return NOTHING;
     }
+    bool known = tick->position <= sim_clock_position(sim.host_knows, slot, tick->lane);
     struct sim_clock *clock = own(owner, room_for(slot));
-    if (clock) {
-        clock->at[slot] = *tick;
+    if (!clock) {
+        return NOTHING;
     }
+    clock->at[slot] = *tick;
+    return known ? SOMETHING : SOMETHING | NEWS;
+}
+
+static unsigned learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point)
+{
+    struct sim_tick tick = {.lane = point->lane, .position = point->position};
+    const struct sim_clock *knows = point->knows;
+    unsigned learned = learn_tick(owner, own_lane, point->slot, &tick);
+    if (!knows || knows == *owner) {
+        return learned;
+    }
+    for (uint32_t i = 0; i < knows->slots; i++) {
+        if (knows->at[i].lane != 0) {
+            learned |= learn_tick(owner, own_lane, i, &knows->at[i]);
+        }
+    }
+    return learned;
 }
 
 void sim_clock_learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point)
 {
-    struct sim_tick tick = {.lane = point->lane, .position = point->position};
-    const struct sim_clock *knows = point->knows;
-    learn_tick(owner, own_lane, point->slot, &tick);
-    if (!knows || knows == *owner) {
-        return;
-    }
-    for (uint32_t i = 0; i < knows->slots; i++) {
-        if (knows->at[i].lane != 0) {
-            learn_tick(owner, own_lane, i, &knows->at[i]);
-        }
-    }
+    learn(owner, own_lane, point);
+}
+
+void sim_edge_counted(bool idle)
+{
+    sim.edges++;
+    sim.idle_edges += idle;
 }
 
 /* ---- streams, and the host ---- */
@@ -196,14 +214,17 @@ struct sim_point sim_queue_point(const struct sim_queue *queue)
     return (struct sim_point){.slot = lane->slot, .lane = lane->uid, .position = lane->last, .knows = queue->knows};
 }
 
-void sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
+bool sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
 {
-    if (point->lane != queue->lane->uid) {
-        sim_clock_learn(&queue->knows, queue->lane->uid, point);
+    if (point->lane == queue->lane->uid) {
+        return false;
     }
+    unsigned learned = learn(&queue->knows, queue->lane->uid, point);
+    sim.news += (learned & NEWS) != 0;
+    return learned != NOTHING;
 }
 
 void sim_host_learn(const struct sim_point *point)
 {
-    sim_clock_learn(&sim.host_knows, 0, point);
+    sim.news += (learn(&sim.host_knows, 0, point) & NEWS) != 0;
 }

@@ -91,6 +91,8 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    const struct sim_point *last = event->op ? &event->op->at : NULL;
+    sim_edge_counted(last && last->lane == op->at.lane && last->position == op->at.position);
     sim_op_drop(event->op);
     event->op = sim_op_hold(op);
     event->polls = 0;
@@ -135,7 +137,9 @@ static CUresult query(CUevent event)
         sim_run_chosen();
     }
     if (sim_op_done(event->op)) {
+        uint64_t news = sim.news;
         learn_done(event);
+        sim_edge_counted(sim.news == news);
         return event->context->device->poison;
     }
     event->polls++;
@@ -167,7 +171,9 @@ static CUresult wait_for(CUevent event)
         return sim_op_wait(context, NULL);
     }
     sim_op_hold(op);
+    uint64_t news = sim.news;
     CUresult result = sim_op_wait(context, op);
+    sim_edge_counted(sim.news == news);
     if (result == CUDA_SUCCESS) {
         sim_device_observe(context->device, &op->at);
     }

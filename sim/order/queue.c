@@ -89,31 +89,34 @@ size_t sim_queue_order_room(const struct sim_queue *queue)
     return queue->kind == SIM_QUEUE_LEGACY ? queue->context->queue_count + 1 : 2;
 }
 
-static void come_after(struct sim_queue *queue, struct sim_op *op, const struct sim_queue *other)
+/* Whether that is new. */
+static bool come_after(struct sim_queue *queue, struct sim_op *op, const struct sim_queue *other)
 {
     struct sim_point work = sim_queue_point(other);
     sim_op_await(op, other->tail);
-    if (sim_clock_position(queue->knows, work.slot, work.lane) < work.position) {
-        sim_queue_learn(queue, &work);
-    }
+    return sim_clock_position(queue->knows, work.slot, work.lane) < work.position && sim_queue_learn(queue, &work);
 }
 
+/* A mark by which the stream comes to know nothing new stands for the work before it: it gets no position of its own.
+ */
 void sim_queue_order(struct sim_queue *queue, struct sim_op *op)
 {
     sim_context *context = queue->context;
+    bool learnt = false;
     sim_op_await(op, queue->tail);
     if (queue->kind == SIM_QUEUE_LEGACY) {
         for (struct sim_queue *other = context->queues; other; other = other->next) {
             if (other != queue && other->blocking) {
-                come_after(queue, op, other);
+                learnt = come_after(queue, op, other) || learnt;
             }
         }
         struct sim_point ended = {.knows = context->ended_blocking};
-        sim_queue_learn(queue, &ended);
+        learnt = sim_queue_learn(queue, &ended) || learnt;
     } else if (queue->blocking) {
-        come_after(queue, op, context->legacy);
+        learnt = come_after(queue, op, context->legacy);
     }
-    op->at = (struct sim_point){.slot = queue->lane->slot, .lane = queue->lane->uid, .position = ++queue->lane->last};
+    op->at = (struct sim_point){.slot = queue->lane->slot, .lane = queue->lane->uid};
+    op->at.position = op->kind == SIM_OP_MARK && !learnt ? queue->lane->last : ++queue->lane->last;
     op->fault = sim_fault_operation(queue);
     queue->tail = op;
 }

@@ -143,10 +143,13 @@ struct sim_op *sim_op_detached(sim_context *context, enum sim_op_kind kind)
 
 void sim_op_learn(struct sim_op *op, const struct sim_point *point)
 {
-    if (op->queue) {
-        sim_queue_learn(op->queue, point);
-    } else {
+    if (!op->queue) {
         sim_clock_learn(&op->at.knows, 0, point);
+        return;
+    }
+    bool learnt = sim_queue_learn(op->queue, point);
+    if (op->kind == SIM_OP_MARK && learnt) {
+        op->at.position = ++op->queue->lane->last;
     }
 }
 

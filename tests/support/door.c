@@ -1,9 +1,11 @@
 /* Watching the door: a wrapper of each entry, generated from the list, and a ledger of what is made and ended. */
 #include "support/door.h"
 
+#include <execinfo.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <uthash.h>
 
 typedef enum thing {
@@ -78,8 +80,17 @@ static void hear(const strata_error *error, void *data)
     failures_said++;
 }
 
+/* addr2line makes lines of it. */
+static void say_where(void)
+{
+    void *frames[24];
+    backtrace_symbols_fd(frames, backtrace(frames, sizeof frames / sizeof frames[0]), STDERR_FILENO);
+}
+
 static void fire(const char *name)
 {
+    if (getenv("STRATA_TEST_SWEEP_VERBOSE"))
+        say_where();
     seen.said_before = failures_said;
     seen.fired = true;
     seen.name = name;
@@ -226,24 +237,41 @@ static CUresult CUDAAPI note_EventDestroy(CUevent event)
     return ended(watch_EventDestroy(event), THING_EVENT, HANDLE(event));
 }
 
-/* Who recorded an event last, and who looks at that. The edge's number stays with the event. */
-static CUresult recorded(CUresult result, CUevent event)
+static strata_sim_check_accounts count_edges(void)
+{
+    strata_sim_check_accounts accounts = {0};
+    if (relied)
+        test_sim_control()->get_check_accounts(&accounts);
+    return accounts;
+}
+
+/* Whether what was asked for since then ordered something. What another thread asked for meanwhile counts, too. */
+static bool ordered_something(const strata_sim_check_accounts *before)
+{
+    strata_sim_check_accounts now = count_edges();
+    return now.edges - before->edges != now.idle_edges - before->idle_edges;
+}
+
+/* An event has the number of the edge that recorded it last; none, if that record said what the one before did. */
+static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
     held_thing *entry;
     held_thing wanted = {.key = {.kind = THING_EVENT, .handle = HANDLE(event)}};
+    bool ordered = ordered_something(before);
     pthread_mutex_lock(&lock);
     HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
     if (entry && result == CUDA_SUCCESS)
-        entry->edge = this_edge;
+        entry->edge = ordered ? this_edge : 0;
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-static CUresult looked_at(CUresult result, CUevent event)
+/* A wait was made for an event, or for a stream (NULL): it is relied on, and so is the event's record. */
+static CUresult waited(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
     held_thing *entry;
     held_thing wanted = {.key = {.kind = THING_EVENT, .handle = HANDLE(event)}};
-    if (result != CUDA_SUCCESS)
+    if (!relied || result != CUDA_SUCCESS || !ordered_something(before))
         return result;
     pthread_mutex_lock(&lock);
     HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
@@ -256,26 +284,28 @@ static CUresult looked_at(CUresult result, CUevent event)
 
 static CUresult CUDAAPI note_EventRecord(CUevent event, CUstream stream)
 {
-    return recorded(watch_EventRecord(event, stream), event);
+    strata_sim_check_accounts before = count_edges();
+    return recorded(watch_EventRecord(event, stream), event, &before);
 }
 
 static CUresult CUDAAPI note_StreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
-    return looked_at(watch_StreamWaitEvent(stream, event, flags), event);
+    strata_sim_check_accounts before = count_edges();
+    return waited(watch_StreamWaitEvent(stream, event, flags), event, &before);
 }
 
 static CUresult CUDAAPI note_EventSynchronize(CUevent event)
 {
+    strata_sim_check_accounts before = count_edges();
     CUresult result = watch_EventSynchronize(event);
-    return host_relies ? looked_at(result, event) : result;
+    return host_relies ? waited(result, event, &before) : result;
 }
 
 static CUresult CUDAAPI note_StreamSynchronize(CUstream stream)
 {
+    strata_sim_check_accounts before = count_edges();
     CUresult result = watch_StreamSynchronize(stream);
-    if (host_relies)
-        rely_on(this_edge);
-    return result;
+    return host_relies ? waited(result, NULL, &before) : result;
 }
 
 static CUresult CUDAAPI note_MemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)

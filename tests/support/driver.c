@@ -37,6 +37,7 @@ static void find_control(const char *path)
     find(library, "strata_sim_clear_faults", &control.clear_faults);
     find(library, "strata_sim_set_check", &control.set_check);
     find(library, "strata_sim_host_read", &control.host_read);
+    find(library, "strata_sim_get_check_accounts", &control.get_check_accounts);
     find(library, "strata_sim_get_report_count", &control.get_report_count);
     find(library, "strata_sim_get_report", &control.get_report);
     find(library, "strata_sim_clear_reports", &control.clear_reports);

@@ -50,6 +50,7 @@ typedef struct test_sim {
     PFN_strata_sim_clear_faults clear_faults;
     PFN_strata_sim_set_check set_check;
     PFN_strata_sim_host_read host_read;
+    PFN_strata_sim_get_check_accounts get_check_accounts;
     PFN_strata_sim_get_report_count get_report_count;
     PFN_strata_sim_get_report get_report;
     PFN_strata_sim_clear_reports clear_reports;

@@ -4,13 +4,16 @@
  *   seeds   another seed of the random scheduler. The case passes, the checker is silent, nothing is left.
  *   faults  the library's n-th driver call fails, for n = 1, 2, ... until it makes no more. An error is said, or the
  *           case passes as if nothing had been; the checker is silent; what the library made it ends, once; and the
- * same runtime then serves a block as ever. edges   the library's n-th record, wait or synchronization is forgotten by
- * the simulated driver. The checker reports it, or the case fails. What nobody notices is a blind spot of the checker,
- * a wait that need not be, or a case in which nobody looks: test_sweep_unseen says which.
+ *           same runtime then serves a block as ever.
+ *   edges   the library's n-th record, wait or synchronization is forgotten by the simulated driver. The checker
+ *           reports it, or the case fails. Edges that order nothing new are left out (strata_sim_check_accounts), and
+ *           those that only tell the library what it may count as free. What else nobody notices is a blind spot of the
+ *           checker or a wait that need not be, and fails the sweep; support/unseen.c has the exceptions.
  *
  * STRATA_TEST_SWEEP_MOST bounds the runs of one case: where there are more calls the first ones are taken, and others
- * evenly from the rest; 0 takes all, and STRATA_TEST_FULL=1 too. STRATA_TEST_SWEEP_CASE takes the cases whose name
- * contains it. The simulated driver only. */
+ * evenly from the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1. STRATA_TEST_SWEEP_CASE takes the cases
+ * whose name contains it; STRATA_TEST_SWEEP_VERBOSE shows what a run that failed had printed, and where in the library
+ * the call came from. The simulated driver only. */
 #ifndef STRATA_TEST_SWEEP_H
 #define STRATA_TEST_SWEEP_H
 

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "support/touch.h"
 
+#include "core/device.h"
+
 #include "support/driver.h"
 
 #include <dlfcn.h>
@@ -26,9 +28,9 @@ static const char image[] = ".version 6.0\n"
                             "    ret;\n"
                             "}\n";
 
-static CUfunction touch; /* these are written before any thread of the test begins */
-static test_touch touched;
-static PFN_cuLaunchKernel_v4000 launch_kernel; /* the driver's own, which nobody counts */
+static test_touch touched;                      /* written before any thread of the test begins, like what follows */
+static PFN_cuLaunchKernel_v4000 launch_kernel;  /* the driver's own, which nobody counts */
+static CUfunction kernels[STRATA_DEVICE_LIMIT]; /* of each device's primary context */
 
 static void twin(strata_sim_launch *launch)
 {
@@ -44,11 +46,23 @@ static void twin(strata_sim_launch *launch)
         launch->declare_write(launch, address, bytes);
 }
 
+static bool load(int ordinal)
+{
+    CUdevice device;
+    CUcontext context, popped;
+    CUmodule module;
+    bool loaded = test_cu()->DeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+                  test_cu()->DevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS &&
+                  test_cu()->CtxPushCurrent(context) == CUDA_SUCCESS;
+    loaded = loaded && test_cu()->ModuleLoadData(&module, image) == CUDA_SUCCESS &&
+             test_cu()->ModuleGetFunction(&kernels[ordinal], module, "strata_test_touch") == CUDA_SUCCESS;
+    return loaded && test_cu()->CtxPopCurrent(&popped) == CUDA_SUCCESS;
+}
+
 void test_touch_begin(test_touch what)
 {
     strata_driver_info info;
     PFN_strata_sim_register_kernel register_kernel;
-    CUmodule module;
     if (strata_driver_get_info(&info) != STRATA_SUCCESS)
         abort();
     void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
@@ -58,14 +72,15 @@ void test_touch_begin(test_touch what)
     memcpy(&register_kernel, &symbol, sizeof symbol);
     symbol = dlsym(library, "cuLaunchKernel");
     memcpy(&launch_kernel, &symbol, sizeof symbol);
-    if (!symbol || register_kernel("strata_test_touch", twin) != CUDA_SUCCESS ||
-        test_cu()->ModuleLoadData(&module, image) != CUDA_SUCCESS ||
-        test_cu()->ModuleGetFunction(&touch, module, "strata_test_touch") != CUDA_SUCCESS)
+    if (!symbol || register_kernel("strata_test_touch", twin) != CUDA_SUCCESS)
         abort();
+    for (int ordinal = 0; ordinal < info.device_count; ordinal++)
+        if (!load(ordinal))
+            abort();
     touched = what;
 }
 
-/* A stream that cannot be used now is touched by nobody. */
+/* On a stream that cannot be used now nothing is submitted. Of all the devices' kernels one goes with the stream. */
 static void submit(const strata_block *block, CUstream stream, strata_access access)
 {
     enum { MOST = 256 };
@@ -75,7 +90,9 @@ static void submit(const strata_block *block, CUstream stream, strata_access acc
     uint64_t bytes = block->bytes < MOST ? block->bytes : MOST;
     uint32_t how = (uint32_t)access;
     void *parameters[] = {&address, &bytes, &how};
-    launch_kernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    for (int i = 0; i < STRATA_DEVICE_LIMIT && kernels[i]; i++)
+        if (launch_kernel(kernels[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL) == CUDA_SUCCESS)
+            return;
 }
 
 strata_status __real_strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,

@@ -8,7 +8,7 @@
  *
  * The environment, read once by cuInit:
  *   STRATA_SIM_CHECK       1: on; 0: off (default); or, separated by commas, any of: unwritten, pages, host-functions,
- *                          no-stacks
+ *                          frees, no-stacks
  *   STRATA_SIM_CHECK_FILE  where reports are written at exit; %p in the name is the process; default: standard error
  *   STRATA_SIM_CHECK_EXIT  1 to 255: with this status the process exits if there were reports
  *
@@ -46,7 +46,12 @@ typedef enum strata_sim_check_mode {
     /* A host function tells other threads nothing, unless it says so (strata_sim_host_signals), and hears nothing. */
     STRATA_SIM_CHECK_HOST_FUNCTIONS = 0x08,
 
-    STRATA_SIM_CHECK_NO_STACKS = 0x10 /* no call stacks: faster */
+    STRATA_SIM_CHECK_NO_STACKS = 0x10, /* no call stacks: faster */
+
+    /* cuMemFree of memory that is not stream-ordered, cuMemFreeHost and cuMemHostUnregister wait for all work of their
+     * context before they free. In this mode that wait orders nothing before the free: what the program did not wait
+     * for itself is reported. Such frees are the ones that break when a program goes over to stream-ordered memory. */
+    STRATA_SIM_CHECK_FREES = 0x20
 } strata_sim_check_mode;
 
 /* Turns the checker on, with these modes, or off (0), at any time; it wins over the environment. Turning it off forgets
@@ -109,6 +114,13 @@ typedef struct strata_sim_check_accounts {
     uint64_t ranges;      /* of bytes with one history */
     uint64_t allocations; /* live, and freed ones that are remembered */
     uint64_t seen;        /* operations and host accesses since the checker was turned on */
+
+    /* Records of events, and waits that streams or the host made (cuStreamWaitEvent, synchronizations, queries that
+     * answered CUDA_SUCCESS); and those of them that ordered nothing that was not ordered already: a wait for what the
+     * legacy stream's order, another wait or the host's knowledge has ordered, a record with no work since the event's
+     * last one. Since cuInit, outside captures; counted without the checker, too. */
+    uint64_t edges;
+    uint64_t idle_edges;
 } strata_sim_check_accounts;
 CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts);
 

@@ -1,0 +1,37 @@
+# The sweeps of tests/support/sweep.h, over every program whose cases test_run_on runs: sweep_seeds.NAME,
+# sweep_faults.NAME and sweep_edges.NAME. They are made in one build with no sanitizer, and those of faults once more under
+# the address sanitizer, which sees what a failing call leaves behind. The simulated driver only.
+#
+# timeline_limit uses up all timelines, which takes too long to do it again and again.
+set(STRATA_UNSWEPT "^timeline_limit$")
+
+set(sweeps "")
+if(TARGET strata_sim AND CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT STRATA_COVERAGE)
+  if(NOT STRATA_SANITIZE)
+    set(sweeps seeds faults edges)
+  elseif(STRATA_SANITIZE MATCHES "address")
+    set(sweeps faults)
+  endif()
+endif()
+
+file(GLOB sources CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" test_*.c)
+foreach(source IN LISTS sources)
+  string(REGEX REPLACE "^test_(.*)\\.c$" "\\1" name "${source}")
+  file(STRINGS ${source} runs REGEX "test_run_on" LIMIT_COUNT 1)
+  if(NOT runs OR name MATCHES "${STRATA_UNSWEPT}")
+    continue()
+  endif()
+  set(environment STRATA_DRIVER=sim STRATA_SIM_CHECK=1 "STRATA_SIM_LIBRARY=$<TARGET_FILE:strata_sim>")
+  if(name STREQUAL "devices")
+    list(APPEND environment STRATA_SIM_DEVICES=2)
+  endif()
+  if(STRATA_SANITIZE)
+    # What a case that failed left pointing to its locals is cleared away: they must be where they were.
+    list(APPEND environment "ASAN_OPTIONS=detect_stack_use_after_return=0:protect_shadow_gap=0" STRATA_TEST_SWEEP_MOST=4)
+  endif()
+  foreach(sweep IN LISTS sweeps)
+    add_test(NAME sweep_${sweep}.${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties(sweep_${sweep}.${name} PROPERTIES ENVIRONMENT "${environment};STRATA_TEST_SWEEP=${sweep}"
+      TIMEOUT ${STRATA_TEST_TIMEOUT} LABELS sweep SKIP_RETURN_CODE 77)
+  endforeach()
+endforeach()
