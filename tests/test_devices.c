@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 enum { BYTES = 4096, USES = 12, FRESH = 100 };
 
@@ -67,7 +68,8 @@ static void check_went_smoothly(const second_device *second)
 {
     strata_set_log_callback(NULL, NULL);
     assert_int_equal(second->findings, 0);
-    assert_int_equal(test_calls_of(&second->calls, "cuStreamSynchronize"), 0);
+    if (!test_is_swept()) /* a record that fails is made good by waiting */
+        assert_int_equal(test_calls_of(&second->calls, "cuStreamSynchronize"), 0);
 }
 
 static void note_peer_use(test_fixture *fixture, const strata_block *block, CUstream stream)
