@@ -206,6 +206,47 @@ static void unregister(struct world *world, bool wait)
     OK(p_cuMemHostUnregister(mine));
 }
 
+/* What the call adds to the edges, and whether that one is idle. */
+#define assert_edge(call, idle)                                             \
+    do {                                                                    \
+        strata_sim_check_accounts then, now;                                \
+        OK(p_get_check_accounts(&then));                                    \
+        OK(call);                                                           \
+        OK(p_get_check_accounts(&now));                                     \
+        assert_int_equal(now.edges - then.edges, 1);                        \
+        assert_int_equal(now.idle_edges - then.idle_edges, (idle) ? 1 : 0); \
+    } while (0)
+
+static void edges_that_order_nothing_new_are_counted(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    OK(p_cuCtxSynchronize());
+    fill(world.a, world.x);
+    assert_edge(p_cuEventRecord(world.event, world.a), false);
+    assert_edge(p_cuEventRecord(world.event, world.a), true); /* nothing was submitted between the two */
+    assert_edge(p_cuStreamWaitEvent(world.b, world.event, 0), false);
+    assert_edge(p_cuStreamWaitEvent(world.b, world.event, 0), true);
+    assert_edge(p_cuEventRecord(world.other, world.b), false); /* b comes after a's work now */
+    assert_edge(p_cuStreamWaitEvent(world.c, world.other, 0), false);
+    assert_edge(p_cuStreamWaitEvent(world.c, world.event, 0), true); /* by way of b */
+    assert_edge(p_cuStreamSynchronize(world.c), false);
+    assert_edge(p_cuStreamSynchronize(world.a), true); /* c came after all of it */
+    assert_edge(p_cuEventSynchronize(world.event), true);
+    assert_edge(p_cuCtxSynchronize(), true);
+    fill(world.a, world.x);
+    assert_edge(p_cuEventRecord(world.event, world.a), false);
+    assert_edge(p_cuEventSynchronize(world.event), false);
+    assert_edge(p_cuStreamWaitEvent(world.b, world.event, 0), true); /* the host knows that it is done */
+    assert_edge(p_cuEventQuery(world.event), true);
+
+    /* The legacy stream comes after blocking streams without being asked. */
+    fill(world.blocking, world.x);
+    assert_edge(p_cuEventRecord(world.event, world.blocking), false);
+    assert_edge(p_cuStreamWaitEvent(CU_STREAM_LEGACY, world.event, 0), true);
+    world_end(&world);
+}
+
 /* The calls wait for all work by themselves; only the mode tells who relies on that. */
 static void a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked(void **state)
 {
@@ -447,6 +488,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_same_place_is_reported_once),
         cmocka_unit_test(a_callback_gets_each_report),
         cmocka_unit_test(without_call_stacks_each_pair_is_a_report),
+        cmocka_unit_test(edges_that_order_nothing_new_are_counted),
         cmocka_unit_test(a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked),
         cmocka_unit_test(what_was_there_before_the_checker_counts_as_done),
         cmocka_unit_test(wrong_arguments_are_refused),
