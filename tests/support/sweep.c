@@ -38,6 +38,13 @@ enum { EXITS_IN_THREAD = 255 }; /* what cmocka does when an assertion fails in a
 typedef enum mode { MODE_SEEDS, MODE_FAULTS, MODE_EDGES } sweep_mode;
 static const char *const mode_names[] = {"seeds", "faults", "edges"};
 
+/* What a case leaves must not depend on when its work ran. Streams and events may: the library makes some when it has
+ * to wait. */
+typedef struct final_state {
+    uint64_t live_bytes, live_blocks; /* of all runtimes */
+    uint32_t blocks, pinned, modules; /* of the driver */
+} final_state;
+
 /* What one run came to. The child writes it as it goes, so that it says how far a child came that was killed. */
 typedef struct outcome {
     bool began, passed, failed, over;
@@ -47,6 +54,7 @@ typedef struct outcome {
     char said[SAID];
     test_door_seen seen;
     test_holdings left;
+    final_state state;
     uint32_t streams_kept; /* whose end the case prevented */
     uint32_t events_kept;  /* events that the library has for later */
     uint64_t reports;
@@ -61,7 +69,9 @@ typedef struct board {
     sweep_mode mode;
     test_touch touched;
     test_plan plan;
+    strata_sim_policy policy;
     uint64_t seed;
+    uint64_t runs;      /* of the chosen case that passed */
     bool relied[EDGES]; /* by the first run of the case */
     run_outcome outcome;
 } board;
@@ -233,6 +243,19 @@ static void clear_away(test_fixture *fixture, run_outcome *outcome)
             snprintf(outcome->said, sizeof outcome->said, "%s", strata_last_error()->message);
 }
 
+static final_state look_at_state(const test_holdings *left)
+{
+    final_state state = {.blocks = left->blocks, .pinned = left->pinned, .modules = left->modules};
+    for (size_t i = 0; i < RUNTIMES; i++) {
+        strata_usage usage;
+        if (!runtimes[i] || strata_runtime_usage(runtimes[i], &usage) != STRATA_SUCCESS)
+            continue;
+        state.live_bytes += usage.live_bytes;
+        state.live_blocks += usage.live_blocks;
+    }
+    return state;
+}
+
 static const test_sweep_case *running;
 static int threads_before;
 
@@ -262,7 +285,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     running = one;
     outcome->began = true;
     threads_before = count_threads();
-    if (sim->set_policy(STRATA_SIM_RANDOM) != CUDA_SUCCESS || sim->set_seed(shared->seed) != CUDA_SUCCESS)
+    if (sim->set_policy(shared->policy) != CUDA_SUCCESS || sim->set_seed(shared->seed) != CUDA_SUCCESS)
         _exit(1);
     if (shared->touched)
         test_touch_begin(shared->touched);
@@ -277,6 +300,8 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     outcome->failed = _cmocka_run_group_tests(one->name, &test, 1, NULL, NULL) != 0;
     strata_cu = door; /* whatever the case had put in */
     test_door_look(&outcome->seen, &outcome->left);
+    if (shared->mode == MODE_SEEDS)
+        outcome->state = look_at_state(&outcome->left);
     snprintf(outcome->said, sizeof outcome->said, "%s", strata_last_error()->message);
     outcome->unsaid = outcome->failed && says_nothing(&outcome->seen);
     /* A host function has a thread of the driver's, which comes with the first of them. */
@@ -313,6 +338,8 @@ void test_sweep_case_here(const test_sweep_case *one)
 typedef struct tally {
     unsigned runs, passed, skipped, refused, abandoned, noticed, unseen, untouched, bad;
 } sweep_tally;
+
+static final_state first_state; /* of the chosen case's first run */
 
 /* Whether this process is the child. */
 static bool make_child(int *status)
@@ -394,6 +421,22 @@ static void judge_edge(sweep_tally *tally)
                reason);
 }
 
+static void judge_state(sweep_tally *tally)
+{
+    char text[200];
+    const final_state *now = &shared->outcome.state;
+    if (memcmp(now, &first_state, sizeof *now) == 0)
+        return;
+    snprintf(
+        text, sizeof text,
+        "another final state: %llu bytes in %llu blocks live, not %llu in %llu; the driver has %u blocks, %u pinned, "
+        "%u modules, not %u, %u, %u",
+        (unsigned long long)now->live_bytes, (unsigned long long)now->live_blocks,
+        (unsigned long long)first_state.live_bytes, (unsigned long long)first_state.live_blocks, now->blocks,
+        now->pinned, now->modules, first_state.blocks, first_state.pinned, first_state.modules);
+    complain(tally, text);
+}
+
 static void judge(int status, sweep_tally *tally)
 {
     const run_outcome *outcome = &shared->outcome;
@@ -417,6 +460,10 @@ static void judge(int status, sweep_tally *tally)
         tally->abandoned += outcome->abandoned;
         if (outcome->failed && !outcome->seen.fired)
             complain(tally, "it fails");
+        if (shared->mode == MODE_SEEDS && outcome->passed && shared->runs++ > 0)
+            judge_state(tally);
+        else
+            first_state = outcome->state;
         if (outcome->unsaid)
             complain(tally, "it fails without an error being said");
         if (outcome->reports) {
@@ -459,8 +506,9 @@ static uint64_t pick(uint64_t i, uint64_t runs, uint64_t count)
     return head + 1 + (i - head) * (count - head - 1) / (runs - head > 1 ? runs - head - 1 : 1);
 }
 
-/* The edges that the first run relied on, in their order. */
-static uint64_t gather_edges(uint64_t edges[static EDGES])
+static uint64_t edges[EDGES]; /* those that the first run of the case relied on, in their order */
+
+static uint64_t gather_edges(void)
 {
     uint64_t count = 0;
     for (uint64_t edge = 1; edge < EDGES; edge++)
@@ -469,12 +517,44 @@ static uint64_t gather_edges(uint64_t edges[static EDGES])
     return count;
 }
 
+/* How many different runs there are, after the first. */
+static uint64_t count_runs(uint64_t most)
+{
+    switch (shared->mode) {
+    case MODE_FAULTS:
+        return shared->outcome.seen.calls;
+    case MODE_EDGES:
+        return gather_edges();
+    case MODE_SEEDS:
+        break;
+    }
+    return most < MOST_RUNS ? most : 4 * MOST_RUNS;
+}
+
+/* The n-th of them, from 1. A call is the same one only in the same run: faults and edges keep the first one's seed. */
+static void plan_run(uint64_t n)
+{
+    switch (shared->mode) {
+    case MODE_SEEDS:
+        shared->seed = n;
+        shared->policy = n == 1 ? STRATA_SIM_EARLY : n == 2 ? STRATA_SIM_LATE : STRATA_SIM_RANDOM;
+        break;
+    case MODE_FAULTS:
+        shared->plan = (test_plan){.kind = TEST_PLAN_FAIL, .nth = n, .error = CUDA_ERROR_UNKNOWN};
+        break;
+    case MODE_EDGES:
+        shared->plan = (test_plan){.kind = TEST_PLAN_DROP, .nth = edges[n - 1]};
+        break;
+    }
+}
+
 /* True in a child. */
 static bool sweep_case(sweep_tally *tally)
 {
-    static uint64_t edges[EDGES];
-    shared->plan = (test_plan){.error = CUDA_ERROR_UNKNOWN};
+    shared->plan = (test_plan){0};
     shared->seed = 1;
+    shared->policy = STRATA_SIM_RANDOM;
+    shared->runs = 0;
     shared->touched = shared->mode == MODE_EDGES ? TEST_TOUCH_ALL : TEST_TOUCH_NOTHING;
     if (run_once(tally))
         return true;
@@ -488,21 +568,10 @@ static bool sweep_case(sweep_tally *tally)
     if (!shared->outcome.passed || (shared->mode == MODE_EDGES && shared->outcome.reports))
         return false;
     uint64_t most = most_runs();
-    uint64_t count = shared->mode == MODE_FAULTS ? shared->outcome.seen.calls : gather_edges(edges);
-    if (shared->mode == MODE_SEEDS)
-        count = most < MOST_RUNS ? most : 4 * MOST_RUNS;
+    uint64_t count = count_runs(most);
     uint64_t runs = count < most ? count : most;
     for (uint64_t i = 0; i < runs; i++) {
-        uint64_t n = pick(i, runs, count);
-        if (shared->mode == MODE_EDGES)
-            n = edges[n - 1];
-        shared->seed = shared->mode == MODE_EDGES ? 1 : n + 1; /* an edge is the same one only in the same run */
-        if (shared->mode == MODE_SEEDS)
-            shared->plan.nth = 0;
-        else
-            shared->plan = (test_plan){.kind = shared->mode == MODE_EDGES ? TEST_PLAN_DROP : TEST_PLAN_FAIL,
-                                       .nth = n,
-                                       .error = CUDA_ERROR_UNKNOWN};
+        plan_run(pick(i, runs, count));
         if (run_once(tally))
             return true;
     }
