@@ -1,0 +1,55 @@
+/* What the sweep's two sides share: sweep.c, which plans runs and judges them, and swept.c, which makes one. */
+#ifndef STRATA_TEST_SWEEP_BOARD_H
+#define STRATA_TEST_SWEEP_BOARD_H
+
+#include "support/door.h"
+#include "support/sweep.h"
+#include "support/touch.h"
+
+enum { SWEEP_CASES = 512, SWEEP_EDGES = 1 << 16, SWEEP_NAME = 192, SWEEP_SAID = 512 };
+
+typedef enum sweep_mode { SWEEP_SEEDS, SWEEP_FAULTS, SWEEP_OF_EDGES } sweep_mode;
+
+/* What a case leaves must not depend on when its work ran. Streams and events may: the library makes some when it has
+ * to wait. */
+typedef struct sweep_state {
+    uint64_t live_bytes, live_blocks; /* of all runtimes */
+    uint32_t blocks, pinned, modules; /* of the driver */
+} sweep_state;
+
+/* What one run came to. The child writes it as it goes, so that it says how far a child came that was killed. */
+typedef struct sweep_outcome {
+    bool began, passed, failed, over;
+    bool abandoned; /* the case left something that only it could have ended: what is left means nothing */
+    bool unusable;
+    bool unsaid; /* the case failed in the thread that met the fault, and no error was said since */
+    char said[SWEEP_SAID];
+    test_door_seen seen;
+    test_holdings left;
+    sweep_state state;
+    uint32_t streams_kept; /* whose end the case prevented */
+    uint32_t events_kept;  /* events that the library has for later */
+    uint64_t reports;
+    char report[SWEEP_SAID];
+} sweep_outcome;
+
+/* Shared by the parent and its children, one of which runs at a time. */
+typedef struct sweep_board {
+    size_t cases;
+    char names[SWEEP_CASES][SWEEP_NAME];
+    long chosen; /* the case to run; -1: note the names */
+    sweep_mode mode;
+    test_touch touched;
+    test_plan plan;
+    strata_sim_policy policy;
+    uint64_t seed;
+    uint64_t runs;            /* of the chosen case that passed */
+    bool relied[SWEEP_EDGES]; /* by the first run of the case */
+    sweep_outcome outcome;
+} sweep_board;
+
+/* Written by sweep.c before there are children. */
+extern sweep_board *sweep_shared;
+extern bool sweep_is_child;
+
+#endif

@@ -1,0 +1,266 @@
+/* One run of a sweep, in a process of its own: it runs the case, looks at what that left, clears it away, and looks
+ * again. Whether that is good is sweep.c's to judge. */
+#include "core/stack.h"
+#include "core/timeline.h"
+#include "runtime/runtime.h"
+#include "support/faults.h"
+#include "support/sweep_board.h"
+
+#include <alloca.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROOM_FOR_LOCALS = 256 << 10 };
+
+enum { RUNTIMES = 64 };
+static strata_runtime *runtimes[RUNTIMES]; /* that live; of the testing thread */
+
+strata_status __real_strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
+strata_status __wrap_strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
+strata_status __real_strata_runtime_destroy(strata_runtime *runtime);
+strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime);
+
+/* Layers and stacks that a case made by itself: only it can end them. */
+static bool made_by_hand;
+
+#define BY_HAND(name, parameters, arguments) \
+    strata_status __real_##name parameters;  \
+    strata_status __wrap_##name parameters;  \
+    strata_status __wrap_##name parameters   \
+    {                                        \
+        made_by_hand = true;                 \
+        return __real_##name arguments;      \
+    }
+BY_HAND(strata_stack_create, (const char *text, int ordinal, strata_stack **out), (text, ordinal, out))
+BY_HAND(strata_async_create, (int ordinal, const strata_async_options *options, strata_resource **out),
+        (ordinal, options, out))
+BY_HAND(strata_direct_create, (int ordinal, const strata_direct_options *options, strata_resource **out),
+        (ordinal, options, out))
+#undef BY_HAND
+
+static void note_runtime(strata_runtime *old, strata_runtime *new)
+{
+    for (size_t i = 0; i < RUNTIMES; i++) {
+        if (runtimes[i] == old) {
+            runtimes[i] = new;
+            return;
+        }
+    }
+}
+
+strata_status __wrap_strata_runtime_create(const strata_runtime_config *config, strata_runtime **out)
+{
+    strata_status status = __real_strata_runtime_create(config, out);
+    if (sweep_is_child && status == STRATA_SUCCESS)
+        note_runtime(NULL, *out);
+    return status;
+}
+
+strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime)
+{
+    strata_status status = __real_strata_runtime_destroy(runtime);
+    if (sweep_is_child && status == STRATA_SUCCESS)
+        note_runtime(runtime, NULL);
+    return status;
+}
+
+/* A call that may fail once, if the fault met it. */
+#define TWICE(call) ((call) == STRATA_SUCCESS || (call) == STRATA_SUCCESS)
+
+static bool serves_a_block(strata_runtime *runtime, CUstream stream)
+{
+    enum { BYTES = 4096 };
+    strata_block block;
+    if (!TWICE(strata_runtime_allocate(runtime, BYTES, stream, &block)))
+        return false;
+    bool good = TWICE(strata_runtime_prepare_block_use(runtime, &block, stream, STRATA_ACCESS_WRITE)) &&
+                test_cu()->MemsetD8Async(block.address, 1, BYTES, stream) == CUDA_SUCCESS &&
+                TWICE(strata_runtime_finish_block_use(runtime, &block, stream, STRATA_ACCESS_WRITE));
+    return TWICE(strata_runtime_deallocate_on(runtime, &block, stream)) && good;
+}
+
+/* Frees what a case that failed half-way left alive, uses under way included. */
+static void free_blocks(strata_runtime *runtime)
+{
+    strata_table *table = runtime->stack->table;
+    for (uint32_t slot = 1; slot < table->fresh; slot++) {
+        strata_block block;
+        if (!strata_entry_describe(table, slot, &block))
+            continue;
+        while (strata_runtime_finish_block_use(runtime, &block, CU_STREAM_LEGACY, STRATA_ACCESS_NONE) == STRATA_SUCCESS)
+            ;
+        (void)TWICE(strata_runtime_deallocate_on(runtime, &block, CU_STREAM_LEGACY));
+    }
+}
+
+static uint32_t count_events_kept(void)
+{
+    uint32_t events = 0;
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        events += device ? (uint32_t)device->event_count : 0;
+    }
+    for (uint32_t number = 1; number < STRATA_TIMELINE_LIMIT; number++) {
+        strata_timeline *timeline = strata_timeline_of(strata_point_make((uint16_t)number, 1));
+        for (size_t i = 0; timeline && i < STRATA_TIMELINE_EVENTS; i++)
+            events += timeline->events[i] != NULL;
+        if (!timeline)
+            break;
+    }
+    return events;
+}
+
+static int count_threads(void)
+{
+    char line[128];
+    int threads = 1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "Threads: %d", &threads);
+    if (file)
+        fclose(file);
+    return threads;
+}
+
+static void say_report(char text[static SWEEP_SAID])
+{
+    strata_sim_report report = {.size = sizeof report};
+    text[0] = '\0';
+    if (test_sim_control()->get_report(0, &report) == CUDA_SUCCESS)
+        snprintf(text, SWEEP_SAID, "%s", report.text);
+}
+
+/* Gives back what a case that failed took of the runtime. */
+static void release_streams(strata_runtime *runtime)
+{
+    for (size_t i = 0; i < runtime->stream_count; i++)
+        if (runtime->streams[i].pooled && runtime->streams[i].taken)
+            (void)TWICE(strata_runtime_stream_release(runtime, runtime->streams[i].stream));
+}
+
+static void clear_away(test_fixture *fixture, sweep_outcome *outcome)
+{
+    if (test_before_clearing)
+        test_before_clearing();
+    test_fault_end();
+    test_stall_end_all();
+    if (test_cu()->CtxSynchronize() != CUDA_SUCCESS) {
+        outcome->abandoned = true;
+        return;
+    }
+    outcome->unusable = fixture->runtime && !serves_a_block(fixture->runtime, CU_STREAM_LEGACY);
+    /* This covers with an event what was submitted to the streams when none could be recorded. */
+    for (size_t i = 0; i < fixture->stream_count && fixture->runtime; i++)
+        outcome->unusable |= !serves_a_block(fixture->runtime, fixture->streams[i].handle);
+    for (size_t i = 0; i < RUNTIMES; i++)
+        if (runtimes[i]) {
+            strata_stack_captures_ended(runtimes[i]->stack, STRATA_STREAM_GONE);
+            free_blocks(runtimes[i]);
+        }
+    if (!test_fixture_close_streams(fixture))
+        test_fixture_close_streams(fixture);
+    for (size_t i = 0; i < RUNTIMES; i++)
+        if (runtimes[i])
+            release_streams(runtimes[i]);
+    test_cu()->CtxSynchronize();
+    for (size_t i = 0; i < RUNTIMES; i++)
+        if (runtimes[i] && !TWICE(strata_runtime_destroy(runtimes[i])))
+            snprintf(outcome->said, sizeof outcome->said, "%s", strata_last_error()->message);
+}
+
+static sweep_state look_at_state(const test_holdings *left)
+{
+    sweep_state state = {.blocks = left->blocks, .pinned = left->pinned, .modules = left->modules};
+    for (size_t i = 0; i < RUNTIMES; i++) {
+        strata_usage usage;
+        if (!runtimes[i] || strata_runtime_usage(runtimes[i], &usage) != STRATA_SUCCESS)
+            continue;
+        state.live_bytes += usage.live_bytes;
+        state.live_blocks += usage.live_blocks;
+    }
+    return state;
+}
+
+static const test_sweep_case *running;
+static int threads_before;
+
+static void run_case(void **state)
+{
+    (void)state;
+    if (!running->set_up(running->fixture))
+        fail_msg("no runtime");
+    running->run(running->fixture);
+    sweep_shared->outcome.passed = true;
+}
+
+/* Whether a case failed that the library gave no reason to. A case that plans faults of its own counts them, and one
+ * that stalls its device does not expect that the library waits there: both may fail over a fault that was made good.
+ */
+static bool says_nothing(const test_door_seen *seen)
+{
+    return seen->fired && seen->here && !seen->said && !test_fault_was_begun() && !test_stall_timed_out() &&
+           memcmp(strata_last_error(), &seen->before, sizeof seen->before) == 0;
+}
+
+_Noreturn static void run_and_exit(const test_sweep_case *one)
+{
+    sweep_outcome *outcome = &sweep_shared->outcome;
+    struct CMUnitTest test = {.name = one->name, .test_func = run_case};
+    const test_sim *sim = test_sim_control();
+    running = one;
+    outcome->began = true;
+    threads_before = count_threads();
+    if (sim->set_policy(sweep_shared->policy) != CUDA_SUCCESS || sim->set_seed(sweep_shared->seed) != CUDA_SUCCESS)
+        _exit(1);
+    if (sweep_shared->touched)
+        test_touch_begin(sweep_shared->touched);
+    if (sweep_shared->mode == SWEEP_OF_EDGES && !sweep_shared->plan.nth) {
+        memset(sweep_shared->relied, 0, sizeof sweep_shared->relied);
+        test_door_rely(sweep_shared->relied, SWEEP_EDGES, strstr(one->name, "[direct") != NULL);
+    }
+    if (sweep_shared->mode == SWEEP_OF_EDGES && sim->set_check(STRATA_SIM_CHECK_FREES) != CUDA_SUCCESS)
+        _exit(1);
+    test_door_watch(&sweep_shared->plan);
+    strata_entry_table door = strata_cu;
+    outcome->failed = _cmocka_run_group_tests(one->name, &test, 1, NULL, NULL) != 0;
+    strata_cu = door; /* whatever the case had put in */
+    test_door_look(&outcome->seen, &outcome->left);
+    if (sweep_shared->mode == SWEEP_SEEDS)
+        outcome->state = look_at_state(&outcome->left);
+    snprintf(outcome->said, sizeof outcome->said, "%s", strata_last_error()->message);
+    outcome->unsaid = outcome->failed && says_nothing(&outcome->seen);
+    /* A host function has a thread of the driver's, which comes with the first of them. */
+    outcome->abandoned = outcome->failed && (made_by_hand || count_threads() > threads_before + 1);
+    if (!outcome->abandoned) {
+        /* What still points to locals of a case that failed finds them: nothing runs where they were. */
+        volatile char *locals = alloca(ROOM_FOR_LOCALS);
+        locals[0] = 0;
+        clear_away(one->fixture, outcome);
+    }
+    outcome->streams_kept = test_fault_streams_kept();
+    test_door_disarm();
+    test_door_look(&outcome->seen, &outcome->left);
+    outcome->events_kept = count_events_kept();
+    sim->get_report_count(&outcome->reports);
+    say_report(outcome->report);
+    outcome->over = true;
+    fflush(NULL);
+    _exit(0);
+}
+
+void test_sweep_case_here(const test_sweep_case *one)
+{
+    static long number;
+    if (!test_sim_control()) {
+        printf("skipped: sweeps are for the simulated driver\n");
+        fflush(NULL);
+        _exit(77);
+    }
+    if (sweep_shared->chosen < 0 && sweep_shared->cases < SWEEP_CASES)
+        snprintf(sweep_shared->names[sweep_shared->cases++], SWEEP_NAME, "%s", one->name);
+    else if (sweep_shared->chosen == number)
+        run_and_exit(one);
+    number++;
+}
