@@ -271,7 +271,8 @@ static __attribute__((noinline)) strata_status free_in_order(async *self, strata
         return ref.known ? free_on_known(self, entry, block, stream, ref.timeline, reap)
                          : free_on_unknown(self, entry, block, &ref, reap);
     strata_point upto = 0;
-    status = point_so_far(&ref, &upto);
+    if ((status = strata_scope_check(self->device, strata_scope_for(stream))) == STRATA_SUCCESS)
+        status = point_so_far(&ref, &upto);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
 }
 
@@ -368,14 +369,12 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
         result = strata_cu.MemPoolTrimTo(self->pool, keep_bytes);
         call = "cuMemPoolTrimTo";
     }
-    if (result == CUDA_SUCCESS) {
-        result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
-        call = "cuMemPoolGetAttribute";
-    }
+    bool told =
+        result == CUDA_SUCCESS && pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after) == CUDA_SUCCESS;
     strata_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, call, "giving memory back");
-    *bytes = before > after ? before - after : 0;
+    *bytes = told && before > after ? before - after : 0;
     return STRATA_SUCCESS;
 }
 
@@ -389,16 +388,18 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    size_t used = 0;
-    CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &usage->reserved_bytes);
+    size_t reserved = 0, peak = 0, used = 0;
+    CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
     if (result == CUDA_SUCCESS)
-        result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &usage->reserved_peak);
+        result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &peak);
     if (result == CUDA_SUCCESS)
         result = pool_bytes(self, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
     strata_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemPoolGetAttribute", "asking how much the pool holds");
-    usage->reserved_free = usage->reserved_bytes > used ? usage->reserved_bytes - used : 0;
+    usage->reserved_bytes = reserved;
+    usage->reserved_peak = peak;
+    usage->reserved_free = reserved > used ? reserved - used : 0;
     return STRATA_SUCCESS;
 }
 
@@ -429,28 +430,30 @@ static int async_device(strata_resource *resource)
     return ((async *)resource)->device->ordinal;
 }
 
-/* Ending is tried twice, since nobody can call again: one call that fails leaves nothing behind. */
+/* What fails before the driver was asked to end a thing is tried again, since nobody can call a second time. An end
+ * that the driver refuses is not: the handle may be gone. */
 enum { TRIES_TO_END = 2 };
 
+/* Whether the driver was asked. */
 static bool end_pool(async *self)
 {
     strata_scope scope;
     if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
         return false;
-    bool gone = strata_cu.MemPoolDestroy(self->pool) == CUDA_SUCCESS;
+    strata_cu.MemPoolDestroy(self->pool);
     strata_scope_leave(&scope);
-    return gone;
+    return true;
 }
 
 static void async_destroy(strata_resource *resource)
 {
     async *self = (async *)resource;
     if (strata_door_now() == STRATA_DOOR_OPEN) {
-        bool stream_gone = !self->waiting, pool_gone = !self->own_pool;
-        for (int i = 0; i < TRIES_TO_END && !stream_gone; i++)
-            strata_made_stream_end(self->device, self->waiting, &stream_gone);
-        for (int i = 0; i < TRIES_TO_END && !pool_gone; i++)
-            pool_gone = end_pool(self);
+        bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
+        for (int i = 0; i < TRIES_TO_END && !stream_ended; i++)
+            strata_made_stream_end(self->device, self->waiting, &stream_ended);
+        for (int i = 0; i < TRIES_TO_END && !pool_ended; i++)
+            pool_ended = end_pool(self);
     }
     strata_retired_end(&self->retired);
     strata_lock_destroy(&self->lock);

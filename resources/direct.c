@@ -141,6 +141,8 @@ static strata_status wait_for_block(direct *self, const strata_entry *entry, con
     if (stream == STRATA_STREAM_GONE)
         return wait_without_stream(entry, block);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status == STRATA_SUCCESS) /* a capture that forbids the last wait is met before the first */
+        status = strata_scope_check(self->device, strata_scope_for(stream));
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, wait_for_point, ref.timeline);
     return status == STRATA_SUCCESS ? strata_stream_synchronize(self->device, stream) : status;

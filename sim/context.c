@@ -493,9 +493,8 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
     }
     result = sim_capture_guard_context(context);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE)) {
-        uint64_t news = sim.news;
         result = sim_context_wait(context);
-        sim_edge_counted(sim.news == news);
+        sim_edge_counted(!sim.taught);
     }
     return sim_leave(result);
 }

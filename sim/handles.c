@@ -31,7 +31,7 @@ static char *part_of(const struct sim_slab *slab, size_t object)
 void sim_slab_close(struct sim_slab *slab)
 {
     for (size_t i = 0; i < slab->made; i += TOLD_OBJECTS) {
-        sim_bytes_held_pointers(part_of(slab, i), TOLD_OBJECTS * slab->object_bytes);
+        sim_bytes_hold_no_pointers(part_of(slab, i), TOLD_OBJECTS * slab->object_bytes);
     }
     if (slab->base) {
         munmap(slab->base, slab->capacity * slab->object_bytes);

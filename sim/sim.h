@@ -88,7 +88,7 @@ struct sim_lane {
     uint32_t slot;
     uint32_t references;
     uint64_t uid;            /* never used again; of a stream, what cuStreamGetId gives */
-    uint64_t last;           /* position of the last operation */
+    uint64_t last;           /* position of the last operation; see clock.c */
     struct sim_queue *queue; /* NULL: no stream's, or the stream is gone */
     struct sim_pending pending;
 };
@@ -121,13 +121,13 @@ struct sim_queue;
 struct sim_clock *sim_clock_hold(struct sim_clock *clock);
 void sim_clock_drop(struct sim_clock *clock);
 uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64_t lane);
-bool sim_point_covers(const struct sim_point *later, const struct sim_point *earlier); /* the earlier's place */
 
 /* The owner of a clock comes after the point. Without memory the lesson is lost (sim.lessons_lost): a pool reuses less,
  * and the checker stops. */
 void sim_clock_learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point);
 
-/* A record or a wait was made; idle: it ordered nothing new. A wait is idle if it brought no news (sim.news). */
+/* A record or a wait was made; idle: it ordered nothing new. A wait is idle if nobody was taught anything by it
+ * (sim.taught, which lessons set, and cleared by who wants to know). */
 void sim_edge_counted(bool idle);
 
 struct sim_point sim_queue_point(const struct sim_queue *queue);              /* the work so far; borrows the clock */
@@ -306,6 +306,7 @@ void sim_need_everything(void); /* that was submitted; control.c */
 /* Waits for the operation; NULL is done. Answers what the driver answers after waiting. Gives the lock away meanwhile.
  */
 CUresult sim_op_wait(sim_context *context, struct sim_op *op);
+CUresult sim_op_wait_secretly(sim_context *context, struct sim_op *op); /* and the host does not come to know of it */
 
 bool sim_heap_reserve(struct sim_heap *heap, size_t count);
 void sim_heap_push(struct sim_heap *heap, struct sim_op *op);
@@ -367,6 +368,7 @@ void sim_queue_order(struct sim_queue *queue, struct sim_op *op);
 CUresult sim_queue_wait(struct sim_queue *queue);
 void sim_queue_learn_done(struct sim_queue *queue); /* the host has seen that all of it is done */
 CUresult sim_context_wait(sim_context *context);
+CUresult sim_context_wait_secretly(sim_context *context); /* and the host does not come to know of it */
 
 struct CUevent_st {
     struct sim_handle handle;
@@ -788,7 +790,7 @@ struct sim {
     uint32_t lane_hint;           /* no slot below it is free */
     struct sim_clock *host_knows; /* what the host has seen done */
     uint64_t clock_bytes;         /* of all clocks */
-    uint64_t news;                /* how often a stream, or the host, learnt what the host did not know yet */
+    bool taught;                  /* the last lesson was news: to a stream, or to the host since it began to wait */
     uint64_t edges, idle_edges;   /* since cuInit; see sim_edge_counted */
     bool lessons_lost;            /* for want of memory */
     bool checking;                /* the checker is on; check.h */

@@ -3,6 +3,8 @@
 #include "support/faults.h"
 #include "support/fixture.h"
 
+#include <string.h>
+
 static const size_t MIB = (size_t)1 << 20;
 
 typedef struct own_stack {
@@ -373,6 +375,65 @@ static void trimming_gives_free_memory_back_and_says_how_much(test_fixture *fixt
     check_ok(strata_runtime_deallocate(fixture->runtime, &keep));
 }
 
+/* The real entry, and which question of the test from now on is answered with an error. */
+static PFN_cuMemPoolGetAttribute_v11020 ask_pool;
+static unsigned refuse_at, asked;
+
+static CUresult CUDAAPI refuse_one(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    return ++asked == refuse_at ? CUDA_ERROR_UNKNOWN : ask_pool(pool, attribute, value);
+}
+
+static void begin_refusing(unsigned nth)
+{
+    ask_pool = strata_cu.MemPoolGetAttribute;
+    refuse_at = nth;
+    asked = 0;
+    strata_cu.MemPoolGetAttribute = refuse_one;
+}
+
+static void end_refusing(void)
+{
+    assert_true(asked >= refuse_at);
+    strata_cu.MemPoolGetAttribute = ask_pool;
+}
+
+static void a_trim_that_was_done_is_no_failure_where_the_driver_does_not_tell_its_size(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        strata_block block = test_allocate(fixture, 64 * MIB, stream);
+        size_t released = 1;
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        test_synchronize(stream);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        begin_refusing(nth);
+        strata_status status = strata_runtime_trim(fixture->runtime, 0, &released);
+        end_refusing();
+        bool done = test_usage(fixture).reserved_bytes < 64 * MIB;
+        assert_int_equal(status, nth == 1 ? STRATA_ERROR_DRIVER : STRATA_SUCCESS);
+        assert_true(done == (nth == 2));
+        assert_int_equal(released, 0);
+    }
+}
+
+static void a_usage_that_the_driver_does_not_tell_has_what_strata_knows_and_zeros(test_fixture *fixture)
+{
+    strata_block block = test_allocate(fixture, MIB, NULL);
+    for (unsigned nth = 1; nth <= 3; nth++) {
+        strata_usage usage;
+        memset(&usage, 0xff, sizeof usage);
+        begin_refusing(nth);
+        strata_status status = strata_runtime_usage(fixture->runtime, &usage);
+        end_refusing();
+        assert_int_equal(status, STRATA_ERROR_DRIVER);
+        assert_int_equal(usage.live_bytes, MIB);
+        assert_int_equal(usage.live_blocks, 1);
+        assert_true(usage.reserved_bytes == 0 && usage.reserved_peak == 0 && usage.reserved_free == 0);
+    }
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
 static void a_request_is_charged_the_room_that_it_takes(test_fixture *fixture)
 {
     enum { COUNT = 64 };
@@ -434,6 +495,8 @@ int main(void)
         TEST_CASE(a_view_of_the_current_pool_is_of_the_one_that_was_current_when_it_was_made),
         TEST_CASE(only_an_async_resource_has_a_pool_handle),
         TEST_CASE(trimming_gives_free_memory_back_and_says_how_much),
+        TEST_CASE(a_trim_that_was_done_is_no_failure_where_the_driver_does_not_tell_its_size),
+        TEST_CASE(a_usage_that_the_driver_does_not_tell_has_what_strata_knows_and_zeros),
         TEST_CASE(a_request_is_charged_the_room_that_it_takes),
         TEST_CASE(work_that_is_known_to_be_complete_is_not_waited_for),
     };

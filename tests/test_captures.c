@@ -406,6 +406,28 @@ static void the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured(
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
+/* Nothing is waited for before the capture is met: neither by the host, nor by a stream that frees of others wait on.
+ */
+static void a_free_that_meets_a_capture_waits_for_no_use_before(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_DEFAULT), user = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_stall *stall = test_stall_begin(user);
+    test_write(fixture, &block, 0x11, user);
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    test_calls made;
+    test_calls_begin(&made);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    assert_int_equal(test_calls_of(&made, "cuEventSynchronize"), 0);
+    assert_int_equal(test_calls_of(&made, "cuStreamSynchronize"), 0);
+    assert_int_equal(test_calls_of(&made, "cuStreamWaitEvent"), 0);
+    check_deferred(fixture, &block);
+    test_stall_end(stall);
+    end_alive(captured);
+    check_settled(fixture, &block);
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
 static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(test_fixture *fixture)
 {
     CUstream captured = made_stream(CU_STREAM_DEFAULT), home = made_stream(CU_STREAM_NON_BLOCKING);
@@ -434,6 +456,7 @@ int main(void)
         TEST_CASE(a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture),
         TEST_CASE(a_stack_with_frees_inside_captures_cannot_be_ended),
         TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
+        TEST_CASE(a_free_that_meets_a_capture_waits_for_no_use_before),
         TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
     };
     test_open_driver();

@@ -173,14 +173,23 @@ static void without_call_stacks_each_pair_is_a_report(void **state)
     world_end(&world);
 }
 
+/* Waits for b as told: by asking for it, or not at all but by a call that waits by itself. */
+static void wait_or_not(const struct world *world, bool wait)
+{
+    CUdeviceptr other;
+    if (wait) {
+        OK(p_cuStreamSynchronize(world->b));
+    }
+    OK(p_cuMemAlloc(&other, BYTES));
+    OK(p_cuMemFree(other));
+}
+
 static void free_plainly(struct world *world, bool wait)
 {
     CUdeviceptr mine;
     OK(p_cuMemAlloc(&mine, BYTES));
     kernel(world, world->b, mine, BYTES, WRITES);
-    if (wait) {
-        OK(p_cuStreamSynchronize(world->b));
-    }
+    wait_or_not(world, wait);
     OK(p_cuMemFree(mine));
 }
 
@@ -189,9 +198,7 @@ static void free_pinned(struct world *world, bool wait)
     void *mine;
     OK(p_cuMemHostAlloc(&mine, BYTES, 0));
     OK(p_cuMemcpyDtoHAsync(mine, world->x, BYTES, world->b));
-    if (wait) {
-        OK(p_cuStreamSynchronize(world->b));
-    }
+    wait_or_not(world, wait);
     OK(p_cuMemFreeHost(mine));
 }
 
@@ -200,9 +207,7 @@ static void unregister(struct world *world, bool wait)
     static _Alignas(4096) char mine[4096];
     OK(p_cuMemHostRegister(mine, sizeof mine, 0));
     OK(p_cuMemcpyDtoHAsync(mine, world->x, BYTES, world->b));
-    if (wait) {
-        OK(p_cuStreamSynchronize(world->b));
-    }
+    wait_or_not(world, wait);
     OK(p_cuMemHostUnregister(mine));
 }
 

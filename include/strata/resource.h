@@ -114,7 +114,7 @@ struct strata_resource_ops { /* static const; members may be added at the end in
     strata_status (*reap)(strata_resource *self, strata_reap_mode mode, size_t *bytes);
 
     /* Gives memory that is free and complete back to the device until at most keep_bytes stay reserved; *bytes is how
-     * many were given back. May block where the driver does. Optional. */
+     * many were given back, or 0 where the driver does not tell. May block where the driver does. Optional. */
     strata_status (*trim)(strata_resource *self, size_t keep_bytes, size_t *bytes);
 
     /* Fills *usage. Does not block. After an error, which a driver that cannot be asked makes, *usage has what the

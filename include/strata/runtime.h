@@ -97,7 +97,8 @@ STRATA_API strata_status strata_runtime_usage(strata_runtime *runtime, strata_us
  * reaped, the rest stays pending for the next try, and the error is returned. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
 
-/* Gives free memory back to the device until at most keep_bytes stay reserved. `released` (bytes) may be NULL. */
+/* Gives free memory back to the device until at most keep_bytes stay reserved. `released` may be NULL: bytes, or 0
+ * where the driver does not tell. */
 STRATA_API strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, size_t *released);
 
 /* The live block that contains `address`. Errors: FOREIGN_POINTER, UNSUPPORTED. */

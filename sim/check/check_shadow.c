@@ -444,11 +444,14 @@ void sim_shadow_free(struct sim_block *block, struct sim_act *act)
 void sim_check_freed_after(struct sim_block *block, struct sim_act *asked)
 {
     if (sim.checking && block->shadow) {
-        struct sim_act *act = asked ? asked : sim_act_of_host(SIM_ACT_HOST_FREE);
-        if (act) {
-            sim_shadow_free(block, act);
+        if (asked) {
+            asked->order = ++sim_check.order; /* the free is now: only what the host knew is from before */
+        } else {
+            asked = sim_act_of_host(SIM_ACT_HOST_FREE);
         }
-        asked = act;
+        if (asked) {
+            sim_shadow_free(block, asked);
+        }
     }
     sim_act_drop(asked);
 }

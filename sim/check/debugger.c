@@ -93,7 +93,7 @@ void sim_bytes_hold_pointers(const char *memory, uint64_t bytes)
     }
 }
 
-void sim_bytes_held_pointers(const char *memory, uint64_t bytes)
+void sim_bytes_hold_no_pointers(const char *memory, uint64_t bytes)
 {
     if (__lsan_register_root_region && __lsan_unregister_root_region) {
         __lsan_unregister_root_region(memory, (size_t)bytes);

@@ -48,9 +48,9 @@ void sim_bytes_written(const char *memory, uint64_t bytes);
 void sim_bytes_forget(const char *memory, uint64_t bytes);
 void sim_bytes_forget_range(const char *memory, uint64_t bytes);
 
-/* Pointers to the driver's own memory are there, and are there no more. */
+/* Pointers to the driver's own memory are there from now on, or not any more: a leak checker follows them. */
 void sim_bytes_hold_pointers(const char *memory, uint64_t bytes);
-void sim_bytes_held_pointers(const char *memory, uint64_t bytes);
+void sim_bytes_hold_no_pointers(const char *memory, uint64_t bytes);
 
 /* Bytes that the host must not touch for a time: what a tool knows of them is put aside, and they are closed. Nothing
  * happens if no tool listens, if some of the bytes are closed already, or without memory. */

@@ -60,13 +60,16 @@ static struct sim_block *block_of(uint64_t address)
 }
 
 /* Waits until the block may go: all work of its context for plain memory, as the real driver does; only its own
- * allocation for stream-ordered memory, whose user promises that nothing is under way. */
-static CUresult settle(struct sim_block *block)
+ * allocation for stream-ordered memory, whose user promises that nothing is under way. Secretly: plain memory's wait
+ * tells the host nothing. */
+static CUresult settle(struct sim_block *block, bool secretly)
 {
     uint64_t id = block->id;
     uint64_t address = block->address;
     bool ordered = block->pool || block->graph;
-    CUresult result = ordered ? sim_op_wait(block->context, block->allocation) : sim_context_wait(block->context);
+    CUresult result = ordered    ? sim_op_wait(block->context, block->allocation)
+                      : secretly ? sim_context_wait_secretly(block->context)
+                                 : sim_context_wait(block->context);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -98,7 +101,7 @@ static CUresult free_block(uint64_t address, bool pinned)
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct sim_act *asked = sim_check_free_asked();
-    CUresult result = settle(block);
+    CUresult result = settle(block, asked != NULL);
     if (result != CUDA_SUCCESS) {
         sim_act_drop(asked);
         return result;

@@ -63,7 +63,7 @@ static CUresult unregister(uint64_t address)
     }
     uint64_t id = block->id;
     struct sim_act *asked = sim_check_free_asked();
-    CUresult result = sim_context_wait(block->context);
+    CUresult result = asked ? sim_context_wait_secretly(block->context) : sim_context_wait(block->context);
     block = sim_block_at(address);
     if (result == CUDA_SUCCESS && (!block || block->id != id)) {
         result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

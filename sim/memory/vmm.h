@@ -56,8 +56,8 @@ struct sim_map {
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle); /* NULL: no handle */
 struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes,
                                        const CUmemAllocationProp *properties); /* one handle, no file yet */
-void sim_physical_gone(struct sim_physical *physical);                         /* such a one, that gets none */
-void sim_physical_unused(struct sim_physical *physical);                       /* ends it if nothing refers to it */
+void sim_physical_gone(struct sim_physical *physical);   /* gives the object back; its bytes are gone, or never were */
+void sim_physical_unused(struct sim_physical *physical); /* ends it if nothing refers to it */
 void sim_physicals_close(void);
 
 int sim_share_open(const struct sim_physical *physical);                   /* vmm_share.c: a file of its own, or -1 */

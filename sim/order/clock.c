@@ -5,6 +5,11 @@
  * each lane, up to which position everything comes before. A point is a place together with the clock of what comes
  * before it.
  *
+ * A stream's mark (the record of an event, a wait) by which the stream comes to know nothing new has no position of its
+ * own: it shares that of the work before it. So a stream's position says what it knows: what the stream knows never
+ * grows while its position stays, and who knows the position of a stream need not look at its clock. Work has positions
+ * of its own always.
+ *
  * There is one kind of clock, and it holds only order that the program is entitled to: the order of a stream, waits for
  * events, the order of the legacy stream, the edges of a graph. What the driver waits for on its own account, such as
  * the free of memory that an allocation was given, is no lesson.
@@ -117,14 +122,6 @@ uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64
     return clock->at[slot].position;
 }
 
-bool sim_point_covers(const struct sim_point *later, const struct sim_point *earlier)
-{
-    if (later->lane == earlier->lane && later->lane != 0) {
-        return earlier->position <= later->position;
-    }
-    return earlier->position <= sim_clock_position(later->knows, earlier->slot, earlier->lane);
-}
-
 /* Makes the clock its owner's alone, with room for so many slots. NULL without memory. */
 static struct sim_clock *own(struct sim_clock **owner, uint32_t slots)
 {
@@ -220,11 +217,11 @@ bool sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
         return false;
     }
     unsigned learned = learn(&queue->knows, queue->lane->uid, point);
-    sim.news += (learned & NEWS) != 0;
+    sim.taught = sim.taught || (learned & NEWS) != 0;
     return learned != NOTHING;
 }
 
 void sim_host_learn(const struct sim_point *point)
 {
-    sim.news += (learn(&sim.host_knows, 0, point) & NEWS) != 0;
+    sim.taught = (learn(&sim.host_knows, 0, point) & NEWS) != 0 || sim.taught;
 }

@@ -137,9 +137,9 @@ static CUresult query(CUevent event)
         sim_run_chosen();
     }
     if (sim_op_done(event->op)) {
-        uint64_t news = sim.news;
+        sim.taught = false;
         learn_done(event);
-        sim_edge_counted(sim.news == news);
+        sim_edge_counted(!sim.taught);
         return event->context->device->poison;
     }
     event->polls++;
@@ -171,9 +171,8 @@ static CUresult wait_for(CUevent event)
         return sim_op_wait(context, NULL);
     }
     sim_op_hold(op);
-    uint64_t news = sim.news;
     CUresult result = sim_op_wait(context, op);
-    sim_edge_counted(sim.news == news);
+    sim_edge_counted(!sim.taught);
     if (result == CUDA_SUCCESS) {
         sim_device_observe(context->device, &op->at);
     }

@@ -177,7 +177,8 @@ static struct sim_op *join(sim_context *context, bool only_blocking)
     return op;
 }
 
-static CUresult wait_for_join(sim_context *context, bool only_blocking)
+/* With `teach` the host comes to know of it. */
+static CUresult wait_for_join(sim_context *context, bool only_blocking, bool teach)
 {
     struct sim_op *op = join(context, only_blocking);
     if (!op) {
@@ -185,7 +186,7 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking)
     }
     sim_op_hold(op);
     sim_op_submit(op);
-    CUresult result = sim_op_wait(context, op);
+    CUresult result = teach ? sim_op_wait(context, op) : sim_op_wait_secretly(context, op);
     if (result == CUDA_SUCCESS) {
         sim_device_observe(context->device, only_blocking ? &op->at : NULL);
     }
@@ -198,7 +199,7 @@ CUresult sim_queue_wait(struct sim_queue *queue)
 {
     sim_context *context = queue->context;
     if (queue->kind == SIM_QUEUE_LEGACY) {
-        return wait_for_join(context, true);
+        return wait_for_join(context, true, true);
     }
     struct sim_point work = sim_queue_point(queue);
     sim_clock_hold(work.knows);
@@ -234,5 +235,10 @@ void sim_queue_learn_done(struct sim_queue *queue)
 
 CUresult sim_context_wait(sim_context *context)
 {
-    return wait_for_join(context, false);
+    return wait_for_join(context, false, true);
+}
+
+CUresult sim_context_wait_secretly(sim_context *context)
+{
+    return wait_for_join(context, false, false);
 }

@@ -137,10 +137,10 @@ static CUresult query(struct sim_queue *queue)
         sim_run_chosen();
     }
     if (!any_busy(queue, false)) {
-        uint64_t news = sim.news;
         queue->polls = 0;
+        sim.taught = false;
         sim_queue_learn_done(queue);
-        sim_edge_counted(sim.news == news);
+        sim_edge_counted(!sim.taught);
         return queue->context->device->poison;
     }
     queue->polls++;
@@ -174,9 +174,8 @@ CUresult cuStreamSynchronize(CUstream hStream)
     }
     result = guard_wait(queue);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_STREAM_SYNCHRONIZE)) {
-        uint64_t news = sim.news;
         result = sim_queue_wait(queue);
-        sim_edge_counted(sim.news == news);
+        sim_edge_counted(!sim.taught);
     }
     return sim_leave(result);
 }
@@ -285,9 +284,9 @@ static CUresult wait_event(struct sim_queue *queue, CUevent event, unsigned flag
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t news = sim.news;
+    sim.taught = false;
     sim_op_depend(op, event->op);
-    sim_edge_counted(sim.news == news);
+    sim_edge_counted(!sim.taught);
     sim_op_submit(op);
     return CUDA_SUCCESS;
 }

@@ -27,13 +27,15 @@ typedef struct held_thing {
     UT_hash_handle hh;
 } held_thing;
 
-/* Everything here but `real`, which is constant while the door is watched, is guarded by the lock. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Constant while the door is watched. */
 static strata_entry_table real;
 static bool watched;
-static bool armed;
 static test_plan plan;
 static pthread_t watcher;
+
+/* What follows is guarded by the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool armed;
 static test_door_seen seen;
 static held_thing *holdings;
 static uint32_t held[THINGS];

@@ -108,7 +108,7 @@ static void judge_edge(sweep_tally *tally)
         return;
     }
     const char *reason = test_unseen_reason(name);
-    tally->unseen++;
+    tally->unseen += reason != NULL;
     if (!reason)
         complain(tally, "nobody notices that it is forgotten");
     else if (getenv("STRATA_TEST_SWEEP_VERBOSE"))
@@ -120,6 +120,8 @@ static void judge_state(sweep_tally *tally)
 {
     char text[200];
     const sweep_state *now = &sweep_shared->outcome.state;
+    if (sweep_shared->runs++ == 0)
+        first_state = *now;
     if (memcmp(now, &first_state, sizeof *now) == 0)
         return;
     snprintf(
@@ -155,10 +157,8 @@ static void judge(int status, sweep_tally *tally)
         tally->abandoned += outcome->abandoned;
         if (outcome->failed && !outcome->seen.fired)
             complain(tally, "it fails");
-        if (sweep_shared->mode == SWEEP_SEEDS && outcome->passed && sweep_shared->runs++ > 0)
+        if (sweep_shared->mode == SWEEP_SEEDS && outcome->passed)
             judge_state(tally);
-        else
-            first_state = outcome->state;
         if (outcome->unsaid)
             complain(tally, "it fails without an error being said");
         if (outcome->reports) {
@@ -259,8 +259,11 @@ static bool sweep_case(sweep_tally *tally)
         if (run_once(tally))
             return true;
     }
-    tally->untouched += sweep_shared->mode == SWEEP_OF_EDGES && !sweep_shared->touched;
-    if (!sweep_shared->outcome.passed || (sweep_shared->mode == SWEEP_OF_EDGES && sweep_shared->outcome.reports))
+    bool edges_unseen = sweep_shared->mode == SWEEP_OF_EDGES && !sweep_shared->touched;
+    if (edges_unseen && (sweep_shared->outcome.failed || sweep_shared->outcome.reports))
+        complain(tally, "it fails, or the checker reports, before anything is forgotten");
+    tally->untouched += edges_unseen;
+    if (!sweep_shared->outcome.passed || edges_unseen)
         return false;
     uint64_t most = most_runs();
     uint64_t count = count_runs(most);
@@ -317,11 +320,12 @@ void test_sweep_begin(void)
         fprintf(stderr, "STRATA_TEST_SWEEP_CASE=%s: no case has that in its name\n", only);
         exit(2);
     }
-    printf("%zu cases, %u runs: %u passed, %u refused (%u with something abandoned), %u skipped", sweep_shared->cases,
-           tally.runs, tally.passed, tally.refused, tally.abandoned, tally.skipped);
-    if (sweep_shared->mode == SWEEP_OF_EDGES)
-        printf(", %u noticed, %u unseen as expected, %u cases untouched", tally.noticed, tally.unseen - tally.bad,
-               tally.untouched);
+    printf("%zu cases, %u runs: ", sweep_shared->cases, tally.runs);
+    if (sweep_shared->mode != SWEEP_OF_EDGES)
+        printf("%u passed, %u refused (%u with something abandoned), %u skipped", tally.passed, tally.refused,
+               tally.abandoned, tally.skipped);
+    else
+        printf("%u noticed, %u unseen as expected, %u cases untouched", tally.noticed, tally.unseen, tally.untouched);
     printf(", %u bad\n", tally.bad);
     exit(tally.bad ? 1 : 0);
 }

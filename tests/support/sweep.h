@@ -1,14 +1,19 @@
 /* Sweeps: every case of a program that test_run_on runs, again and again, each time in a process of its own in which
- * one thing is different. STRATA_TEST_SWEEP says which:
+ * one thing is different. STRATA_TEST_SWEEP says which: seeds, faults or edges.
  *
- *   seeds   another policy, or another seed of the random one. The case passes, the checker is silent, the final state
- * is that of the first run, nothing is left over in the end. faults  the library's n-th driver call fails, for n = 1,
- * 2, ... until it makes no more. An error is said, or the case passes as if nothing had been; the checker is silent;
- * what the library made it ends, once; and the same runtime then serves a block as ever. edges   the library's n-th
- * record, wait or synchronization is forgotten by the simulated driver. The checker reports it, or the case fails.
- * Edges that order nothing new are left out (strata_sim_check_accounts), and those that only tell the library what it
- * may count as free. What else nobody notices is a blind spot of the checker or a wait that need not be, and fails the
- * sweep; support/unseen.c has the exceptions.
+ * seeds: another policy, or another seed of the random one. The case passes, the checker is silent, the final state is
+ * that of the first run, nothing is left over in the end.
+ *
+ * faults: the library's n-th driver call fails, for n = 1, 2, ... until it makes no more. An error is said, or the case
+ * passes as if nothing had been; the checker is silent; what the library made it ends, once; and the same runtime then
+ * serves a block as ever. A case that made a stack or a runtime by itself, or has threads left, could only end these
+ * itself: where it fails, what is left over means nothing ("abandoned").
+ *
+ * edges: the library's n-th record, wait or synchronization is forgotten by the simulated driver. The checker reports
+ * it, or the case fails. Edges that order nothing new are left out (strata_sim_check_accounts), and those that only
+ * tell the library what it may count as free. What else nobody notices is a blind spot of the checker or a wait that
+ * need not be, and fails the sweep; support/unseen.c has the exceptions. A case whose blocks cannot be touched by more
+ * than it touches itself is left out, too ("untouched").
  *
  * STRATA_TEST_SWEEP_MOST bounds the runs of one case: where there are more calls the first ones are taken, and others
  * evenly from the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1. STRATA_TEST_SWEEP_CASE takes the cases

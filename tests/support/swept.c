@@ -23,7 +23,7 @@ strata_status __real_strata_runtime_destroy(strata_runtime *runtime);
 strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime);
 
 /* Layers and stacks that a case made by itself: only it can end them. */
-static bool made_by_hand;
+static _Atomic bool made_by_hand;
 
 #define BY_HAND(name, parameters, arguments) \
     strata_status __real_##name parameters;  \

@@ -49,8 +49,9 @@ typedef enum strata_sim_check_mode {
     STRATA_SIM_CHECK_NO_STACKS = 0x10, /* no call stacks: faster */
 
     /* cuMemFree of memory that is not stream-ordered, cuMemFreeHost and cuMemHostUnregister wait for all work of their
-     * context before they free. In this mode that wait orders nothing before the free: what the program did not wait
-     * for itself is reported. Such frees are the ones that break when a program goes over to stream-ordered memory. */
+     * context before they free. In this mode that wait orders nothing: what the program did not wait for itself is
+     * reported, at that free and later. Such frees are the ones that break when a program goes over to stream-ordered
+     * memory. */
     STRATA_SIM_CHECK_FREES = 0x20
 } strata_sim_check_mode;
 
@@ -118,7 +119,8 @@ typedef struct strata_sim_check_accounts {
     /* Records of events, and waits that streams or the host made (cuStreamWaitEvent, synchronizations, queries that
      * answered CUDA_SUCCESS); and those of them that ordered nothing that was not ordered already: a wait for what the
      * legacy stream's order, another wait or the host's knowledge has ordered, a record with no work since the event's
-     * last one. Since cuInit, outside captures; counted without the checker, too. */
+     * last one. Since cuInit, outside captures; counted without the checker, too, but then a
+     * host function that begins tells the host nothing. */
     uint64_t edges;
     uint64_t idle_edges;
 } strata_sim_check_accounts;
