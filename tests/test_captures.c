@@ -422,8 +422,8 @@ static void a_free_that_meets_a_capture_waits_for_no_use_before(test_fixture *fi
     assert_int_equal(test_calls_of(&made, "cuStreamSynchronize"), 0);
     assert_int_equal(test_calls_of(&made, "cuStreamWaitEvent"), 0);
     check_deferred(fixture, &block);
-    test_stall_end(stall);
     end_alive(captured);
+    test_stall_end(stall);
     check_settled(fixture, &block);
     check_cu(test_cu()->StreamDestroy(captured));
 }
