@@ -90,9 +90,12 @@ void __wrap_strata_set_log_callback(strata_log_callback callback, void *data);
 
 void __wrap_strata_set_log_callback(strata_log_callback callback, void *data)
 {
+    if (!watched) {
+        __real_strata_set_log_callback(callback, data);
+        return;
+    }
     listener = callback;
     listeners_data = data;
-    __real_strata_set_log_callback(watched ? hear : callback, watched ? NULL : data);
 }
 
 /* addr2line makes lines of it. */
