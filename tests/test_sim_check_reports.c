@@ -372,6 +372,37 @@ static void watched_memory_holds_what_was_written(void **state)
     world_end(&world);
 }
 
+struct shared_word {
+    volatile char *memory;
+    char before;
+};
+
+static void CUDA_CB look_and_count(void *data)
+{
+    struct shared_word *word = data;
+    word->before = word->memory[0];
+    word->memory[0] = (char)(word->before + 1);
+}
+
+/* On the thread of host functions, which takes no signals but for those that it raises itself. */
+static void a_host_function_may_be_the_first_to_touch_watched_memory(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(STRATA_SIM_CHECK_PAGES);
+    struct shared_word word = {.memory = watched_memory()};
+    OK(p_cuMemsetD8Async(world.x, 5, BYTES, world.a));
+    download_to(&world, word.memory, 0, 100);
+    OK(p_cuLaunchHostFunc(world.a, look_and_count, &word));
+    OK(p_cuStreamSynchronize(world.a));
+    assert_int_equal(word.before, 5);
+    assert_int_equal(word.memory[0], 6);
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 0);
+    OK(p_cuMemFreeHost((void *)(uintptr_t)word.memory));
+    world_end(&world);
+}
+
 static sigjmp_buf not_ours;
 
 static void jump_back(int number)
@@ -495,6 +526,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_read_that_nobody_declared_is_caught),
         cmocka_unit_test(a_write_that_nobody_declared_is_caught),
         cmocka_unit_test(watched_memory_holds_what_was_written),
+        cmocka_unit_test(a_host_function_may_be_the_first_to_touch_watched_memory),
         cmocka_unit_test(a_fault_that_is_not_ours_is_passed_on),
         cmocka_unit_test(at_exit_reports_are_written_and_the_status_says_so),
     };

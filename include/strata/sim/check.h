@@ -40,7 +40,8 @@ typedef enum strata_sim_check_mode {
     /* Pinned memory that is allocated from now on is watched: its pages are protected, and the first access of the host
      * to a page after work on that memory was submitted is caught (SIGSEGV, passed on if it is not ours) and checked
      * like a declared one, for the part of the allocation in that page. Accesses by the kernel of the operating system
-     * (read, write) cannot be caught and fail with EFAULT on a protected page. Only before memory is allocated. */
+     * (read, write) cannot be caught and fail with EFAULT on a protected page; nor can those of a thread that blocks
+     * SIGSEGV, which end the process. Only before memory is allocated. */
     STRATA_SIM_CHECK_PAGES = 0x04,
 
     /* A host function tells other threads nothing, unless it says so (strata_sim_host_signals), and hears nothing. */
