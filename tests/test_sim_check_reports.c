@@ -173,6 +173,25 @@ static void without_call_stacks_each_pair_is_a_report(void **state)
     world_end(&world);
 }
 
+static void no_more_than_a_thousand_reports_are_kept(void **state)
+{
+    (void)state;
+    enum { KEPT = 1000, MORE = 3 };
+    struct world world = fresh_world(STRATA_SIM_CHECK_NO_STACKS);
+    for (int i = 0; i < KEPT + MORE; i++) {
+        fill(world.a, world.x);
+        fill(world.b, world.x);
+        OK(p_cuCtxSynchronize());
+    }
+    uint64_t count;
+    strata_sim_report report;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, KEPT + MORE);
+    OK(p_get_report(KEPT - 1, &report));
+    assert_int_equal(p_get_report(KEPT, &report), CUDA_ERROR_INVALID_VALUE);
+    world_end(&world);
+}
+
 static void free_plainly(struct world *world, bool wait)
 {
     CUdeviceptr mine;
@@ -519,6 +538,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_same_place_is_reported_once),
         cmocka_unit_test(a_callback_gets_each_report),
         cmocka_unit_test(without_call_stacks_each_pair_is_a_report),
+        cmocka_unit_test(no_more_than_a_thousand_reports_are_kept),
         cmocka_unit_test(edges_that_order_nothing_new_are_counted),
         cmocka_unit_test(a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked),
         cmocka_unit_test(what_was_there_before_the_checker_counts_as_done),

@@ -281,13 +281,13 @@ static struct report *known(const struct sim_finding *finding)
 
 static bool room(void)
 {
+    if (reports.kept == MOST_REPORTS) {
+        return false;
+    }
     if (reports.kept < reports.capacity) {
         return true;
     }
     size_t capacity = reports.capacity ? 2 * reports.capacity : 16;
-    if (reports.kept == MOST_REPORTS) {
-        return false;
-    }
     struct report *at = realloc(reports.at, capacity * sizeof *at);
     if (!at) {
         return false;
