@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Why the last start failed, "" if the environment was not the reason. Written by cuInit under sim.lock; read by
  * whoever was told that it failed. */
@@ -109,18 +110,36 @@ static bool read_check(const char *text, struct sim_settings *settings)
         }
         settings->check |= words[i].mode;
         if (text[length] == '\0') {
-            settings->check_at_exit = settings->check != 0;
+            settings->check_writes = settings->check != 0 || settings->check_writes;
             return true;
         }
         text += length + 1;
     }
 }
 
+/* The name from the root, wherever the program goes, with the process in place of %p. NULL without memory. */
+static char *file_name(const char *pattern)
+{
+    char *here = pattern[0] == '/' ? NULL : getcwd(NULL, 0);
+    const char *mark = strstr(pattern, "%p");
+    int before = mark ? (int)(mark - pattern) : (int)strlen(pattern);
+    char process[16] = "";
+    if (mark) {
+        snprintf(process, sizeof process, "%ld", (long)getpid());
+    }
+    char *name = NULL;
+    int bytes = asprintf(&name, "%s%s%.*s%s%s", here ? here : "", here ? "/" : "", before, pattern, process,
+                         mark ? mark + 2 : "");
+    free(here);
+    return bytes >= 0 ? name : NULL;
+}
+
 static bool read_check_file(const char *text, struct sim_settings *settings)
 {
     free(settings->check_file);
-    settings->check_file = strdup(text);
-    return text[0] != '\0' && settings->check_file;
+    settings->check_file = file_name(text);
+    settings->check_writes = true;
+    return settings->check_file != NULL;
 }
 
 static bool read_check_exit(const char *text, struct sim_settings *settings)
@@ -131,6 +150,7 @@ static bool read_check_exit(const char *text, struct sim_settings *settings)
         return false;
     }
     settings->check_exit = (int)status;
+    settings->check_writes = true;
     return true;
 }
 

@@ -9,8 +9,12 @@
  * The environment, read once by cuInit:
  *   STRATA_SIM_CHECK       1: on; 0: off (default); or, separated by commas, any of: unwritten, pages, host-functions,
  *                          frees, no-stacks
- *   STRATA_SIM_CHECK_FILE  where reports are written at exit; %p in the name is the process; default: standard error
+ *   STRATA_SIM_CHECK_FILE  where reports are written, behind what is there; %p in the name is the process; default:
+ *                          standard error
  *   STRATA_SIM_CHECK_EXIT  1 to 255: with this status the process exits if there were reports
+ * If STRATA_SIM_CHECK turns the checker on, or one of the other two is set, each report is written when it is found,
+ * and at exit what was found again and how many there are. A process that ends without exit (abort, a signal, _exit)
+ * has written its reports, but keeps its own status.
  *
  * What counts for the host. The driver does not see how threads order themselves; so the host is taken for one: what
  * any thread waited for (cuStreamSynchronize, cuEventSynchronize, cuCtxSynchronize, a copy that waits, or a query that
