@@ -47,6 +47,7 @@
     X(cuCtxPopCurrent, 4000)                    \
     X(cuCtxSynchronize, 2000)                   \
     X(cuCtxGetDevice, 2000)                     \
+    X(cuCtxGetApiVersion, 3020)                 \
     X(cuCtxGetStreamPriorityRange, 5050)        \
     X(cuStreamCreate, 2000)                     \
     X(cuStreamCreateWithPriority, 5050)         \

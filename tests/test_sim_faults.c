@@ -45,6 +45,11 @@ static void an_entry_point_has_one_name(void **state)
         .kind = STRATA_SIM_FAIL_CALL, .nth = 2, .error = CUDA_ERROR_UNKNOWN, .entry = "cuStreamCreate"});
     uint32_t copies = plan((strata_sim_fault){
         .kind = STRATA_SIM_FAIL_CALL, .nth = 9, .error = CUDA_ERROR_UNKNOWN, .entry = "cuMemcpyDtoDAsync_v2"});
+    uint32_t versions = plan((strata_sim_fault){
+        .kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuCtxGetApiVersion"});
+    unsigned version;
+    assert_int_equal(p_cuCtxGetApiVersion(world.context, &version), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(reached(versions), 1);
     CUstream stream = new_stream(0);
     CUstream other;
     OK(p_cuStreamCreateWithPriority(&other, 0, 0));
