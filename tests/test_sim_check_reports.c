@@ -589,6 +589,29 @@ static void the_file_is_named_when_the_process_starts(void **state)
     unlink(found);
 }
 
+/* Its access is no use of the driver, which it does not have. */
+static void a_forked_child_writes_no_report(void **state)
+{
+    (void)state;
+    assert_int_equal(run_in_process("pages", file, "fork"), OWN_STATUS);
+    assert_int_equal(access(file, F_OK), -1);
+}
+
+static int fork_and_look(const struct world *world)
+{
+    volatile char *memory = watched_memory();
+    download_to(world, memory, 0, 100);
+    pid_t forked = fork();
+    if (forked == 0) {
+        char byte = memory[0];
+        (void)byte;
+        _exit(0);
+    }
+    int status;
+    bool good = forked > 0 && waitpid(forked, &status, 0) == forked && WIFEXITED(status);
+    return good ? OWN_STATUS : 1;
+}
+
 static void race_of_fills(const struct world *world, int times)
 {
     volatile int rounds = times; /* as above */
@@ -639,6 +662,9 @@ static int child(const char *program)
     world.b = new_stream(CU_STREAM_NON_BLOCKING);
     bool kernels = strcmp(program, "race") == 0 || strcmp(program, "right") == 0;
     bool unwritten = strcmp(program, "unwritten") == 0;
+    if (strcmp(program, "fork") == 0) {
+        return fork_and_look(&world);
+    }
     if (!kernels && !unwritten) {
         return end_as(&world, program);
     }
@@ -680,6 +706,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(what_is_found_again_is_counted_at_exit),
         cmocka_unit_test(a_checker_that_the_program_turned_on_writes_if_the_environment_says_where_or_what_for),
         cmocka_unit_test(the_file_is_named_when_the_process_starts),
+        cmocka_unit_test(a_forked_child_writes_no_report),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
