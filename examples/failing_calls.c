@@ -152,7 +152,7 @@ static void fail_each_call_of(const char *entry)
         sim.clear_faults();
         expect((result == CUDA_SUCCESS) == (reached < nth), "a failed call was not reported");
         expect(nothing_left(), "a failed call left something behind");
-    } while (reached == nth);
+    } while (reached >= nth);
     printf("%s: failed %d times, each was reported and left nothing\n", entry, (int)nth - 1);
 }
 

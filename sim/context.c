@@ -457,6 +457,7 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
     unsigned long long id;
+    sim_called_as(__func__);
     CUresult result = cuCtxGetId(ctx, &id);
     if (result != CUDA_SUCCESS) {
         return result;

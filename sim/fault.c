@@ -94,6 +94,19 @@ bool sim_fault_drops(strata_sim_edge edge)
     return drops;
 }
 
+/* Those that never come to sim_fault_call. */
+static bool is_counted(const char *entry)
+{
+    static const char *const others[] = {"cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString",
+                                         "cuGetProcAddress"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (strcmp(entry, others[i]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static CUresult plan_call(struct fault *fault)
 {
     const char *entry = fault->asked.entry;
@@ -106,7 +119,8 @@ static CUresult plan_call(struct fault *fault)
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(fault->entry, entry, length);
-    return sim_entry_known(fault->entry) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    bool counted = sim_entry_known(fault->entry) && is_counted(fault->entry);
+    return counted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult plan_operation(struct fault *fault)
@@ -122,6 +136,12 @@ static CUresult plan_operation(struct fault *fault)
     return result;
 }
 
+static CUresult plan_edges(const struct fault *fault)
+{
+    uint32_t unknown = fault->asked.edges & ~(uint32_t)STRATA_SIM_EDGE_ANY;
+    return fault->asked.edges != 0 && unknown == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult plan(struct fault *fault)
 {
     if (fault->asked.nth == 0) {
@@ -134,7 +154,7 @@ static CUresult plan(struct fault *fault)
     case STRATA_SIM_FAIL_OPERATION:
         return fails ? plan_operation(fault) : CUDA_ERROR_INVALID_VALUE;
     case STRATA_SIM_DROP_EDGE:
-        return (fault->asked.edges & STRATA_SIM_EDGE_ANY) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return plan_edges(fault);
     }
     return CUDA_ERROR_INVALID_VALUE;
 }

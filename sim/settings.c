@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Why the last start failed, "" if the environment was not the reason. Written by cuInit under sim.lock; read by
  * whoever was told that it failed. */
@@ -81,46 +82,80 @@ static bool read_memory(const char *text, struct sim_settings *settings)
     return false;
 }
 
-/* 0, 1, or words with commas between them. */
-static bool read_check(const char *text, struct sim_settings *settings)
+static bool is_word(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && memcmp(word, text, length) == 0;
+}
+
+/* 0 if it is none. */
+static uint32_t mode_of(const char *text, size_t length)
 {
     static const struct {
         const char *name;
         uint32_t mode;
     } words[] = {
-        {"0", STRATA_SIM_CHECK_OFF},
-        {"1", STRATA_SIM_CHECK_ON},
-        {"unwritten", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN},
-        {"pages", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_PAGES},
-        {"host-functions", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_HOST_FUNCTIONS},
-        {"frees", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_FREES},
-        {"no-stacks", STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_NO_STACKS},
+        {"unwritten", STRATA_SIM_CHECK_UNWRITTEN},           {"pages", STRATA_SIM_CHECK_PAGES},
+        {"host-functions", STRATA_SIM_CHECK_HOST_FUNCTIONS}, {"frees", STRATA_SIM_CHECK_FREES},
+        {"no-stacks", STRATA_SIM_CHECK_NO_STACKS},
     };
-    settings->check = 0;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (is_word(text, length, words[i].name)) {
+            return words[i].mode | STRATA_SIM_CHECK_ON;
+        }
+    }
+    return 0;
+}
+
+/* Words with commas between them. 0 if one of them is none. */
+static uint32_t modes_of(const char *text)
+{
+    uint32_t modes = 0;
     for (;;) {
         size_t length = strcspn(text, ",");
-        size_t i = 0;
-        while (i < sizeof words / sizeof words[0] &&
-               (strlen(words[i].name) != length || memcmp(words[i].name, text, length) != 0)) {
-            i++;
+        uint32_t mode = mode_of(text, length);
+        if (mode == 0) {
+            return 0;
         }
-        if (i == sizeof words / sizeof words[0]) {
-            return false;
-        }
-        settings->check |= words[i].mode;
+        modes |= mode;
         if (text[length] == '\0') {
-            settings->check_at_exit = settings->check != 0;
-            return true;
+            return modes;
         }
         text += length + 1;
     }
 }
 
+/* 0 and 1 stand alone: beside words they could only say the same or the opposite. */
+static bool read_check(const char *text, struct sim_settings *settings)
+{
+    bool off = strcmp(text, "0") == 0;
+    settings->check = off ? STRATA_SIM_CHECK_OFF : strcmp(text, "1") == 0 ? STRATA_SIM_CHECK_ON : modes_of(text);
+    settings->check_writes = settings->check != 0 || settings->check_writes;
+    return off || settings->check != 0;
+}
+
+/* The name from the root, wherever the program goes, with the process in place of %p. NULL without memory. */
+static char *file_name(const char *pattern)
+{
+    char *here = pattern[0] == '/' ? NULL : getcwd(NULL, 0);
+    const char *mark = strstr(pattern, "%p");
+    int before = mark ? (int)(mark - pattern) : (int)strlen(pattern);
+    char process[16] = "";
+    if (mark) {
+        snprintf(process, sizeof process, "%ld", (long)getpid());
+    }
+    char *name = NULL;
+    int bytes = asprintf(&name, "%s%s%.*s%s%s", here ? here : "", here ? "/" : "", before, pattern, process,
+                         mark ? mark + 2 : "");
+    free(here);
+    return bytes >= 0 ? name : NULL;
+}
+
 static bool read_check_file(const char *text, struct sim_settings *settings)
 {
     free(settings->check_file);
-    settings->check_file = strdup(text);
-    return text[0] != '\0' && settings->check_file;
+    settings->check_file = file_name(text);
+    settings->check_writes = true;
+    return settings->check_file != NULL;
 }
 
 static bool read_check_exit(const char *text, struct sim_settings *settings)
@@ -131,6 +166,7 @@ static bool read_check_exit(const char *text, struct sim_settings *settings)
         return false;
     }
     settings->check_exit = (int)status;
+    settings->check_writes = true;
     return true;
 }
 
@@ -148,7 +184,7 @@ CUresult sim_settings_read(struct sim_settings *settings)
         {"STRATA_SIM_MEMORY", read_memory, offsetof(struct sim_settings, memory_set),
          "a whole number and B, KiB, MiB, GiB or TiB, at least 64MiB"},
         {"STRATA_SIM_CHECK", read_check, offsetof(struct sim_settings, check_set),
-         "0, 1, or some of unwritten, pages, host-functions and no-stacks, with commas between them"},
+         "0, 1, or some of unwritten, pages, host-functions, frees and no-stacks, with commas between them"},
         {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(struct sim_settings, never_set), "a file's name"},
         {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(struct sim_settings, never_set),
          "a whole number from 1 to 255"},

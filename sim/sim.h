@@ -760,10 +760,10 @@ struct sim_settings {
     strata_sim_policy policy;
     int devices;
     uint64_t memory;
-    uint32_t check;     /* modes of the checker */
-    char *check_file;   /* owned; NULL: standard error */
-    bool check_at_exit; /* reports are written then: the environment turned the checker on */
-    int check_exit;     /* status to exit with after reports; 0: the program's own */
+    uint32_t check;    /* modes of the checker */
+    char *check_file;  /* owned; NULL: standard error */
+    bool check_writes; /* reports are written: the environment turned the checker on, or says where or what for */
+    int check_exit;    /* status to exit with after reports; 0: the program's own */
     uint64_t latency[STRATA_SIM_KINDS];
     uint64_t rate[STRATA_SIM_KINDS]; /* bytes a microsecond; 0: any number */
     bool check_set;

@@ -47,6 +47,7 @@
     X(cuCtxPopCurrent, 4000)                    \
     X(cuCtxSynchronize, 2000)                   \
     X(cuCtxGetDevice, 2000)                     \
+    X(cuCtxGetApiVersion, 3020)                 \
     X(cuCtxGetStreamPriorityRange, 5050)        \
     X(cuStreamCreate, 2000)                     \
     X(cuStreamCreateWithPriority, 5050)         \
@@ -96,6 +97,9 @@
     X(cuMemsetD32Async, 3020)                   \
     X(cuMemsetD8, 3020)                         \
     X(cuMemsetD2D8Async, 3020)                  \
+    X(cuMemsetD2D8, 3020)                       \
+    X(cuMemsetD2D16, 3020)                      \
+    X(cuMemsetD2D32, 3020)                      \
     X(cuStreamAddCallback, 5000)                \
     X(cuModuleLoadData, 2000)                   \
     X(cuModuleUnload, 2000)                     \

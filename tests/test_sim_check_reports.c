@@ -3,6 +3,7 @@
 #include "planted/world.h"
 #include "support/itself.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -170,6 +171,25 @@ static void without_call_stacks_each_pair_is_a_report(void **state)
     uint64_t count;
     OK(p_get_report_count(&count));
     assert_int_equal(count, 3);
+    world_end(&world);
+}
+
+static void no_more_than_a_thousand_reports_are_kept(void **state)
+{
+    (void)state;
+    enum { KEPT = 1000, MORE = 3 };
+    struct world world = fresh_world(STRATA_SIM_CHECK_NO_STACKS);
+    for (int i = 0; i < KEPT + MORE; i++) {
+        fill(world.a, world.x);
+        fill(world.b, world.x);
+        OK(p_cuCtxSynchronize());
+    }
+    uint64_t count;
+    strata_sim_report report;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, KEPT + MORE);
+    OK(p_get_report(KEPT - 1, &report));
+    assert_int_equal(p_get_report(KEPT, &report), CUDA_ERROR_INVALID_VALUE);
     world_end(&world);
 }
 
@@ -377,6 +397,37 @@ static void watched_memory_holds_what_was_written(void **state)
     world_end(&world);
 }
 
+struct shared_word {
+    volatile char *memory;
+    char before;
+};
+
+static void CUDA_CB look_and_count(void *data)
+{
+    struct shared_word *word = data;
+    word->before = word->memory[0];
+    word->memory[0] = (char)(word->before + 1);
+}
+
+/* On the thread of host functions, which takes no signals but for those that it raises itself. */
+static void a_host_function_may_be_the_first_to_touch_watched_memory(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(STRATA_SIM_CHECK_PAGES);
+    struct shared_word word = {.memory = watched_memory()};
+    OK(p_cuMemsetD8Async(world.x, 5, BYTES, world.a));
+    download_to(&world, word.memory, 0, 100);
+    OK(p_cuLaunchHostFunc(world.a, look_and_count, &word));
+    OK(p_cuStreamSynchronize(world.a));
+    assert_int_equal(word.before, 5);
+    assert_int_equal(word.memory[0], 6);
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    assert_int_equal(count, 0);
+    OK(p_cuMemFreeHost((void *)(uintptr_t)word.memory));
+    world_end(&world);
+}
+
 static sigjmp_buf not_ours;
 
 static void jump_back(int number)
@@ -403,30 +454,52 @@ static void a_fault_that_is_not_ours_is_passed_on(void **state)
 
 /* ---- the environment ---- */
 
-enum { OWN_STATUS = 3, STATUS = 57 };
+enum { OWN_STATUS = 3, STATUS = 57, SIGNALLED = 256 };
+
+static char errors[] = "/tmp/strata-errors-XXXXXX"; /* what child processes write to standard error */
+static char file[] = "/tmp/strata-reports-XXXXXX";  /* where reports go */
+
+static pid_t last_child;
+
+static int make_files(void **state)
+{
+    (void)state;
+    int error = mkstemp(errors);
+    int handle = mkstemp(file);
+    return error >= 0 && handle >= 0 && close(error) == 0 && close(handle) == 0 && unlink(file) == 0 ? 0 : -1;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    unlink(file);
+    return unlink(errors);
+}
 
 /* In a process of its own, before cuInit: a race, and what the process leaves. */
-static int run_in_process(const char *check, const char *file, const char *program)
+static int run_in_process(const char *check, const char *where, const char *program)
 {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        int error = open(errors, O_WRONLY | O_APPEND | O_CREAT, 0600);
+        dup2(error, STDERR_FILENO);
         setenv("STRATA_SIM_CHECK", check, 1);
-        setenv("STRATA_SIM_CHECK_FILE", file, 1);
+        setenv("STRATA_SIM_CHECK_FILE", where, 1);
         setenv("STRATA_SIM_CHECK_EXIT", "57", 1);
         test_run_itself((char *const[]){"test_sim_check_reports", (char *)(uintptr_t)program, NULL});
         _exit(1);
     }
     int status;
+    last_child = child;
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : SIGNALLED + WTERMSIG(status);
 }
 
-static char *contents_of(const char *file)
+static char *contents_of(const char *name)
 {
     static char text[8192];
-    FILE *in = fopen(file, "r");
+    FILE *in = fopen(name, "r");
     size_t bytes = in ? fread(text, 1, sizeof text - 1, in) : 0;
     text[bytes] = '\0';
     if (in) {
@@ -438,13 +511,9 @@ static char *contents_of(const char *file)
 static void at_exit_reports_are_written_and_the_status_says_so(void **state)
 {
     (void)state;
-    char file[] = "/tmp/strata-reports-XXXXXX";
-    int handle = mkstemp(file);
-    assert_true(handle >= 0);
-    close(handle);
     assert_int_equal(run_in_process("1", file, "race"), STATUS);
     assert_non_null(strstr(contents_of(file), "a write does not come after another"));
-    assert_non_null(strstr(contents_of(file), "strata-sim: 1 reports"));
+    assert_non_null(strstr(contents_of(file), "strata-sim: 1 report\n"));
     unlink(file);
     assert_int_equal(run_in_process("1", file, "right"), OWN_STATUS);
     assert_int_equal(access(file, F_OK), -1);
@@ -455,11 +524,138 @@ static void at_exit_reports_are_written_and_the_status_says_so(void **state)
     assert_int_equal(run_in_process("sometimes", file, "right"), 1);
 }
 
+static void reports_are_written_however_the_process_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *program;
+        const char *where; /* "": standard error */
+        int status;
+    } ends[] = {
+        {"abort", "", SIGNALLED + SIGABRT}, {"terminate", file, SIGNALLED + SIGTERM}, {"leave", "", OWN_STATUS}};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        assert_int_equal(truncate(errors, 0), 0);
+        assert_int_equal(run_in_process("1", ends[i].where, ends[i].program), ends[i].status);
+        const char *text = contents_of(ends[i].where[0] ? file : errors);
+        assert_non_null(strstr(text, "a write does not come after another"));
+        assert_non_null(strstr(text, "wait for that event before the fill.\n\n"));
+        assert_null(strstr(text, " report\n"));
+    }
+    unlink(file);
+}
+
+static size_t times_in(const char *text, const char *words)
+{
+    size_t times = 0;
+    while ((text = strstr(text, words))) {
+        text += strlen(words);
+        times++;
+    }
+    return times;
+}
+
+static void what_is_found_again_is_counted_at_exit(void **state)
+{
+    (void)state;
+    assert_int_equal(run_in_process("1", file, "again"), STATUS);
+    const char *text = contents_of(file);
+    assert_int_equal(times_in(text, "strata-sim: a write does not come after another\n"), 2);
+    assert_int_equal(times_in(text, "strata-sim: found 3 times: a write does not come after another, numbers "), 1);
+    assert_int_equal(times_in(text, " times: "), 1);
+    assert_non_null(strstr(text, "strata-sim: 2 reports\n"));
+    unlink(file);
+}
+
+static void a_checker_that_the_program_turned_on_writes_if_the_environment_says_where_or_what_for(void **state)
+{
+    (void)state;
+    assert_int_equal(run_in_process("", file, "asked"), STATUS);
+    assert_non_null(strstr(contents_of(file), "a write does not come after another"));
+    unlink(file);
+    assert_int_equal(truncate(errors, 0), 0);
+    assert_int_equal(run_in_process("", "", "asked"), STATUS);
+    assert_non_null(strstr(contents_of(errors), "a write does not come after another"));
+}
+
+/* A relative name is one of the folder that the process started in; %p is the process. */
+static void the_file_is_named_when_the_process_starts(void **state)
+{
+    (void)state;
+    char name[64];
+    char found[64];
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir("/tmp"), 0);
+    snprintf(name, sizeof name, "%s-%%p", strrchr(file, '/') + 1);
+    assert_int_equal(run_in_process("1", name, "elsewhere"), STATUS);
+    snprintf(found, sizeof found, "%s-%ld", file, (long)last_child);
+    assert_int_equal(chdir(before), 0);
+    assert_non_null(strstr(contents_of(found), "a write does not come after another"));
+    unlink(found);
+}
+
+/* Its access is no use of the driver, which it does not have. */
+static void a_forked_child_writes_no_report(void **state)
+{
+    (void)state;
+    assert_int_equal(run_in_process("pages", file, "fork"), OWN_STATUS);
+    assert_int_equal(access(file, F_OK), -1);
+}
+
+static int fork_and_look(const struct world *world)
+{
+    volatile char *memory = watched_memory();
+    download_to(world, memory, 0, 100);
+    pid_t forked = fork();
+    if (forked == 0) {
+        char byte = memory[0];
+        (void)byte;
+        _exit(0);
+    }
+    int status;
+    bool good = forked > 0 && waitpid(forked, &status, 0) == forked && WIFEXITED(status);
+    return good ? OWN_STATUS : 1;
+}
+
+static void race_of_fills(const struct world *world, int times)
+{
+    volatile int rounds = times; /* as above */
+    for (int i = 0; i < rounds; i++) {
+        fill(world->a, world->x);
+        fill(world->b, world->x);
+        OK(p_cuCtxSynchronize());
+    }
+}
+
+static int end_as(const struct world *world, const char *program)
+{
+    if (strcmp(program, "again") == 0) {
+        race_of_fills(world, 3);
+    }
+    race_of_fills(world, 1);
+    if (strcmp(program, "abort") == 0) {
+        abort();
+    }
+    if (strcmp(program, "terminate") == 0) {
+        raise(SIGTERM);
+    }
+    if (strcmp(program, "leave") == 0) {
+        _exit(OWN_STATUS);
+    }
+    return OWN_STATUS;
+}
+
 /* The kernel has not run when the process exits; it says what it touches then. */
 static int child(const char *program)
 {
     test_sim_open();
     if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+        return 1;
+    }
+    if (strcmp(program, "asked") == 0) {
+        OK(p_set_check(STRATA_SIM_CHECK_ON));
+    }
+    if (strcmp(program, "elsewhere") == 0 && chdir("/") != 0) {
         return 1;
     }
     struct world world;
@@ -469,7 +665,14 @@ static int child(const char *program)
     OK(p_cuMemAlloc(&world.x, BYTES));
     world.a = new_stream(CU_STREAM_NON_BLOCKING);
     world.b = new_stream(CU_STREAM_NON_BLOCKING);
+    bool kernels = strcmp(program, "race") == 0 || strcmp(program, "right") == 0;
     bool unwritten = strcmp(program, "unwritten") == 0;
+    if (strcmp(program, "fork") == 0) {
+        return fork_and_look(&world);
+    }
+    if (!kernels && !unwritten) {
+        return end_as(&world, program);
+    }
     kernel(&world, world.a, world.x, BYTES, unwritten ? READS : WRITES);
     if (strcmp(program, "race") == 0) {
         kernel(&world, world.b, world.x, BYTES, WRITES);
@@ -493,6 +696,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_same_place_is_reported_once),
         cmocka_unit_test(a_callback_gets_each_report),
         cmocka_unit_test(without_call_stacks_each_pair_is_a_report),
+        cmocka_unit_test(no_more_than_a_thousand_reports_are_kept),
         cmocka_unit_test(edges_that_order_nothing_new_are_counted),
         cmocka_unit_test(a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked),
         cmocka_unit_test(what_was_there_before_the_checker_counts_as_done),
@@ -500,8 +704,14 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_read_that_nobody_declared_is_caught),
         cmocka_unit_test(a_write_that_nobody_declared_is_caught),
         cmocka_unit_test(watched_memory_holds_what_was_written),
+        cmocka_unit_test(a_host_function_may_be_the_first_to_touch_watched_memory),
         cmocka_unit_test(a_fault_that_is_not_ours_is_passed_on),
         cmocka_unit_test(at_exit_reports_are_written_and_the_status_says_so),
+        cmocka_unit_test(reports_are_written_however_the_process_ends),
+        cmocka_unit_test(what_is_found_again_is_counted_at_exit),
+        cmocka_unit_test(a_checker_that_the_program_turned_on_writes_if_the_environment_says_where_or_what_for),
+        cmocka_unit_test(the_file_is_named_when_the_process_starts),
+        cmocka_unit_test(a_forked_child_writes_no_report),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_files, remove_files);
 }

@@ -103,7 +103,7 @@ static void the_forgotten_wait_is_reported_with_both_streams_and_the_missing_edg
         "stream %u wait for that event before the fill.\n",
         c, a, a, c);
     assert_says(&of, words);
-    assert_says(&of, "strata-sim: 1 reports\n");
+    assert_says(&of, "strata-sim: 1 report\n");
 }
 
 static void the_right_order_has_no_report(void **state)

@@ -45,6 +45,11 @@ static void an_entry_point_has_one_name(void **state)
         .kind = STRATA_SIM_FAIL_CALL, .nth = 2, .error = CUDA_ERROR_UNKNOWN, .entry = "cuStreamCreate"});
     uint32_t copies = plan((strata_sim_fault){
         .kind = STRATA_SIM_FAIL_CALL, .nth = 9, .error = CUDA_ERROR_UNKNOWN, .entry = "cuMemcpyDtoDAsync_v2"});
+    uint32_t versions = plan((strata_sim_fault){
+        .kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuCtxGetApiVersion"});
+    unsigned version;
+    assert_int_equal(p_cuCtxGetApiVersion(world.context, &version), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(reached(versions), 1);
     CUstream stream = new_stream(0);
     CUstream other;
     OK(p_cuStreamCreateWithPriority(&other, 0, 0));
@@ -187,7 +192,13 @@ static void a_fault_that_says_nothing_is_refused(void **state)
         {.kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_SUCCESS},
         {.kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuMemAlok"},
         {.kind = STRATA_SIM_FAIL_OPERATION, .nth = 1, .error = CUDA_SUCCESS},
+        {.kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuDriverGetVersion"},
+        {.kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuGetErrorName"},
+        {.kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuGetErrorString"},
+        {.kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = CUDA_ERROR_UNKNOWN, .entry = "cuGetProcAddress_v2"},
         {.kind = STRATA_SIM_DROP_EDGE, .nth = 1, .edges = 0},
+        {.kind = STRATA_SIM_DROP_EDGE, .nth = 1, .edges = 0x100},
+        {.kind = STRATA_SIM_DROP_EDGE, .nth = 1, .edges = UINT32_MAX},
         {.kind = (strata_sim_fault_kind)7, .nth = 1},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

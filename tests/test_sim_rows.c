@@ -1,4 +1,5 @@
-/* Copies of rows and planes in the simulated driver: which bytes they move, which they leave, and when they read. */
+/* Copies of rows and planes in the simulated driver: which bytes they move, which they leave, and when they read; and
+ * fills of rows. */
 #include "test_sim.h"
 
 enum { PITCH = 64, ROWS = 6, PLANES = 3, BYTES = PITCH * ROWS * PLANES };
@@ -157,6 +158,100 @@ static void planes_lie_apart_as_their_heights_say(void **state)
     test_sim_end();
 }
 
+/* What a fill of 3 rows of 5 elements with the value 0x01020304 leaves, in bytes that were 0xcc. */
+static void fill_expected(unsigned char *expected, size_t width)
+{
+    static const unsigned char value[] = {4, 3, 2, 1};
+    memset(expected, 0xcc, BYTES);
+    for (size_t row = 0; row < 3; row++) {
+        for (size_t i = 0; i < 5 * width; i++) {
+            expected[row * PITCH + i] = value[i % width];
+        }
+    }
+}
+
+static void a_fill_leaves_the_paddings(void **state)
+{
+    (void)state;
+    static unsigned char expected[BYTES];
+    CUdeviceptr to;
+    test_sim_begin();
+    OK(p_cuMemAlloc(&to, BYTES));
+    for (size_t width = 1; width <= 4; width *= 2) {
+        OK(p_cuMemsetD8(to, 0xcc, BYTES));
+        if (width == 1) {
+            OK(p_cuMemsetD2D8(to, PITCH, 4, 5, 3));
+        } else if (width == 2) {
+            OK(p_cuMemsetD2D16(to, PITCH, 0x0304, 5, 3));
+        } else {
+            OK(p_cuMemsetD2D32(to, PITCH, 0x01020304, 5, 3));
+        }
+        fill_expected(expected, width);
+        OK(p_cuMemcpyDtoH(after, to, BYTES));
+        assert_memory_equal(after, expected, BYTES);
+    }
+    OK(p_cuMemFree(to));
+    test_sim_end();
+}
+
+/* As with one row: for device memory the host does not wait, for pinned memory it does. */
+static void the_host_waits_for_a_fill_of_pinned_rows_alone(void **state)
+{
+    (void)state;
+    CUdeviceptr to;
+    unsigned char *pinned;
+    OK(p_set_policy(STRATA_SIM_LATE));
+    test_sim_begin();
+    OK(p_cuMemAlloc(&to, BYTES));
+    OK(p_cuMemHostAlloc((void **)&pinned, BYTES, 0));
+    memset(pinned, 0, BYTES);
+    OK(p_cuMemsetD2D8((CUdeviceptr)(uintptr_t)pinned, PITCH, 7, 10, 2));
+    assert_int_equal(pinned[PITCH + 9], 7);
+    assert_int_equal(pinned[PITCH + 10], 0);
+    OK(p_cuMemsetD2D8(to, PITCH, 7, 10, 2));
+    assert_int_equal(p_cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+    OK(p_cuMemFree(to));
+    OK(p_cuMemFreeHost(pinned));
+    test_sim_end();
+}
+
+static void a_fill_of_rows_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    CUdeviceptr to;
+    test_sim_begin();
+    OK(p_cuMemAlloc(&to, (size_t)PITCH * (ROWS - 1) + 10));
+    OK(p_cuMemsetD2D8(to, PITCH, 0, 10, ROWS));
+    OK(p_cuMemsetD2D8(to, PITCH, 0, 0, ROWS));
+    OK(p_cuMemsetD2D8(to, PITCH, 0, 10, 0));
+    assert_int_equal(p_cuMemsetD2D8(to, PITCH, 0, 11, ROWS), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuMemsetD2D8(to, 9, 0, 10, ROWS), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuMemsetD2D16(to + 1, PITCH, 0, 2, 2), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuMemsetD2D32(to, PITCH - 2, 0, 2, 2), CUDA_ERROR_INVALID_VALUE);
+    OK(p_cuMemFree(to));
+    test_sim_end();
+}
+
+static void a_fill_of_rows_goes_to_the_default_stream_that_is_asked_for(void **state)
+{
+    (void)state;
+    CUdeviceptr to;
+    CUresult (*per_thread)(CUdeviceptr, size_t, unsigned char, size_t, size_t);
+    void *found;
+    CUdriverProcAddressQueryResult status;
+    OK(p_cuGetProcAddress("cuMemsetD2D8", &found, 3020, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
+    memcpy(&per_thread, &found, sizeof per_thread);
+    OK(p_set_policy(STRATA_SIM_LATE));
+    test_sim_begin();
+    OK(p_cuMemAlloc(&to, BYTES));
+    OK(p_cuMemsetD2D8(to, PITCH, 7, 10, 2));
+    OK(p_cuStreamQuery(CU_STREAM_PER_THREAD));
+    OK(per_thread(to, PITCH, 7, 10, 2));
+    assert_int_equal(p_cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_ERROR_NOT_READY);
+    OK(p_cuMemFree(to));
+    test_sim_end();
+}
+
 int main(void)
 {
     test_sim_open();
@@ -169,6 +264,10 @@ int main(void)
         cmocka_unit_test(pinned_rows_are_read_when_the_copy_runs),
         cmocka_unit_test(the_last_row_needs_no_padding),
         cmocka_unit_test(planes_lie_apart_as_their_heights_say),
+        cmocka_unit_test(a_fill_leaves_the_paddings),
+        cmocka_unit_test(the_host_waits_for_a_fill_of_pinned_rows_alone),
+        cmocka_unit_test(a_fill_of_rows_that_cannot_be_is_refused),
+        cmocka_unit_test(a_fill_of_rows_goes_to_the_default_stream_that_is_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

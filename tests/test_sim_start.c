@@ -31,10 +31,17 @@ static void a_meaningless_setting_makes_init_fail(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"STRATA_SIM_SEED", "x"},      {"STRATA_SIM_SEED", "-1"},        {"STRATA_SIM_POLICY", "soon"},
-        {"STRATA_SIM_DEVICES", "0"},   {"STRATA_SIM_DEVICES", "65"},     {"STRATA_SIM_DEVICES", "2x"},
-        {"STRATA_SIM_MEMORY", "8"},    {"STRATA_SIM_MEMORY", "8 GiB"},   {"STRATA_SIM_MEMORY", "8GB"},
-        {"STRATA_SIM_MEMORY", "1MiB"}, {"STRATA_SIM_MEMORY", "2048TiB"}, {"STRATA_SIM_SEED", "99999999999999999999999"},
+        {"STRATA_SIM_SEED", "x"},         {"STRATA_SIM_SEED", "-1"},
+        {"STRATA_SIM_POLICY", "soon"},    {"STRATA_SIM_DEVICES", "0"},
+        {"STRATA_SIM_DEVICES", "65"},     {"STRATA_SIM_DEVICES", "2x"},
+        {"STRATA_SIM_MEMORY", "8"},       {"STRATA_SIM_MEMORY", "8 GiB"},
+        {"STRATA_SIM_MEMORY", "8GB"},     {"STRATA_SIM_MEMORY", "1MiB"},
+        {"STRATA_SIM_MEMORY", "2048TiB"}, {"STRATA_SIM_SEED", "99999999999999999999999"},
+        {"STRATA_SIM_CHECK", "2"},        {"STRATA_SIM_CHECK", "1,0"},
+        {"STRATA_SIM_CHECK", "0,pages"},  {"STRATA_SIM_CHECK", "1,1"},
+        {"STRATA_SIM_CHECK", "pages,1"},  {"STRATA_SIM_CHECK", "frees,"},
+        {"STRATA_SIM_CHECK", ",frees"},   {"STRATA_SIM_CHECK", "frees,0"},
+        {"STRATA_SIM_CHECK", "free"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setenv(bad[i][0], bad[i][1], 1);
@@ -65,6 +72,39 @@ static void a_failed_init_names_the_setting_and_what_it_takes(void **state)
     setenv("STRATA_SIM_POLICY", "soon", 1);
     assert_int_equal(in_child(init_and_read_the_reason), 0);
     setenv("STRATA_SIM_POLICY", before, 1);
+}
+
+static int init_and_try_every_word(void)
+{
+    const char *text;
+    char words[256];
+    if (p_cuInit(0) != CUDA_ERROR_INVALID_VALUE)
+        return 2;
+    OK(p_cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text));
+    const char *list = strstr(text, "some of ");
+    if (!list)
+        return 3;
+    snprintf(words, sizeof words, "%s", list + strlen("some of "));
+    size_t count = 0;
+    char *rest = words;
+    for (char *word; (word = strtok_r(rest, " ,", &rest)) && strcmp(word, "with") != 0;) {
+        if (strcmp(word, "and") == 0)
+            continue;
+        count++;
+        setenv("STRATA_SIM_CHECK", word, 1);
+        if (in_child(init) != CUDA_SUCCESS)
+            return 4;
+    }
+    setenv("STRATA_SIM_CHECK", "frees,unwritten,frees", 1);
+    return count == 5 && in_child(init) == CUDA_SUCCESS ? 0 : 1;
+}
+
+static void the_words_that_the_error_names_are_those_of_the_checker(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_CHECK", "all", 1);
+    assert_int_equal(in_child(init_and_try_every_word), 0);
+    unsetenv("STRATA_SIM_CHECK");
 }
 
 static void an_empty_setting_is_none(void **state)
@@ -380,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_meaningless_setting_makes_init_fail),
         cmocka_unit_test(a_failed_init_names_the_setting_and_what_it_takes),
+        cmocka_unit_test(the_words_that_the_error_names_are_those_of_the_checker),
         cmocka_unit_test(an_empty_setting_is_none),
         cmocka_unit_test(devices_and_memory_are_as_the_environment_says),
         cmocka_unit_test(a_function_wins_over_the_environment_and_only_before_init),

@@ -251,7 +251,7 @@ struct sim_finding {
 };
 
 void sim_report(const struct sim_finding *finding);
-void sim_reports_write(void); /* as the environment asked */
+void sim_reports_end(void); /* of the process: writes what was not yet, as the environment asked */
 bool sim_reports_any(void);
 void sim_reports_close(void);
 

@@ -9,6 +9,7 @@
  * The handler takes the lock and allocates. It may: the signal comes from an access of the program itself, and no code
  * of the simulation or of the allocator touches the user's view. */
 #include "check/check.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -93,6 +94,7 @@ void sim_host_pages_locked(bool held)
 
 static void handle(int number, siginfo_t *info, void *context)
 {
+    int error = errno; /* the program's, which does not know that it is interrupted */
     if (!locked) {
         pthread_mutex_lock(&sim.lock);
     }
@@ -100,6 +102,7 @@ static void handle(int number, siginfo_t *info, void *context)
     if (!locked) {
         pthread_mutex_unlock(&sim.lock);
     }
+    errno = error;
     if (!ours) {
         pass_on(number, info, context);
     }

@@ -1,5 +1,11 @@
-/* Reports of the checker: what they say, which are alike, and who gets them. */
+/* Reports of the checker: what they say, which are alike, and who gets them.
+ *
+ * What the environment asks for is written as it is found, each report with one write, so that a process that does not
+ * come to its end (a failed assertion, a signal, _exit) has said what there was to say. At exit follows what is known
+ * only then: what was found again, and how many reports there are. */
 #include "check/check.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -215,12 +221,11 @@ static void print_place(const struct sim_finding *finding, FILE *out)
     }
 }
 
-/* NULL without memory. */
-static char *write_text(const struct sim_finding *finding)
+/* With an empty line behind it, and its length. NULL without memory. */
+static char *make_text(const struct sim_finding *finding, size_t *bytes)
 {
     char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = open_memstream(&text, bytes);
     if (!out) {
         return NULL;
     }
@@ -233,8 +238,43 @@ static char *write_text(const struct sim_finding *finding)
         print_act("allocated", allocated, out);
     }
     print_missing(finding, out);
+    fputc('\n', out);
     fclose(out);
     return text;
+}
+
+/* ---- writing ---- */
+
+/* Opened anew for each text: a program may close descriptors that it does not know. */
+static int open_file(void)
+{
+    const char *name = sim.settings.check_file;
+    return name ? open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+}
+
+/* Past the program's own buffers, and in one piece unless the system splits it. */
+static void write_out(const char *text, size_t bytes)
+{
+    int before = errno;
+    int file = open_file();
+    while (bytes > 0) {
+        ssize_t written = write(file >= 0 ? file : STDERR_FILENO, text, bytes);
+        if (written < 0 && errno != EINTR) {
+            break;
+        }
+        text += written > 0 ? written : 0;
+        bytes -= written > 0 ? (size_t)written : 0;
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    errno = before;
+}
+
+/* A child that was forked has no driver, and is silent. */
+static bool asked_to_write(void)
+{
+    return sim.settings.check_writes && sim.phase == SIM_RUNNING;
 }
 
 /* ---- keeping ---- */
@@ -281,13 +321,13 @@ static struct report *known(const struct sim_finding *finding)
 
 static bool room(void)
 {
+    if (reports.kept == MOST_REPORTS) {
+        return false;
+    }
     if (reports.kept < reports.capacity) {
         return true;
     }
     size_t capacity = reports.capacity ? 2 * reports.capacity : 16;
-    if (reports.kept == MOST_REPORTS) {
-        return false;
-    }
     struct report *at = realloc(reports.at, capacity * sizeof *at);
     if (!at) {
         return false;
@@ -316,6 +356,7 @@ void sim_report(const struct sim_finding *finding)
     if (!room()) {
         return;
     }
+    size_t bytes;
     struct report *report = &reports.at[reports.kept++];
     *report = (struct report){
         .shown =
@@ -330,8 +371,14 @@ void sim_report(const struct sim_finding *finding)
             },
         .first_stack = stack_of(finding->first),
         .second_stack = stack_of(finding->second),
-        .text = write_text(finding),
+        .text = make_text(finding, &bytes),
     };
+    if (report->text) {
+        if (asked_to_write()) {
+            write_out(report->text, bytes);
+        }
+        report->text[bytes - 1] = '\0'; /* the empty line is for the file alone */
+    }
     report->shown.text = report->text ? report->text : "";
     if (reports.callback) {
         reports.callback(&report->shown, reports.data);
@@ -349,53 +396,51 @@ static void clear(void)
 
 /* ---- at exit ---- */
 
-/* The file's name with the process in place of %p. NULL without memory. */
-static char *file_name(const char *pattern)
+static void print_again(const strata_sim_report *shown, FILE *out)
 {
-    const char *mark = strstr(pattern, "%p");
-    size_t bytes = strlen(pattern) + 16;
-    char *name = malloc(bytes);
-    if (!name) {
-        return NULL;
-    }
-    if (mark) {
-        snprintf(name, bytes, "%.*s%ld%s", (int)(mark - pattern), pattern, (long)getpid(), mark + 2);
+    fprintf(out, "strata-sim: found %llu times: %s", (unsigned long long)shown->times, title(shown->kind));
+    uint64_t first = shown->first.order;
+    uint64_t second = shown->second.order;
+    if (first && second) {
+        fprintf(out, ", numbers %llu and %llu", (unsigned long long)first, (unsigned long long)second);
     } else {
-        snprintf(name, bytes, "%s", pattern);
+        fprintf(out, ", number %llu", (unsigned long long)(first | second));
     }
-    return name;
+    fputc('\n', out);
 }
 
-static void print_all(FILE *out)
+static void print_end(FILE *out)
 {
     for (size_t i = 0; i < reports.kept; i++) {
-        const strata_sim_report *shown = &reports.at[i].shown;
-        fputs(shown->text, out);
-        if (shown->times > 1) {
-            fprintf(out, "  found %llu times\n", (unsigned long long)shown->times);
+        if (reports.at[i].shown.times > 1) {
+            print_again(&reports.at[i].shown, out);
         }
-        fputc('\n', out);
     }
     if (reports.count > 0) {
-        fprintf(out, "strata-sim: %llu reports\n", (unsigned long long)reports.count);
+        fprintf(out, "strata-sim: %llu report%s", (unsigned long long)reports.count, reports.count > 1 ? "s" : "");
+        if (reports.count > reports.kept) {
+            fprintf(out, ", the first %zu of them written", reports.kept);
+        }
+        fputc('\n', out);
     }
     if (sim_check.gave_up) {
         fputs("strata-sim: the checker stopped for want of memory\n", out);
     }
 }
 
-void sim_reports_write(void)
+void sim_reports_end(void)
 {
-    if (!sim.settings.check_at_exit || (reports.count == 0 && !sim_check.gave_up)) {
-        return;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = asked_to_write() ? open_memstream(&text, &bytes) : NULL;
+    if (out) {
+        print_end(out);
+        fclose(out);
+        if (bytes > 0) {
+            write_out(text, bytes);
+        }
+        free(text);
     }
-    char *name = sim.settings.check_file ? file_name(sim.settings.check_file) : NULL;
-    FILE *file = name ? fopen(name, "a") : NULL;
-    print_all(file ? file : stderr);
-    if (file) {
-        fclose(file);
-    }
-    free(name);
 }
 
 bool sim_reports_any(void)

@@ -313,7 +313,7 @@ static CUresult fill_now(const char *entry, const struct fill *what, CUstream st
         return result;
     }
     result = fill(what, stream);
-    if (result == CUDA_SUCCESS && what->count > 0 && on_host(what->address)) {
+    if (result == CUDA_SUCCESS && what->count > 0 && what->rows > 0 && on_host(what->address)) {
         struct sim_queue *queue;
         result = sim_queue_of(stream, &queue);
         result = result == CUDA_SUCCESS ? sim_op_wait(queue->context, queue->tail) : result;
@@ -339,6 +339,24 @@ CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
     return fill_now(__func__, &what, CU_STREAM_LEGACY);
 }
 
+CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+{
+    struct fill what = {dstDevice, uc, 1, Width, dstPitch, Height};
+    return fill_now(__func__, &what, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+{
+    struct fill what = {dstDevice, us, 2, Width, dstPitch, Height};
+    return fill_now(__func__, &what, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+{
+    struct fill what = {dstDevice, ui, 4, Width, dstPitch, Height};
+    return fill_now(__func__, &what, CU_STREAM_LEGACY);
+}
+
 CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
     struct fill what = {dstDevice, uc, 1, N, 0, 1};
@@ -354,5 +372,23 @@ CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N)
 CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
     struct fill what = {dstDevice, ui, 4, N, 0, 1};
+    return fill_now(__func__, &what, CU_STREAM_PER_THREAD);
+}
+
+CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+{
+    struct fill what = {dstDevice, uc, 1, Width, dstPitch, Height};
+    return fill_now(__func__, &what, CU_STREAM_PER_THREAD);
+}
+
+CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+{
+    struct fill what = {dstDevice, us, 2, Width, dstPitch, Height};
+    return fill_now(__func__, &what, CU_STREAM_PER_THREAD);
+}
+
+CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+{
+    struct fill what = {dstDevice, ui, 4, Width, dstPitch, Height};
     return fill_now(__func__, &what, CU_STREAM_PER_THREAD);
 }

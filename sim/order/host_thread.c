@@ -1,5 +1,7 @@
-/* The thread that host functions run on: one for the process, started at the first of them, with every signal blocked.
- * Host functions therefore run one after another, as the real driver may do too; other work passes a blocked one. */
+/* The thread that host functions run on: one for the process, started at the first of them. Every signal is blocked on
+ * it but for those that its own instructions raise: blocked, they would end the process whatever handler there is, the
+ * one that catches accesses to watched memory included. Host functions run one after another, as the real driver may
+ * do too; other work passes a blocked one. */
 #include "check/check.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -96,15 +98,26 @@ static void *run(void *unused)
     return NULL;
 }
 
+/* All signals that come from elsewhere. */
+static sigset_t foreign_signals(void)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    sigset_t set;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        sigdelset(&set, own[i]);
+    }
+    return set;
+}
+
 CUresult sim_host_thread_start(void)
 {
     if (host.started) {
         return CUDA_SUCCESS;
     }
-    sigset_t all;
+    sigset_t blocked = foreign_signals();
     sigset_t before;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+    if (pthread_sigmask(SIG_SETMASK, &blocked, &before) != 0) {
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     host.started = pthread_create(&host.thread, NULL, run, NULL) == 0;

@@ -9,8 +9,12 @@
  * The environment, read once by cuInit:
  *   STRATA_SIM_CHECK       1: on; 0: off (default); or, separated by commas, any of: unwritten, pages, host-functions,
  *                          frees, no-stacks
- *   STRATA_SIM_CHECK_FILE  where reports are written at exit; %p in the name is the process; default: standard error
+ *   STRATA_SIM_CHECK_FILE  where reports are written, behind what is there; %p in the name is the process; default:
+ *                          standard error
  *   STRATA_SIM_CHECK_EXIT  1 to 255: with this status the process exits if there were reports
+ * If STRATA_SIM_CHECK turns the checker on, or one of the other two is set, each report is written when it is found,
+ * and at exit what was found again and how many there are. A process that ends without exit (abort, a signal, _exit)
+ * has written its reports, but keeps its own status.
  *
  * What counts for the host. The driver does not see how threads order themselves; so the host is taken for one: what
  * any thread waited for (cuStreamSynchronize, cuEventSynchronize, cuCtxSynchronize, a copy that waits, or a query that
@@ -40,7 +44,8 @@ typedef enum strata_sim_check_mode {
     /* Pinned memory that is allocated from now on is watched: its pages are protected, and the first access of the host
      * to a page after work on that memory was submitted is caught (SIGSEGV, passed on if it is not ours) and checked
      * like a declared one, for the part of the allocation in that page. Accesses by the kernel of the operating system
-     * (read, write) cannot be caught and fail with EFAULT on a protected page. Only before memory is allocated. */
+     * (read, write) cannot be caught and fail with EFAULT on a protected page; nor can those of a thread that blocks
+     * SIGSEGV, which end the process. Only before memory is allocated. */
     STRATA_SIM_CHECK_PAGES = 0x04,
 
     /* A host function tells other threads nothing, unless it says so (strata_sim_host_signals), and hears nothing. */

@@ -53,8 +53,8 @@ typedef struct strata_sim_fault {
     uint32_t edges; /* DROP_EDGE */
 } strata_sim_fault;
 
-/* At any time. `id` may be NULL. CUDA_ERROR_INVALID_VALUE if the fault says nothing sensible, an unknown entry point
- * included; CUDA_ERROR_OUT_OF_MEMORY when 32 faults are planned. */
+/* At any time. `id` may be NULL. CUDA_ERROR_INVALID_VALUE if the fault says nothing sensible, an entry point that is
+ * unknown or never counted and unknown edges included; CUDA_ERROR_OUT_OF_MEMORY when 32 faults are planned. */
 CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id);
 
 /* How often what the fault is about was asked for. CUDA_ERROR_INVALID_VALUE if there is no such fault. */
