@@ -192,7 +192,9 @@ struct sim_rows {
 struct sim_op {
     enum sim_op_kind kind;
     enum sim_op_state state;
-    bool needed; /* a host waits for it, directly or not */
+    bool needed;       /* a host waits for it, directly or not */
+    bool awaits_value; /* when it was submitted, it came after a wait for a value that was not over, directly or not */
+    bool awaits_host;  /* and after a host function */
     uint32_t references;
     sim_context *context;
     struct sim_queue *queue; /* NULL: ordered by its edges alone */
@@ -292,8 +294,10 @@ uint64_t sim_rows_bytes(const struct sim_op *op); /* that are copied */
 CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, struct sim_op *what); /* for a graph */
 void sim_value_write(const struct sim_op *op);                                                     /* values.c */
 bool sim_value_reached(const struct sim_op *op); /* true also where the address is gone, which poisons */
-void sim_value_watch(struct sim_op *op);         /* a wait whose value is not there is looked at again later */
-bool sim_values_check(void);                     /* ends waits whose values have come; whether there is work to run */
+bool sim_value_there(const struct sim_op *op);   /* only looks */
+bool sim_value_is(const struct sim_op *op, uint64_t value, unsigned width); /* as written, in the narrower width */
+void sim_value_watch(struct sim_op *op); /* a wait whose value is not there is looked at again later */
+bool sim_values_check(void);             /* ends waits whose values have come; whether there is work to run */
 void sim_op_complete(struct sim_op *op);
 void sim_ops_close(void);
 

@@ -184,6 +184,8 @@ void sim_op_await(struct sim_op *op, struct sim_op *on)
     op->predecessors = edge;
     edge->predecessor_link = &op->predecessors;
     op->blockers++;
+    op->awaits_value = op->awaits_value || on->awaits_value || on->kind == SIM_OP_WAIT_VALUE;
+    op->awaits_host = op->awaits_host || on->awaits_host || on->kind == SIM_OP_HOST;
 }
 
 void sim_op_submit(struct sim_op *op)
