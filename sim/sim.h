@@ -189,6 +189,22 @@ struct sim_rows {
     uint64_t plane;
 };
 
+enum sim_queue_kind { SIM_QUEUE_LEGACY, SIM_QUEUE_PER_THREAD, SIM_QUEUE_CREATED };
+
+/* By which call a node of a graph was made; for the checker's reports. */
+struct sim_made {
+    const char *entry; /* a static string; NULL: the checker was off */
+    uint32_t stack;
+};
+
+/* Of an operation that the launch of a graph made. */
+struct sim_launched {
+    uint64_t launch; /* its number; 0: there is none */
+    uint64_t stream; /* where it was launched */
+    enum sim_queue_kind queue;
+    struct sim_made node; /* that the operation is of */
+};
+
 struct sim_op {
     enum sim_op_kind kind;
     enum sim_op_state state;
@@ -251,7 +267,8 @@ struct sim_op {
         struct sim_block *block; /* allocate, free */
     } work;
     struct sim_span *span; /* of a free: the free span whose completion this is */
-    CUgraphNode node;      /* that it becomes instead of being run: it was called for on a captured stream */
+    struct sim_launched launched;
+    CUgraphNode node; /* that it becomes instead of being run: it was called for on a captured stream */
 };
 
 struct sim_heap {
@@ -332,8 +349,6 @@ struct sim_nodes {
 };
 
 /* ---- queue.c: streams ---- */
-
-enum sim_queue_kind { SIM_QUEUE_LEGACY, SIM_QUEUE_PER_THREAD, SIM_QUEUE_CREATED };
 
 /* The work of one stream. It outlives the stream's handle until the work is done. */
 struct sim_queue {

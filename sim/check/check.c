@@ -49,6 +49,19 @@ void sim_act_drop(struct sim_act *act)
     sim_check.acts--;
 }
 
+static uint32_t stack_now(void)
+{
+    return mode(STRATA_SIM_CHECK_NO_STACKS) ? 0 : sim_stack_capture();
+}
+
+struct sim_made sim_check_made(void)
+{
+    if (!sim.checking) {
+        return (struct sim_made){0};
+    }
+    return (struct sim_made){.entry = sim_entry(), .stack = stack_now()};
+}
+
 static struct sim_act *make_act(enum sim_act_kind kind)
 {
     struct sim_act *act = calloc(1, sizeof *act);
@@ -60,7 +73,7 @@ static struct sim_act *make_act(enum sim_act_kind kind)
     act->kind = kind;
     act->order = ++sim_check.order;
     act->host_knew = sim_clock_hold(sim.host_knows);
-    act->stack = mode(STRATA_SIM_CHECK_NO_STACKS) ? 0 : sim_stack_capture();
+    act->stack = stack_now();
     sim_check.acts++;
     return act;
 }
@@ -93,6 +106,7 @@ static struct sim_act *act_of(struct sim_op *op)
     sim_clock_hold(act->at.knows);
     act->lane = sim_lane_hold(op->queue ? op->queue->lane : op->chain);
     act->op = op;
+    act->launched = op->launched;
     if (op->queue) {
         act->in_stream = true;
         act->queue = op->queue->kind;

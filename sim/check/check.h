@@ -82,6 +82,9 @@ void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum 
 /* From host_thread.c: the function begins, on the thread for them. */
 void sim_check_host_function(const struct sim_op *op);
 
+/* From the graphs: the call that makes a node. */
+struct sim_made sim_check_made(void);
+
 /* The calling thread, or the host function that it runs, touches these bytes. */
 void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch);
 
@@ -142,6 +145,7 @@ struct sim_act {
     struct sim_note *notes; /* reads that are judged when it runs */
     uint64_t open_when;     /* the moment, by sim_check.pending_changes, of the answer in `open` */
     bool open;
+    struct sim_launched launched;
     const char *entry;  /* the driver's function, a static string; NULL: an access of the host */
     const char *kernel; /* its name, interned; else NULL */
 };
