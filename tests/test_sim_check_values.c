@@ -2,6 +2,19 @@
  * bug; each gives the same answer under every policy. */
 #include "planted/world.h"
 
+/* X(name, version) */
+#define MORE_ENTRIES(X)                   \
+    X(cuStreamBeginCapture, 10010)        \
+    X(cuStreamEndCapture, 10000)          \
+    X(cuGraphDestroy, 10000)              \
+    X(cuGraphInstantiateWithFlags, 11040) \
+    X(cuGraphLaunch, 10000)               \
+    X(cuGraphExecDestroy, 10000)
+
+#define MORE_POINTER(name, version) static PFN_##name##_v##version p_##name;
+MORE_ENTRIES(MORE_POINTER)
+#undef MORE_POINTER
+
 static CUdeviceptr flag_of(const struct world *world)
 {
     return (CUdeviceptr)(uintptr_t)(world->pinned + 64);
@@ -159,6 +172,46 @@ static void the_host_hands_on_what_it_waited_for(struct world *world)
     fill(world->b, world->x);
 }
 
+/* The host writes before it opens the gate, which the copy is behind, and what lets the wait go on came before that. */
+static void a_copy_behind_a_gate_and_a_wait(struct world *world)
+{
+    OK(p_cuMemsetD8Async(world->y, 0, BYTES, world->a));
+    OK(p_cuStreamSynchronize(world->a));
+    shut_gate(world, world->b);
+    OK(p_cuStreamWaitValue32(world->b, world->y, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    upload(world, world->b, world->x);
+    OK(p_cuStreamWriteValue32(world->a, world->y, 1, 0));
+    host_writes(world);
+    open_gate(world);
+    OK(p_cuStreamSynchronize(world->b));
+}
+
+/* A graph that waits, a copy in it and one behind it. */
+static void launch_a_wait(const struct world *world)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(p_cuStreamBeginCapture(world->b, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    await(world, world->b, 1);
+    copy(world->b, world->y, world->x);
+    OK(p_cuStreamEndCapture(world->b, &graph));
+    OK(p_cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphLaunch(exec, world->b));
+    OK(p_cuGraphExecDestroy(exec));
+    copy(world->b, world->y, world->x);
+}
+
+static void a_graph_waits_for_a_value(struct world *world)
+{
+    clear_flag(world);
+    launch_a_wait(world);
+    fill(world->a, world->x);
+    tell(world, world->a, 1);
+    OK(p_cuStreamSynchronize(world->b));
+    fill(world->c, world->x);
+}
+
 static void what_was_not_written_when_the_read_was_submitted(struct world *world)
 {
     CUdeviceptr mine;
@@ -181,6 +234,27 @@ static void the_value_is_written_before_the_fill(struct world *world)
     copy(world->b, world->y, world->x);
     tell(world, world->a, 1);
     fill(world->a, world->x);
+}
+
+static void a_graph_waits_for_a_value_that_is_written_too_early(struct world *world)
+{
+    clear_flag(world);
+    launch_a_wait(world);
+    tell(world, world->a, 1);
+    fill(world->a, world->x);
+}
+
+static void the_wait_is_dropped(struct world *world)
+{
+    strata_sim_fault fault = {
+        .size = sizeof fault, .kind = STRATA_SIM_DROP_EDGE, .nth = 1, .edges = STRATA_SIM_EDGE_VALUE_WAIT};
+    OK(p_add_fault(&fault, NULL));
+    clear_flag(world);
+    await(world, world->b, 1);
+    copy(world->b, world->y, world->x);
+    fill(world->a, world->x);
+    tell(world, world->a, 1);
+    OK(p_clear_faults());
 }
 
 /* The second write may be the one that the scheduler lets the stream see; the first would do. */
@@ -264,8 +338,12 @@ static const struct program programs[] = {
     RIGHT(memory_is_freed_behind_a_wait),
     RIGHT(the_host_lets_a_copy_go_on),
     RIGHT(the_host_hands_on_what_it_waited_for),
+    RIGHT(a_copy_behind_a_gate_and_a_wait),
+    RIGHT(a_graph_waits_for_a_value),
     RIGHT_UNWRITTEN(what_was_not_written_when_the_read_was_submitted),
     BUG(the_value_is_written_before_the_fill, READ_WRITE),
+    BUG(a_graph_waits_for_a_value_that_is_written_too_early, READ_WRITE),
+    BUG(the_wait_is_dropped, READ_WRITE),
     BUG(the_first_write_lets_it_go_on, READ_WRITE),
     BUG(a_write_that_satisfied_nobody, READ_WRITE),
     BUG(what_waited_is_overwritten, WRITE_WRITE),
@@ -275,5 +353,9 @@ static const struct program programs[] = {
 
 int main(void)
 {
+    test_sim_open();
+#define MORE_ASK(name, version) test_sim_ask(#name, version, &p_##name);
+    MORE_ENTRIES(MORE_ASK)
+#undef MORE_ASK
     return run_programs(programs, sizeof programs / sizeof programs[0], run_seeds);
 }
