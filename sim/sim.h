@@ -210,7 +210,6 @@ struct sim_op {
     enum sim_op_state state;
     bool needed;       /* a host waits for it, directly or not */
     bool awaits_value; /* when it was submitted, it came after a wait for a value that was not over, directly or not */
-    bool awaits_host;  /* and after a host function */
     uint32_t references;
     sim_context *context;
     struct sim_queue *queue; /* NULL: ordered by its edges alone */
@@ -218,6 +217,7 @@ struct sim_op {
     struct sim_point at;     /* its place, and what it comes after; complete when it is submitted */
     struct sim_lane *chain;  /* of one without a queue: its lane; held */
     struct sim_act *act;     /* how the checker knows it, or NULL; held */
+    uint64_t told;           /* the checker's order when the last host function that it came after had returned, or 0 */
     CUresult fault;          /* what the fault plan makes of it when it runs */
     uint64_t order;          /* key in the heap it is in */
     size_t heap_index;

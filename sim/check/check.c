@@ -414,7 +414,6 @@ static void judge_submission(struct sim_op *op)
     struct sim_act *act = op->act;
     bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
     act->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
-    act->behind_host = op->awaits_host;
     if (speaks || act->late) {
         pend(act);
     }
@@ -476,6 +475,7 @@ void sim_check_running(struct sim_op *op)
     if (!act || !sim.checking) {
         return;
     }
+    act->told = op->told;
     if (act->late && act->order > sim_check.began) {
         judge(op);
     }
@@ -510,6 +510,9 @@ void sim_check_host_function(const struct sim_op *op)
     if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS)) {
         sim_host_learn(&op->at);
     }
+    if (op->act) {
+        op->act->told = op->told;
+    }
 }
 
 /* Whether an operation of that kind must end before this one can, or is this one. Only asked where a report would be
@@ -540,8 +543,8 @@ bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *sec
 {
     bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
     bool tells = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS);
-    if (tells && first->late && first->behind_host) {
-        return true; /* it was behind one, and nobody asked then */
+    if (tells && second->order <= first->told) {
+        return true; /* a host function that it was behind had not returned then */
     }
     if (!first->op) {
         return false;

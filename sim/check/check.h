@@ -136,7 +136,7 @@ struct sim_act {
     bool in_stream;
     bool pending;
     bool late;             /* judged when it runs, since it waits for a value */
-    bool behind_host;      /* when it was submitted, a host function came before it that was not over */
+    uint64_t told;         /* when it runs: the order up to which the host may have been what it waited for */
     uint64_t order;        /* in the order of submission, host acts included; from 1 */
     struct sim_point at;   /* its clock is held */
     struct sim_lane *lane; /* held; NULL: the host's */

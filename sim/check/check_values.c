@@ -341,7 +341,8 @@ static void look_before(void)
 /* What comes before the write: all of it has run. A host function that ran among it may have heard from the host. */
 static struct sim_known before(const struct sim_op *op)
 {
-    struct sim_known known = {.host_order = op->awaits_host ? sim_check.order : op->act->order};
+    uint64_t told = sim_check.modes & STRATA_SIM_CHECK_HOST_FUNCTIONS ? 0 : op->told;
+    struct sim_known known = {.host_order = larger(op->act->order, told)};
     struct sim_point host = {.knows = op->act->host_knew};
     sim_clock_learn(&known.clock, 0, &op->at);
     sim_clock_learn(&known.clock, 0, &host);
