@@ -159,6 +159,16 @@ static void the_host_lets_a_copy_go_on(struct world *world)
     OK(p_cuStreamSynchronize(world->b));
 }
 
+/* A stream wrote the same value once, and the host took it back. */
+static void the_host_writes_what_a_stream_wrote_before(struct world *world)
+{
+    clear_flag(world);
+    tell(world, world->a, 1);
+    OK(p_cuStreamSynchronize(world->a));
+    *(volatile uint32_t *)(world->pinned + 64) = 0;
+    the_host_lets_a_copy_go_on(world);
+}
+
 /* It waited for the fill itself. */
 static void the_host_hands_on_what_it_waited_for(struct world *world)
 {
@@ -337,6 +347,7 @@ static const struct program programs[] = {
     RIGHT(many_turns),
     RIGHT(memory_is_freed_behind_a_wait),
     RIGHT(the_host_lets_a_copy_go_on),
+    RIGHT(the_host_writes_what_a_stream_wrote_before),
     RIGHT(the_host_hands_on_what_it_waited_for),
     RIGHT(a_copy_behind_a_gate_and_a_wait),
     RIGHT(a_graph_waits_for_a_value),

@@ -252,7 +252,7 @@ void sim_shadows_value_written(const struct sim_op *op);
 void sim_shadows_value_awaited(struct sim_op *op);
 /* Such a write runs: takes over what comes before it. What that was, if the last write is what the wait finds. */
 void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known);
-const struct sim_known *sim_shadows_value_last(const struct sim_op *wait);
+const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64_t after); /* so many had run */
 void sim_shadow_judge_free(struct sim_act *act); /* that was not judged when it was submitted */
 void sim_shadows_tidy(void);                     /* some act is no longer pending */
 void sim_shadows_settle(void);                   /* forgets what is settled, everywhere */
@@ -307,6 +307,7 @@ struct sim_check {
     uint64_t other_bytes;
     uint64_t settle_at; /* acts, at which it is time to forget */
     uint64_t visits;
+    uint64_t values_written;  /* by streams: writes that ran */
     uint64_t pending_changes; /* counts what became pending, or ceased to be */
 };
 extern struct sim_check sim_check;

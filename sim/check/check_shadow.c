@@ -378,7 +378,6 @@ void sim_shadows_value_written(const struct sim_op *op)
 
 void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known)
 {
-    static uint64_t ran; /* guarded by sim.lock */
     struct sim_value_word *word = word_of(op);
     if (!word) {
         sim_known_drop(known);
@@ -386,7 +385,7 @@ void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known)
     }
     sim_known_drop(&word->last);
     word->last = *known;
-    word->last_order = ++ran;
+    word->last_order = ++sim_check.values_written;
     word->value = op->work.value.value;
     word->width = op->work.value.width;
 }
@@ -396,7 +395,7 @@ static const struct sim_value_word *later_written(const struct sim_value_word *o
     return one && (!other || one->last_order > other->last_order) ? one : other;
 }
 
-const struct sim_known *sim_shadows_value_last(const struct sim_op *wait)
+const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64_t after)
 {
     const struct sim_shadow *shadow = shadow_of_value(wait);
     uint64_t address = wait->work.value.address;
@@ -405,7 +404,7 @@ const struct sim_known *sim_shadows_value_last(const struct sim_op *wait)
     while (shadow && (view = other_view(shadow, view, 0))) {
         last = later_written(word_at(view, address + (view->address - shadow->address)), last);
     }
-    bool written = last && last->last_order != 0 && sim_value_is(wait, last->value, last->width);
+    bool written = last && last->last_order > after && sim_value_is(wait, last->value, last->width);
     return written ? &last->last : NULL;
 }
 

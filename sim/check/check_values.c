@@ -9,8 +9,9 @@
  *
  * A wait looks at memory, and any time after its turn in the stream has come may be the time when it does. So it counts
  * from the first write of a stream that satisfies it then, whether or not the scheduler let it see that one. If the
- * value in memory is not the one that a stream wrote last, a kernel, a copy or the host wrote it: then the wait comes
- * after what the host knows, and after whatever was submitted between it and its end, for all that is known. */
+ * value in memory is not the one that a stream wrote last, or that write had run when the value was not there, a
+ * kernel, a copy or the host wrote it: then the wait comes after what the host knows, and after whatever was submitted
+ * between it and its end, for all that is known. */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -32,7 +33,8 @@ struct released {
 /* Waits that are not over, with what released them, once that is known. */
 struct awaiting {
     struct sim_op *op;
-    uint64_t since; /* its order */
+    uint64_t since;   /* its order */
+    uint64_t written; /* so many writes had run when the value was last known not to be there */
     bool released;
     struct sim_known by;
 };
@@ -291,10 +293,12 @@ void sim_values_awaited(struct sim_op *op)
         sim_check_give_up();
         return;
     }
+    bool there = sim_value_there(op);
     values.waits[values.wait_count++] = (struct awaiting){
         .op = op,
         .since = sim_check.order,
-        .released = op->blockers == 0 && sim_value_there(op), /* it comes after what was submitted, and needs no more */
+        .written = there ? 0 : sim_check.values_written,
+        .released = there && op->blockers == 0, /* it comes after what was submitted, and needs no more */
     };
 }
 
@@ -315,7 +319,7 @@ void sim_values_ended(const struct sim_op *op)
 /* Somebody let the wait go on: the stream that wrote its word last, or nobody that is known. */
 static void note_release(struct awaiting *wait)
 {
-    const struct sim_known *last = sim_shadows_value_last(wait->op);
+    const struct sim_known *last = sim_shadows_value_last(wait->op, wait->written);
     wait->released = true;
     if (last) {
         learn(&wait->by, last);
