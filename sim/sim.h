@@ -189,10 +189,27 @@ struct sim_rows {
     uint64_t plane;
 };
 
+enum sim_queue_kind { SIM_QUEUE_LEGACY, SIM_QUEUE_PER_THREAD, SIM_QUEUE_CREATED };
+
+/* By which call a node of a graph was made; for the checker's reports. */
+struct sim_made {
+    const char *entry; /* a static string; NULL: the checker was off */
+    uint32_t stack;
+};
+
+/* Of an operation that the launch of a graph made. */
+struct sim_launched {
+    uint64_t launch; /* its number; 0: there is none */
+    uint64_t stream; /* where it was launched */
+    enum sim_queue_kind queue;
+    struct sim_made node; /* that the operation is of */
+};
+
 struct sim_op {
     enum sim_op_kind kind;
     enum sim_op_state state;
-    bool needed; /* a host waits for it, directly or not */
+    bool needed;       /* a host waits for it, directly or not */
+    bool awaits_value; /* when it was submitted, it came after a wait for a value that was not over, directly or not */
     uint32_t references;
     sim_context *context;
     struct sim_queue *queue; /* NULL: ordered by its edges alone */
@@ -200,6 +217,7 @@ struct sim_op {
     struct sim_point at;     /* its place, and what it comes after; complete when it is submitted */
     struct sim_lane *chain;  /* of one without a queue: its lane; held */
     struct sim_act *act;     /* how the checker knows it, or NULL; held */
+    uint64_t told;           /* the checker's order when the last host function that it came after had returned, or 0 */
     CUresult fault;          /* what the fault plan makes of it when it runs */
     uint64_t order;          /* key in the heap it is in */
     size_t heap_index;
@@ -249,7 +267,8 @@ struct sim_op {
         struct sim_block *block; /* allocate, free */
     } work;
     struct sim_span *span; /* of a free: the free span whose completion this is */
-    CUgraphNode node;      /* that it becomes instead of being run: it was called for on a captured stream */
+    struct sim_launched launched;
+    CUgraphNode node; /* that it becomes instead of being run: it was called for on a captured stream */
 };
 
 struct sim_heap {
@@ -292,8 +311,10 @@ uint64_t sim_rows_bytes(const struct sim_op *op); /* that are copied */
 CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, struct sim_op *what); /* for a graph */
 void sim_value_write(const struct sim_op *op);                                                     /* values.c */
 bool sim_value_reached(const struct sim_op *op); /* true also where the address is gone, which poisons */
-void sim_value_watch(struct sim_op *op);         /* a wait whose value is not there is looked at again later */
-bool sim_values_check(void);                     /* ends waits whose values have come; whether there is work to run */
+bool sim_value_there(const struct sim_op *op);   /* only looks */
+bool sim_value_is(const struct sim_op *op, uint64_t value, unsigned width); /* as written, in the narrower width */
+void sim_value_watch(struct sim_op *op); /* a wait whose value is not there is looked at again later */
+bool sim_values_check(void);             /* ends waits whose values have come; whether there is work to run */
 void sim_op_complete(struct sim_op *op);
 void sim_ops_close(void);
 
@@ -329,8 +350,6 @@ struct sim_nodes {
 };
 
 /* ---- queue.c: streams ---- */
-
-enum sim_queue_kind { SIM_QUEUE_LEGACY, SIM_QUEUE_PER_THREAD, SIM_QUEUE_CREATED };
 
 /* The work of one stream. It outlives the stream's handle until the work is done. */
 struct sim_queue {

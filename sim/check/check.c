@@ -49,6 +49,19 @@ void sim_act_drop(struct sim_act *act)
     sim_check.acts--;
 }
 
+static uint32_t stack_now(void)
+{
+    return mode(STRATA_SIM_CHECK_NO_STACKS) ? 0 : sim_stack_capture();
+}
+
+struct sim_made sim_check_made(void)
+{
+    if (!sim.checking) {
+        return (struct sim_made){0};
+    }
+    return (struct sim_made){.entry = sim_entry(), .stack = stack_now()};
+}
+
 static struct sim_act *make_act(enum sim_act_kind kind)
 {
     struct sim_act *act = calloc(1, sizeof *act);
@@ -60,7 +73,7 @@ static struct sim_act *make_act(enum sim_act_kind kind)
     act->kind = kind;
     act->order = ++sim_check.order;
     act->host_knew = sim_clock_hold(sim.host_knows);
-    act->stack = mode(STRATA_SIM_CHECK_NO_STACKS) ? 0 : sim_stack_capture();
+    act->stack = stack_now();
     sim_check.acts++;
     return act;
 }
@@ -93,6 +106,7 @@ static struct sim_act *act_of(struct sim_op *op)
     sim_clock_hold(act->at.knows);
     act->lane = sim_lane_hold(op->queue ? op->queue->lane : op->chain);
     act->op = op;
+    act->launched = op->launched;
     if (op->queue) {
         act->in_stream = true;
         act->queue = op->queue->kind;
@@ -102,7 +116,8 @@ static struct sim_act *act_of(struct sim_op *op)
 
 /* ---- order ---- */
 
-bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier)
+/* As was known when they were submitted. */
+static bool asked_after(const struct sim_act *later, const struct sim_act *earlier)
 {
     if (!earlier->lane) {
         return later->order >= earlier->order;
@@ -115,9 +130,17 @@ bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier)
            at->position <= sim_clock_position(later->host_knew, at->slot, at->lane);
 }
 
+bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier)
+{
+    return asked_after(later, earlier) || (sim_values_released() && sim_values_after(later, earlier));
+}
+
+/* Only a wait for a value lets what was submitted first come second. */
 bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other)
 {
-    return one->order < other->order ? !sim_act_after(other, one) : !sim_act_after(one, other);
+    const struct sim_act *first = one->order < other->order ? one : other;
+    const struct sim_act *second = one->order < other->order ? other : one;
+    return !sim_act_after(second, first) && !(sim_values_released() && sim_values_after(first, second));
 }
 
 /* ---- pending acts ----
@@ -207,7 +230,7 @@ static void unpend(struct sim_act *act)
     }
 }
 
-uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane)
+uint64_t sim_act_asked(const struct sim_act *act, const struct sim_lane *lane)
 {
     if (act->lane == lane) {
         return act->at.position;
@@ -215,6 +238,13 @@ uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane)
     uint64_t asked = sim_clock_position(act->at.knows, lane->slot, lane->uid);
     uint64_t seen = sim_clock_position(act->host_knew, lane->slot, lane->uid);
     return asked > seen ? asked : seen;
+}
+
+uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane)
+{
+    uint64_t asked = sim_act_asked(act, lane);
+    uint64_t released = sim_values_released() ? sim_values_known(act, lane) : 0;
+    return asked > released ? asked : released;
 }
 
 /* Index of the lane's first pending act that does not come before this one. */
@@ -349,7 +379,8 @@ static void rows_access(struct sim_op *op, const struct sim_rows *rows, enum sim
     }
 }
 
-static void judge_submission(struct sim_op *op)
+/* All that an operation touches, but for kernels and host functions, which say it themselves. */
+static void judge(struct sim_op *op)
 {
     switch (op->kind) {
     case SIM_OP_COPY:
@@ -357,12 +388,6 @@ static void judge_submission(struct sim_op *op)
         break;
     case SIM_OP_FILL:
         fill_access(op);
-        break;
-    case SIM_OP_ALLOCATE:
-        sim_shadow_allocation(op->work.block, op->act);
-        break;
-    case SIM_OP_FREE:
-        sim_shadow_free(op->work.block, op->act);
         break;
     case SIM_OP_COPY_ROWS:
         rows_access(op, &op->work.rows.from, SIM_READS);
@@ -372,12 +397,32 @@ static void judge_submission(struct sim_op *op)
     case SIM_OP_WAIT_VALUE:
         sim_check_access(op, op->work.value.address, op->work.value.width, SIM_UPDATES_ATOMICALLY);
         break;
+    case SIM_OP_FREE:
+        sim_shadow_judge_free(op->act);
+        break;
+    case SIM_OP_ALLOCATE:
     case SIM_OP_KERNEL:
     case SIM_OP_HOST:
-        pend(op->act);
-        break;
     case SIM_OP_MARK:
         break;
+    }
+}
+
+/* What an operation comes after that waits for a value shows when it runs. */
+static void judge_submission(struct sim_op *op)
+{
+    struct sim_act *act = op->act;
+    bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
+    act->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
+    if (speaks || act->late) {
+        pend(act);
+    }
+    if (op->kind == SIM_OP_ALLOCATE) {
+        sim_shadow_allocation(op->work.block, act);
+    } else if (op->kind == SIM_OP_FREE) {
+        sim_shadow_free(op->work.block, act);
+    } else if (!act->pending) {
+        judge(op);
     }
 }
 
@@ -414,6 +459,8 @@ void sim_check_submitted(struct sim_op *op)
         judge_submission(op);
         if (op->kind == SIM_OP_WRITE_VALUE) {
             sim_shadows_value_written(op);
+        } else if (op->kind == SIM_OP_WAIT_VALUE) {
+            sim_values_awaited(op);
         }
         settle_at_times();
     }
@@ -422,8 +469,15 @@ void sim_check_submitted(struct sim_op *op)
 void sim_check_running(struct sim_op *op)
 {
     struct sim_act *act = op->act;
+    if (sim.checking) {
+        sim_values_running(op);
+    }
     if (!act || !sim.checking) {
         return;
+    }
+    act->told = op->told;
+    if (act->late && act->order > sim_check.began) {
+        judge(op);
     }
     for (const struct sim_note *note = act->notes; note; note = note->next) {
         sim_shadows_judge_unwritten(act, note->address, note->bytes);
@@ -434,6 +488,9 @@ void sim_check_running(struct sim_op *op)
 void sim_check_completed(struct sim_op *op)
 {
     struct sim_act *act = op->act;
+    if (op->kind == SIM_OP_WAIT_VALUE) {
+        sim_values_ended(op);
+    }
     if (!act) {
         return;
     }
@@ -452,6 +509,9 @@ void sim_check_host_function(const struct sim_op *op)
 {
     if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS)) {
         sim_host_learn(&op->at);
+    }
+    if (op->act) {
+        op->act->told = op->told;
     }
 }
 
@@ -481,12 +541,15 @@ static bool behind(struct sim_op *op, enum sim_op_kind kind)
 
 bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *second)
 {
+    bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
+    bool tells = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS);
+    if (tells && second->order <= first->told) {
+        return true; /* a host function that it was behind had not returned then */
+    }
     if (!first->op) {
         return false;
     }
-    bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
-    bool told = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS) && behind(first->op, SIM_OP_HOST);
-    return told || behind(first->op, SIM_OP_WAIT_VALUE);
+    return (tells && behind(first->op, SIM_OP_HOST)) || behind(first->op, SIM_OP_WAIT_VALUE);
 }
 
 CUresult strata_sim_host_signals(void)
@@ -528,6 +591,7 @@ CUresult sim_check_begin(uint32_t modes)
         return CUDA_SUCCESS;
     }
     sim_shadows_close();
+    sim_values_close();
     sim_check.began = sim_check.order;
     sim_check.settle_at = LEAST_ACTS;
     sim_check.gave_up = false;
@@ -543,6 +607,7 @@ void sim_check_end(void)
     sim_check.modes = 0;
     sim.checking = false;
     sim_shadows_close();
+    sim_values_close();
 }
 
 /* From anywhere inside the checker: what it holds goes later. */

@@ -48,9 +48,13 @@
  * Memory that a pool hands on begins a new shadow: what used it before was judged against the free, and the driver
  * keeps the new user after the free, by whatever means.
  *
- * A wait for a value in memory comes after the writes of that value that streams were given before the wait. What
- * streams are given later, what kernels and copies write there, and what the host writes is not known to release the
- * wait; so nothing is reported against work behind a wait for a value that has not come.
+ * A wait for a value in memory comes after the writes of that value that streams were given before the wait, and after
+ * the write that let it go on, which streams may be given later: check_values.c. So what an operation comes after that
+ * was submitted behind a wait that is not over shows only when it runs: it is pending until then, and then says what it
+ * touches, as kernels do, and may come after what was submitted later. Frees behind such a wait are judged when they
+ * run, too, but count from their submission: what is submitted later and uses the memory comes after the free, though
+ * the free waits for it. Allocations behind such a wait are judged like any. Nothing is reported against work behind a
+ * wait for a value that has not come.
  *
  * Reports are in report.c, call stacks in report_stack.c, accesses of the host in host_access.c. Everything here is
  * guarded by sim.lock. */
@@ -77,6 +81,9 @@ void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum 
 
 /* From host_thread.c: the function begins, on the thread for them. */
 void sim_check_host_function(const struct sim_op *op);
+
+/* From the graphs: the call that makes a node. */
+struct sim_made sim_check_made(void);
 
 /* The calling thread, or the host function that it runs, touches these bytes. */
 void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch);
@@ -128,6 +135,8 @@ struct sim_act {
     enum sim_queue_kind queue; /* of one in a stream */
     bool in_stream;
     bool pending;
+    bool late;             /* judged when it runs, since it waits for a value */
+    uint64_t told;         /* when it runs: the order up to which the host may have been what it waited for */
     uint64_t order;        /* in the order of submission, host acts included; from 1 */
     struct sim_point at;   /* its clock is held */
     struct sim_lane *lane; /* held; NULL: the host's */
@@ -136,6 +145,7 @@ struct sim_act {
     struct sim_note *notes; /* reads that are judged when it runs */
     uint64_t open_when;     /* the moment, by sim_check.pending_changes, of the answer in `open` */
     bool open;
+    struct sim_launched launched;
     const char *entry;  /* the driver's function, a static string; NULL: an access of the host */
     const char *kernel; /* its name, interned; else NULL */
 };
@@ -148,6 +158,7 @@ struct sim_act *sim_act_of_host(enum sim_act_kind kind); /* now; held for the ca
 bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier);
 bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other);
 uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane); /* how far into it all comes before */
+uint64_t sim_act_asked(const struct sim_act *act, const struct sim_lane *lane); /* the same without waits for values */
 
 /* Whether some pending act is neither known to come before nor after this one. */
 bool sim_act_open(struct sim_act *act);
@@ -157,6 +168,13 @@ uint64_t sim_act_oldest_pending(void);           /* its order; UINT64_MAX: there
 /* Whether the first act waits for something that may come after the second in a way that nobody sees: behind a host
  * function, which an access of the host may let go on, or behind a wait for a value that nobody wrote yet. */
 bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *second);
+
+/* What comes before something, beside a point: by order numbers, too. */
+struct sim_known {
+    struct sim_clock *clock; /* held */
+    uint64_t host_order;     /* acts of the host up to this one */
+    uint64_t until;          /* and perhaps everything up to this one */
+};
 
 /* ---- check_cells.c: who wrote and read which bytes; check_history.c: who did before ---- */
 
@@ -232,12 +250,30 @@ void sim_shadow_free(struct sim_block *block, struct sim_act *act);
 /* Streams wait for values that streams write: a wait comes after all writes of that word that were submitted before. */
 void sim_shadows_value_written(const struct sim_op *op);
 void sim_shadows_value_awaited(struct sim_op *op);
-void sim_shadows_tidy(void);   /* some act is no longer pending */
-void sim_shadows_settle(void); /* forgets what is settled, everywhere */
+/* Such a write runs: takes over what comes before it. What that was, if the last write is what the wait finds. */
+void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known);
+const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64_t after); /* so many had run */
+void sim_shadow_judge_free(struct sim_act *act); /* that was not judged when it was submitted */
+void sim_shadows_tidy(void);                     /* some act is no longer pending */
+void sim_shadows_settle(void);                   /* forgets what is settled, everywhere */
 CUresult sim_shadows_open(void);
 void sim_shadows_close(void);
 
 /* ---- report.c, report_stack.c ---- */
+
+/* ---- check_values.c: waits for values, and what comes before their end ---- */
+
+void sim_known_drop(struct sim_known *known);
+void sim_values_awaited(struct sim_op *op); /* a wait was submitted */
+void sim_values_running(struct sim_op *op); /* a wait is over, or a write runs */
+void sim_values_ended(const struct sim_op *op);
+void sim_values_close(void);
+
+/* What acts come after because of that, besides what their clocks say. */
+bool sim_values_released(void); /* there is any */
+bool sim_values_after(const struct sim_act *later, const struct sim_act *earlier);
+uint64_t sim_values_known(const struct sim_act *act, const struct sim_lane *lane); /* how far into it */
+uint64_t sim_values_until(const struct sim_act *act); /* an order up to which acts may come before this one */
 
 struct sim_finding {
     strata_sim_report_kind kind;
@@ -271,6 +307,7 @@ struct sim_check {
     uint64_t other_bytes;
     uint64_t settle_at; /* acts, at which it is time to forget */
     uint64_t visits;
+    uint64_t values_written;  /* by streams: writes that ran */
     uint64_t pending_changes; /* counts what became pending, or ceased to be */
 };
 extern struct sim_check sim_check;

@@ -189,13 +189,19 @@ static void note_written(struct sim_cell *cell, const struct sim_act *act)
     }
 }
 
+/* Whether the act speaks for the record from now on: it was submitted later, or comes after it all the same. */
+static bool takes_over(const struct sim_act *act, const struct sim_act *record)
+{
+    return record->order <= act->order || sim_act_after(act, record);
+}
+
 /* Of two uses of one kind the earlier is not needed if the later comes after it. */
 static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act, enum sim_touch touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY) {
         note_written(cell, act);
     }
-    if (cell->write && cell->write->order > act->order) {
+    if (cell->write && !takes_over(act, cell->write)) {
         displace(cells, cell, act, touch);
         return;
     }
@@ -211,7 +217,7 @@ static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim
             displace(cells, cell, act, touch);
             return;
         }
-        if (use->act->order < act->order && sim_act_after(act, use->act)) {
+        if (sim_act_after(act, use->act)) {
             remove_use(cells, cell, i);
         }
     }
@@ -226,12 +232,12 @@ static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct s
     if (cell->write == act) {
         return;
     }
-    if (cell->write && cell->write->order > act->order) {
+    if (cell->write && !takes_over(act, cell->write)) {
         displace(cells, cell, act, SIM_WRITES);
         return;
     }
     for (uint32_t i = cell->use_count; i-- > 0;) {
-        if (cell->uses[i].act->order <= act->order) {
+        if (takes_over(act, cell->uses[i].act)) {
             remove_use(cells, cell, i);
         }
     }
@@ -382,9 +388,10 @@ void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_s
                                uint64_t end, struct sim_act *act)
 {
     uint64_t at = begin;
+    uint64_t until = sim_values_until(act);
     while (at < end) {
         const struct sim_cell *cell = cell_at(cells, at);
-        if (!cell || cell->first_written >= act->order) {
+        if (!cell || (cell->first_written >= act->order && cell->first_written > until)) {
             const struct sim_cell *next = cell_from(cells, at + 1);
             uint64_t stop = cell ? cell->end : next ? begin_of(next) : end;
             struct sim_finding finding = {

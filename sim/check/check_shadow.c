@@ -31,6 +31,10 @@ struct sim_value_word {
     struct sim_value_word *next;
     uint64_t address;
     struct sim_clock *written;
+    struct sim_known last; /* what comes before the write that ran last */
+    uint64_t last_order;   /* its order; 0: none ran */
+    uint64_t value;        /* that it wrote */
+    unsigned width;
 };
 
 static void free_words(struct sim_shadow *shadow)
@@ -38,6 +42,7 @@ static void free_words(struct sim_shadow *shadow)
     while (shadow->words) {
         struct sim_value_word *next = shadow->words->next;
         sim_clock_drop(shadow->words->written);
+        sim_known_drop(&shadow->words->last);
         free(shadow->words);
         shadow->words = next;
     }
@@ -247,7 +252,7 @@ static void judge_life(const struct sim_shadow *shadow, const struct sim_act *ac
         finding.second = act;
         sim_report(&finding);
     }
-    if (shadow->freed && sim_act_unordered(act, shadow->freed)) {
+    if (shadow->freed && !sim_act_after(shadow->freed, act)) {
         finding.kind = STRATA_SIM_REPORT_FREE_IN_USE;
         finding.first = act;
         finding.second = shadow->freed;
@@ -345,7 +350,8 @@ static struct sim_shadow *shadow_of_value(const struct sim_op *op)
     return block ? block->shadow : NULL;
 }
 
-void sim_shadows_value_written(const struct sim_op *op)
+/* Made if there is none. */
+static struct sim_value_word *word_of(const struct sim_op *op)
 {
     struct sim_shadow *shadow = shadow_of_value(op);
     struct sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
@@ -353,15 +359,53 @@ void sim_shadows_value_written(const struct sim_op *op)
         word = calloc(1, sizeof *word);
         if (!word) {
             sim_check_give_up();
-            return;
+            return NULL;
         }
         word->address = op->work.value.address;
         word->next = shadow->words;
         shadow->words = word;
     }
+    return word;
+}
+
+void sim_shadows_value_written(const struct sim_op *op)
+{
+    struct sim_value_word *word = word_of(op);
     if (word) {
         sim_clock_learn(&word->written, 0, &op->at);
     }
+}
+
+void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known)
+{
+    struct sim_value_word *word = word_of(op);
+    if (!word) {
+        sim_known_drop(known);
+        return;
+    }
+    sim_known_drop(&word->last);
+    word->last = *known;
+    word->last_order = ++sim_check.values_written;
+    word->value = op->work.value.value;
+    word->width = op->work.value.width;
+}
+
+static const struct sim_value_word *later_written(const struct sim_value_word *one, const struct sim_value_word *other)
+{
+    return one && (!other || one->last_order > other->last_order) ? one : other;
+}
+
+const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64_t after)
+{
+    const struct sim_shadow *shadow = shadow_of_value(wait);
+    uint64_t address = wait->work.value.address;
+    const struct sim_value_word *last = shadow ? word_at(shadow, address) : NULL;
+    const struct sim_shadow *view = NULL;
+    while (shadow && (view = other_view(shadow, view, 0))) {
+        last = later_written(word_at(view, address + (view->address - shadow->address)), last);
+    }
+    bool written = last && last->last_order > after && sim_value_is(wait, last->value, last->width);
+    return written ? &last->last : NULL;
 }
 
 static void learn_written(struct sim_op *op, const struct sim_shadow *shadow, uint64_t address)
@@ -423,6 +467,25 @@ void sim_shadow_allocation(struct sim_block *block, struct sim_act *act)
     }
 }
 
+static void judge_free(const struct sim_shadow *shadow, struct sim_act *act)
+{
+    if (act->lane) {
+        judge_life(shadow, act, shadow->address, shadow->bytes);
+    } /* else the driver itself waited for the allocation */
+    sim_cells_judge_free(&shadow->cells, shadow, act);
+}
+
+void sim_shadow_judge_free(struct sim_act *act)
+{
+    const struct sim_shadow *shadow = freed.first_with_cells;
+    while (shadow && shadow->freed != act) {
+        shadow = shadow->next;
+    }
+    if (shadow) {
+        judge_free(shadow, act);
+    }
+}
+
 void sim_shadow_free(struct sim_block *block, struct sim_act *act)
 {
     struct sim_shadow *shadow = block->shadow;
@@ -431,10 +494,9 @@ void sim_shadow_free(struct sim_block *block, struct sim_act *act)
         return;
     }
     shadow->block = NULL;
-    if (act->lane) {
-        judge_life(shadow, act, shadow->address, shadow->bytes);
-    } /* else the driver itself waited for the allocation */
-    sim_cells_judge_free(&shadow->cells, shadow, act);
+    if (!act->late) {
+        judge_free(shadow, act);
+    }
     shadow->freed = sim_act_hold(act);
     shadow->gone = act->order;
     remember(shadow);

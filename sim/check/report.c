@@ -14,8 +14,8 @@ enum { MOST_REPORTS = 1000 };
 
 struct report {
     strata_sim_report shown;
-    uint32_t first_stack;
-    uint32_t second_stack;
+    uint64_t first_stack;
+    uint64_t second_stack;
     char *text;
 };
 
@@ -107,19 +107,23 @@ static bool of_host(const struct sim_act *act)
     return act->kind != SIM_ACT_OPERATION;
 }
 
-/* The stream, as part of a sentence. */
+/* The stream, or the one that the graph was launched on, as part of a sentence. */
 static void print_stream(const struct sim_act *act, FILE *out)
 {
-    if (!act->in_stream) {
-        fputs("a graph", out);
-        return;
-    }
     static const char *const words[] = {
         [SIM_QUEUE_LEGACY] = "the legacy stream",
         [SIM_QUEUE_PER_THREAD] = "the per-thread stream",
         [SIM_QUEUE_CREATED] = "stream",
     };
-    fprintf(out, "%s %llu", words[act->queue], (unsigned long long)act->at.lane);
+    enum sim_queue_kind queue = act->in_stream ? act->queue : act->launched.queue;
+    uint64_t stream = act->in_stream ? act->at.lane : act->launched.stream;
+    fprintf(out, "%s %llu", words[queue], (unsigned long long)stream);
+}
+
+static void print_place_of(const struct sim_act *act, FILE *out)
+{
+    fputs(act->in_stream ? "on " : "in a graph launched on ", out);
+    print_stream(act, out);
 }
 
 static void print_entry(const char *entry, FILE *out)
@@ -142,41 +146,64 @@ static void print_act(const char *label, const struct sim_act *act, FILE *out)
     }
     fprintf(out, ", number %llu", (unsigned long long)act->order);
     if (!of_host(act)) {
-        fputs(act->in_stream ? ", on " : ", in ", out);
-        print_stream(act, out);
+        fputs(", ", out);
+        print_place_of(act, out);
     } else if (act->entry) {
         fputs(", by the host", out);
     }
+    const struct sim_made *node = &act->launched.node;
+    if (node->entry) {
+        fputs(", node made by ", out);
+        print_entry(node->entry, out);
+    }
     fputc('\n', out);
     sim_stack_print(act->stack, out);
+    if (node->stack != 0) {
+        fputs("    the node was made at:\n", out);
+        sim_stack_print(node->stack, out);
+    }
+}
+
+static void print_missing_dependency(const struct sim_act *first, const struct sim_act *second, FILE *out)
+{
+    const char *from = first->launched.node.entry;
+    const char *to = second->launched.node.entry;
+    fprintf(out, "no path of edges leads from %s to %s in one graph: add a dependency between the two nodes",
+            what(first), what(second));
+    if (from && to) {
+        fputs(" made by ", out);
+        print_entry(from, out);
+    }
+    if (from && to && strcmp(from, to) != 0) {
+        fputs(" and ", out);
+        print_entry(to, out);
+    }
 }
 
 /* The edge between two operations of streams or graphs. */
 static void print_missing_edge(const struct sim_act *first, const struct sim_act *second, FILE *out)
 {
-    if (!first->in_stream || !second->in_stream) {
-        fprintf(out, "no path of edges leads from %s in ", what(first));
-        print_stream(first, out);
-        fprintf(out, " to %s in ", what(second));
-        print_stream(second, out);
-        fputs(": add a dependency", out);
+    if (!first->in_stream && !second->in_stream && first->launched.launch == second->launched.launch) {
+        print_missing_dependency(first, second, out);
         return;
     }
     print_stream(second, out);
-    fprintf(out, " never waited for %s on ", what(first));
-    print_stream(first, out);
+    fprintf(out, " never waited for %s ", what(first));
+    print_place_of(first, out);
     fputs(": record an event on ", out);
     print_stream(first, out);
-    fputs(" after it, and let ", out);
+    fprintf(out, " after %s, and let ", first->in_stream ? "it" : "the launch");
     print_stream(second, out);
-    fprintf(out, " wait for that event before %s", what(second));
+    fprintf(out, " wait for that event before %s", second->in_stream ? what(second) : "the launch");
+    if (!second->in_stream) {
+        fprintf(out, " of the graph with %s", what(second));
+    }
 }
 
 static void print_missing_wait(const struct sim_act *first, const struct sim_act *second, FILE *out)
 {
     fprintf(out, "the host never waited for %s ", what(first));
-    fputs(first->in_stream ? "on " : "in ", out);
-    print_stream(first, out);
+    print_place_of(first, out);
     fputs(": synchronize with that stream, or with an event that is recorded on it later, before ", out);
     fputs(what(second), out);
 }
@@ -292,13 +319,14 @@ static strata_sim_party party_of(const struct sim_act *act)
     };
 }
 
-static uint32_t stack_of(const struct sim_act *act)
+/* Of a graph's operation both, where it was launched and where its node was made. */
+static uint64_t stack_of(const struct sim_act *act)
 {
-    return act ? act->stack : 0;
+    return act ? (uint64_t)act->launched.node.stack << 32 | act->stack : 0;
 }
 
 /* Without call stacks, what tells two places of a program apart is the operation itself. */
-static bool same_place(const strata_sim_party *party, uint32_t stack, const struct sim_act *act)
+static bool same_place(const strata_sim_party *party, uint64_t stack, const struct sim_act *act)
 {
     if (stack != stack_of(act)) {
         return false;

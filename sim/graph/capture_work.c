@@ -3,6 +3,7 @@
  *
  * Where a call makes an operation, it makes it as ever, and submits it: the operation of a captured stream carries the
  * node that it turns into. */
+#include "check/check.h"
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -18,7 +19,11 @@ static CUgraphNode add_node(struct sim_queue *queue, CUgraphNodeType type)
     if (!sim_nodes_reserve(captured, 1)) {
         return NULL;
     }
-    return sim_node_create(queue->capture->graph, type, captured->at, captured->count);
+    CUgraphNode node = sim_node_create(queue->capture->graph, type, captured->at, captured->count);
+    if (node) {
+        node->made = sim_check_made();
+    }
+    return node;
 }
 
 static void come_after(struct sim_queue *queue, CUgraphNode node)

@@ -260,6 +260,7 @@ static CUresult copy_node(CUgraphNode node, CUgraph clone, CUgraphNode *copies)
     }
     copies[node->index] = copy;
     copy->original = node->id;
+    copy->made = node->made;
     copy->copy = node->copy;
     copy->event = node->event;
     if (!node->child) {

@@ -90,6 +90,7 @@ struct CUgraphNode_st {
     uint64_t id;       /* process-wide, never used again */
     uint64_t original; /* the id of the node that this one was cloned from, or 0 */
     CUgraphNodeType type;
+    struct sim_made made;    /* cloned with the node */
     struct sim_nodes after;  /* what this node depends on */
     struct sim_nodes before; /* what depends on this node */
     struct sim_op what;      /* kind, context and work of the operations that launches make of it */
@@ -122,7 +123,7 @@ void sim_graph_free(CUgraph graph);
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone);
 bool sim_graph_has_memory(CUgraph graph);
 
-/* A new node, after those; its parameters are still to be filled in. NULL without memory. */
+/* A new node, after those; its parameters, and by what it was made, are still to be filled in. NULL without memory. */
 CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNode *after, size_t count);
 void sim_node_free(CUgraphNode node);
 bool sim_edge_add(CUgraphNode from, CUgraphNode to);
@@ -155,6 +156,7 @@ struct sim_exec_node {
     CUgraphNode node; /* that it was made from: only to be compared, with its id */
     uint64_t id;
     CUgraphNodeType type;
+    struct sim_made made; /* of the node that it does the work of */
     bool enabled;
     bool own;        /* memory of this graph */
     bool freed_here; /* by this graph */

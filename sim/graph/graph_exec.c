@@ -69,6 +69,7 @@ static CUresult copy_node(struct sim_exec_node *made, CUgraphNode node)
     made->node = node;
     made->id = node->id;
     made->type = node->type;
+    made->made = node->made;
     made->enabled = true;
     made->copy = node->copy;
     made->event = node->event;
@@ -285,11 +286,16 @@ static void drop_kernels(struct CUgraphExec_st *exec)
 struct launch {
     struct sim_queue *queue;
     sim_context *context;
+    uint64_t number;
 };
 
 static struct sim_op *new_op(const struct launch *launch, sim_context *context, enum sim_op_kind kind)
 {
-    return sim_op_create(context ? context : launch->context, NULL, kind, 0);
+    struct sim_op *op = sim_op_create(context ? context : launch->context, NULL, kind, 0);
+    op->launched.launch = launch->number;
+    op->launched.stream = launch->queue->lane->uid;
+    op->launched.queue = launch->queue->kind;
+    return op;
 }
 
 static void record(CUevent event, struct sim_op *op)
@@ -335,6 +341,7 @@ static struct sim_op *launch_node(const struct CUgraphExec_st *exec, struct sim_
 {
     bool works = node->enabled && !node->child;
     struct sim_op *op = new_op(launch, node->what.context, works ? node->what.kind : SIM_OP_MARK);
+    op->launched.node = node->made;
     if (node->after_count == 0) {
         sim_op_depend(op, begin);
     }
@@ -392,7 +399,7 @@ static void free_before(const struct CUgraphExec_st *exec, const struct launch *
 static void submit_launch(struct CUgraphExec_st *exec, struct sim_queue *queue)
 {
     struct sim_op *begin = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
-    struct launch launch = {.queue = queue, .context = queue->context};
+    struct launch launch = {.queue = queue, .context = queue->context, .number = begin->sequence};
     sim_op_hold(begin);
     sim_op_depend(begin, exec->last);
     sim_op_submit(begin);

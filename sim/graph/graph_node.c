@@ -1,5 +1,6 @@
 /* Adding nodes to a graph, one kind after the other, and reading back and changing what they are asked to do. A node
  * that cannot be described is not added. */
+#include "check/check.h"
 #include "graph/graph.h"
 
 /* What is the same for every kind: begins the call, and adds a node after its dependencies. The lock is not held after
@@ -19,7 +20,11 @@ static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const 
         return sim_leave(result);
     }
     *node = sim_node_create(graph, type, after, count);
-    return *node ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (!*node) {
+        return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    (*node)->made = sim_check_made();
+    return CUDA_SUCCESS;
 }
 
 static CUresult end(CUgraphNode *out, CUgraphNode node, CUresult result)

@@ -344,6 +344,7 @@ static CUresult replace(struct sim_exec_node *old, CUgraphNode other, CUgraphExe
     }
     old->copy = other->copy;
     old->event = other->event;
+    old->made = other->made;
     return sim_work_copy(&old->what, &other->what) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -117,18 +117,47 @@ static bool satisfied(uint64_t found, uint64_t value, unsigned width, unsigned f
     }
 }
 
+static bool satisfies(const struct sim_op *op, const char *at)
+{
+    uint64_t found = op->work.value.width == sizeof(uint32_t) ? atomic_load((const _Atomic uint32_t *)(const void *)at)
+                                                              : atomic_load((const _Atomic uint64_t *)(const void *)at);
+    return satisfied(found, op->work.value.value, op->work.value.width, op->work.value.flags);
+}
+
+/* Without a failure: NULL where nothing can be read. */
+static const char *look(const struct sim_op *op)
+{
+    uint64_t address = op->work.value.address;
+    unsigned width = op->work.value.width;
+    bool may = sim_may_touch(op->context, address, width, SIM_BY_KERNEL, false);
+    return may ? sim_touch(op->context, address, width, SIM_BY_KERNEL, false) : NULL;
+}
+
+bool sim_value_there(const struct sim_op *op)
+{
+    const char *at = look(op);
+    return at && satisfies(op, at);
+}
+
+bool sim_value_is(const struct sim_op *op, uint64_t value, unsigned width)
+{
+    const char *at = look(op);
+    if (!at) {
+        return false;
+    }
+    if (width == sizeof(uint64_t) && op->work.value.width == width) {
+        return atomic_load((const _Atomic uint64_t *)(const void *)at) == value;
+    }
+    return atomic_load((const _Atomic uint32_t *)(const void *)at) == (uint32_t)value;
+}
+
 bool sim_value_reached(const struct sim_op *op)
 {
     if (op->context->device->poison != CUDA_SUCCESS) {
         return true;
     }
     char *at = reach(op, false);
-    if (!at) {
-        return true;
-    }
-    uint64_t found = op->work.value.width == sizeof(uint32_t) ? atomic_load((const _Atomic uint32_t *)(void *)at)
-                                                              : atomic_load((const _Atomic uint64_t *)(void *)at);
-    return satisfied(found, op->work.value.value, op->work.value.width, op->work.value.flags);
+    return !at || satisfies(op, at);
 }
 
 void sim_value_watch(struct sim_op *op)

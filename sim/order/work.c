@@ -184,6 +184,7 @@ void sim_op_await(struct sim_op *op, struct sim_op *on)
     op->predecessors = edge;
     edge->predecessor_link = &op->predecessors;
     op->blockers++;
+    op->awaits_value = op->awaits_value || on->awaits_value || on->kind == SIM_OP_WAIT_VALUE;
 }
 
 void sim_op_submit(struct sim_op *op)
@@ -244,6 +245,7 @@ void sim_op_complete(struct sim_op *op)
 {
     op->state = SIM_OP_DONE;
     sim_check_completed(op);
+    op->told = op->kind == SIM_OP_HOST ? sim_check.order : op->told;
     sim_in_flight_end(op);
     op->finished_at = op->context->device->time;
     sim.unfinished--;
@@ -254,6 +256,7 @@ void sim_op_complete(struct sim_op *op)
         struct sim_edge *next = edge->next_successor;
         struct sim_op *to = edge->to;
         cut(edge);
+        to->told = to->told > op->told ? to->told : op->told;
         if (--to->blockers == 0 && to->state == SIM_OP_BLOCKED) {
             sim_op_became_ready(to);
         }

@@ -434,6 +434,17 @@ static void what_an_earlier_user_of_the_memory_wrote(struct world *world)
     release(mine, world->a);
 }
 
+/* When the host writes, it holds nothing back any more. */
+static void the_host_writes_after_it_let_the_kernel_go_on(struct world *world)
+{
+    shut_gate(world, world->a);
+    OK(p_cuEventRecord(world->event, world->a));
+    kernel(world, world->a, (CUdeviceptr)(uintptr_t)world->pinned, BYTES, WRITES);
+    open_gate(world);
+    OK(p_cuEventSynchronize(world->event));
+    host_writes(world);
+}
+
 #define BUG(function, kind)                                     \
     {                                                           \
 #function, function, STRATA_SIM_REPORT_##kind, 0, false \
@@ -481,6 +492,7 @@ static const struct program bugs[] = {
     BUG(freed_while_a_kernel_uses_it, FREE_IN_USE),
     BUG(freed_on_another_stream_without_a_wait, FREE_IN_USE),
     BUG(freed_by_the_host_while_it_is_used, FREE_IN_USE),
+    BUG(the_host_writes_after_it_let_the_kernel_go_on, WRITE_WRITE),
     BUG(a_kernel_uses_freed_memory, USE_AFTER_FREE),
     BUG(a_kernel_uses_memory_that_the_host_freed, USE_AFTER_FREE),
     BUG(the_host_uses_freed_pinned_memory, USE_AFTER_FREE),

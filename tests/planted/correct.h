@@ -382,6 +382,14 @@ static void the_host_holds_the_stream_back(struct world *world)
     open_gate(world);
 }
 
+static void the_host_holds_a_kernel_back(struct world *world)
+{
+    shut_gate(world, world->a);
+    kernel(world, world->a, (CUdeviceptr)(uintptr_t)world->pinned, BYTES, UPDATES);
+    host_writes(world);
+    open_gate(world);
+}
+
 /* ---- the life of memory ---- */
 
 static void allocated_used_and_freed_in_a_stream(struct world *world)
@@ -635,6 +643,7 @@ static const struct program correct[] = {
     {"a_host_function_says_that_it_tells", a_host_function_says_that_it_tells, NO_REPORT,
      STRATA_SIM_CHECK_HOST_FUNCTIONS, false},
     RIGHT(the_host_holds_the_stream_back),
+    RIGHT(the_host_holds_a_kernel_back),
     RIGHT(allocated_used_and_freed_in_a_stream),
     TIGHT(allocated_here_and_used_there),
     TIGHT(freed_on_another_stream_after_a_wait),

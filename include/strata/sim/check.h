@@ -1,10 +1,20 @@
 /* The checker of the simulated driver: finds uses of the same memory that nothing orders; strata/sim.h includes this.
  *
  * It follows the order that the program asked for: a stream's order, events, the legacy stream's implicit order,
- * graphs, and what the host waited for. Two operations that touch the same bytes, one of them writing, must come one
- * after the other by that order; whether they happened to run one after the other does not matter. So one run, under
- * any policy, shows every edge that is missing on the path that the program took, once all its work has run:
- * synchronize before you look. Memory that is mapped at several addresses (cuMemMap) is the same bytes at each.
+ * graphs, waits for values in memory, and what the host waited for. Two operations that touch the same bytes, one of
+ * them writing, must come one after the other by that order; whether they happened to run one after the other does not
+ * matter. So one run, under any policy, shows every edge that is missing on the path that the program took, once all
+ * its work has run: synchronize before you look. Memory that is mapped at several addresses (cuMemMap) is the same
+ * bytes at each.
+ *
+ * Waits for values (cuStreamWaitValue32 and its like) give an order that depends on the run. A wait comes after
+ * the writes to its word that streams were given before it (cuStreamWriteValue32 and its like), and after the write
+ * that let it go on, submitted before or after: that is the first one, since the turn of the wait came, that satisfies
+ * it. Which one that is, where several would do, may differ from run to run, and the reports with it. A value that a
+ * kernel, a copy or the host wrote has no author that is known: such a wait comes after what the host knew when the
+ * wait was over, and the work behind it is not held against what was submitted after that work and before that moment.
+ * A free counts from the call also if it waits for a value: a use that is submitted after it is a use after the free.
+ * The host that reads such a word by itself learns nothing.
  *
  * The environment, read once by cuInit:
  *   STRATA_SIM_CHECK       1: on; 0: off (default); or, separated by commas, any of: unwritten, pages, host-functions,

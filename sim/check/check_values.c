@@ -1,0 +1,399 @@
+/* Waits for values: what comes before the end of one.
+ *
+ * What a wait comes after is known when it is over, not when it is submitted: then it comes after the write that let it
+ * go on, and all that this write comes after. A *release* says so, for the place of the wait in its lane; whatever
+ * comes after that place, by the clocks, comes after what the release knows. Clocks are made at submission and learn
+ * nothing later, so releases are looked up when two acts are compared (sim_act_after): of each lane the last release
+ * that the act comes after, which knows what those before it know. All that comes before a write has run when the write
+ * runs; so what a release knows is complete when it is made.
+ *
+ * A wait looks at memory, and any time after its turn in the stream has come may be the time when it does. So it counts
+ * from the first write of a stream that satisfies it then, whether or not the scheduler let it see that one. If the
+ * value in memory is not the one that a stream wrote last, or that write had run when the value was not there, a
+ * kernel, a copy or the host wrote it: then the wait comes after what the host knows, and after whatever was submitted
+ * between it and its end, for all that is known. */
+#include "check/check.h"
+#include <stdlib.h>
+
+struct release {
+    uint64_t position; /* of the wait, in its lane */
+    struct sim_known known;
+    uint64_t over; /* the order when the host was first seen to know it all; 0: not yet */
+};
+
+/* The releases of one lane, by position. */
+struct released {
+    struct released *next;
+    struct sim_lane *lane; /* held */
+    struct release *at;
+    size_t count;
+    size_t capacity;
+};
+
+/* Waits that are not over, with what released them, once that is known. */
+struct awaiting {
+    struct sim_op *op;
+    uint64_t since;   /* its order */
+    uint64_t written; /* so many writes had run when the value was last known not to be there */
+    bool released;
+    struct sim_known by;
+};
+
+enum { LEAST_RELEASES = 64 }; /* that are not worth forgetting */
+
+/* Guarded by sim.lock. */
+static struct {
+    struct released *lanes;
+    size_t releases;
+    size_t limit;
+    struct awaiting *waits;
+    size_t wait_count;
+    size_t wait_capacity;
+} values;
+
+/* ---- what is known ---- */
+
+void sim_known_drop(struct sim_known *known)
+{
+    sim_clock_drop(known->clock);
+    *known = (struct sim_known){0};
+}
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+static void learn(struct sim_known *known, const struct sim_known *more)
+{
+    struct sim_point point = {.knows = more->clock};
+    sim_clock_learn(&known->clock, 0, &point);
+    known->host_order = larger(known->host_order, more->host_order);
+    known->until = larger(known->until, more->until);
+}
+
+/* The last release of the lane at that position or before. */
+static struct release *release_at(const struct released *of_lane, uint64_t position)
+{
+    size_t low = 0;
+    size_t high = of_lane->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (of_lane->at[middle].position <= position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low > 0 ? &of_lane->at[low - 1] : NULL;
+}
+
+/* What is known comes after releases, too. Each knows all that those before it know. */
+static void learn_releases(struct sim_known *known)
+{
+    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const struct sim_lane *lane = of_lane->lane;
+        const struct release *release = release_at(of_lane, sim_clock_position(known->clock, lane->slot, lane->uid));
+        if (release) {
+            learn(known, &release->known);
+        }
+    }
+}
+
+/* ---- what acts come after ---- */
+
+bool sim_values_released(void)
+{
+    return values.lanes != NULL;
+}
+
+uint64_t sim_values_known(const struct sim_act *act, const struct sim_lane *lane)
+{
+    uint64_t most = 0;
+    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const struct release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
+        most = larger(most, release ? sim_clock_position(release->known.clock, lane->slot, lane->uid) : 0);
+    }
+    return most;
+}
+
+bool sim_values_after(const struct sim_act *later, const struct sim_act *earlier)
+{
+    const struct sim_point *at = &earlier->at;
+    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const struct release *release = release_at(of_lane, sim_act_asked(later, of_lane->lane));
+        if (!release) {
+            continue;
+        }
+        const struct sim_known *known = &release->known;
+        bool done = earlier->lane ? at->position <= sim_clock_position(known->clock, at->slot, at->lane)
+                                  : earlier->order <= known->host_order;
+        if (done || (later->order < earlier->order && earlier->order <= known->until)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t sim_values_until(const struct sim_act *act)
+{
+    uint64_t until = act->order;
+    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const struct release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
+        until = larger(until, release ? larger(release->known.host_order, release->known.until) : 0);
+    }
+    return until;
+}
+
+/* ---- keeping releases ---- */
+
+static void drop_first(struct released *of_lane, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        sim_known_drop(&of_lane->at[i].known);
+    }
+    of_lane->count -= count;
+    values.releases -= count;
+    sim_check.other_bytes -= count * sizeof *of_lane->at;
+    for (size_t i = 0; i < of_lane->count; i++) {
+        of_lane->at[i] = of_lane->at[i + count];
+    }
+}
+
+/* A release that the host knows, and no pending act is older than that, tells nobody anything: whoever comes later
+ * comes after it all by what the host knows. */
+static void forget_known(struct released *of_lane)
+{
+    uint64_t oldest = sim_act_oldest_pending();
+    size_t needless = 0;
+    for (size_t i = 0; i < of_lane->count; i++) {
+        struct release *release = &of_lane->at[i];
+        const struct sim_lane *lane = of_lane->lane;
+        if (release->position > sim_clock_position(sim.host_knows, lane->slot, lane->uid)) {
+            break;
+        }
+        if (release->over == 0) {
+            struct sim_point point = {.knows = release->known.clock};
+            sim_clock_learn(&sim.host_knows, 0, &point);
+            release->over = sim_check.order;
+        }
+        needless += needless == i && release->over < oldest;
+    }
+    drop_first(of_lane, needless);
+}
+
+static void free_lane(struct released **link)
+{
+    struct released *of_lane = *link;
+    *link = of_lane->next;
+    drop_first(of_lane, of_lane->count);
+    sim_lane_drop(of_lane->lane);
+    free(of_lane->at);
+    free(of_lane);
+}
+
+static void forget_needless(void)
+{
+    if (values.releases < values.limit) {
+        return;
+    }
+    for (struct released **link = &values.lanes; *link;) {
+        forget_known(*link);
+        if ((*link)->count == 0) {
+            free_lane(link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+    values.limit = larger(LEAST_RELEASES, 2 * values.releases);
+}
+
+static struct released *released_of(struct sim_lane *lane)
+{
+    struct released *of_lane = values.lanes;
+    while (of_lane && of_lane->lane != lane) {
+        of_lane = of_lane->next;
+    }
+    if (of_lane) {
+        return of_lane;
+    }
+    of_lane = calloc(1, sizeof *of_lane);
+    if (of_lane) {
+        of_lane->lane = sim_lane_hold(lane);
+        of_lane->next = values.lanes;
+        values.lanes = of_lane;
+    }
+    return of_lane;
+}
+
+static bool room_for_one(struct released *of_lane)
+{
+    if (of_lane->count < of_lane->capacity) {
+        return true;
+    }
+    size_t capacity = of_lane->capacity ? 2 * of_lane->capacity : 8;
+    struct release *at = realloc(of_lane->at, capacity * sizeof(*at));
+    if (!at) {
+        return false;
+    }
+    of_lane->at = at;
+    of_lane->capacity = capacity;
+    return true;
+}
+
+/* The waits of a lane are over in its order. Takes over what is known. */
+static void enter_release(const struct sim_op *wait, struct sim_known *known)
+{
+    forget_needless();
+    struct released *of_lane = released_of(wait->queue ? wait->queue->lane : wait->chain);
+    if (!of_lane || !room_for_one(of_lane)) {
+        sim_known_drop(known);
+        sim_check_give_up();
+        return;
+    }
+    if (of_lane->count > 0) {
+        learn(known, &of_lane->at[of_lane->count - 1].known);
+    }
+    of_lane->at[of_lane->count++] = (struct release){.position = wait->at.position, .known = *known};
+    values.releases++;
+    sim_check.other_bytes += sizeof *of_lane->at;
+    sim_check.pending_changes++; /* what was open may not be any more */
+}
+
+/* ---- waits ---- */
+
+static struct awaiting *awaiting_of(const struct sim_op *op)
+{
+    for (size_t i = 0; i < values.wait_count; i++) {
+        if (values.waits[i].op == op) {
+            return &values.waits[i];
+        }
+    }
+    return NULL;
+}
+
+static bool room_for_wait(void)
+{
+    if (values.wait_count < values.wait_capacity) {
+        return true;
+    }
+    size_t capacity = values.wait_capacity ? 2 * values.wait_capacity : 8;
+    struct awaiting *waits = realloc(values.waits, capacity * sizeof(*waits));
+    if (!waits) {
+        return false;
+    }
+    values.waits = waits;
+    values.wait_capacity = capacity;
+    return true;
+}
+
+void sim_values_awaited(struct sim_op *op)
+{
+    if (!room_for_wait()) {
+        sim_check_give_up();
+        return;
+    }
+    bool there = sim_value_there(op);
+    values.waits[values.wait_count++] = (struct awaiting){
+        .op = op,
+        .since = sim_check.order,
+        .written = there ? 0 : sim_check.values_written,
+        .released = there && op->blockers == 0, /* it comes after what was submitted, and needs no more */
+    };
+}
+
+static void forget_wait(struct awaiting *wait)
+{
+    sim_known_drop(&wait->by);
+    *wait = values.waits[--values.wait_count];
+}
+
+void sim_values_ended(const struct sim_op *op)
+{
+    struct awaiting *wait = awaiting_of(op);
+    if (wait) {
+        forget_wait(wait);
+    }
+}
+
+/* Somebody let the wait go on: the stream that wrote its word last, or nobody that is known. */
+static void note_release(struct awaiting *wait)
+{
+    const struct sim_known *last = sim_shadows_value_last(wait->op, wait->written);
+    wait->released = true;
+    if (last) {
+        learn(&wait->by, last);
+        return;
+    }
+    struct sim_known known = {
+        .clock = sim_clock_hold(sim.host_knows), .host_order = sim_check.order, .until = sim_check.order};
+    learn_releases(&known);
+    wait->by = known;
+}
+
+/* A write begins to run: the waits that what is there lets go on do not come after it. */
+static void look_before(void)
+{
+    for (size_t i = 0; i < values.wait_count; i++) {
+        struct awaiting *wait = &values.waits[i];
+        if (!wait->released && wait->op->blockers == 0 && sim_value_there(wait->op)) {
+            note_release(wait);
+        }
+    }
+}
+
+/* What comes before the write: all of it has run. A host function that ran among it may have heard from the host. */
+static struct sim_known before(const struct sim_op *op)
+{
+    uint64_t told = sim_check.modes & STRATA_SIM_CHECK_HOST_FUNCTIONS ? 0 : op->told;
+    struct sim_known known = {.host_order = larger(op->act->order, told)};
+    struct sim_point host = {.knows = op->act->host_knew};
+    sim_clock_learn(&known.clock, 0, &op->at);
+    sim_clock_learn(&known.clock, 0, &host);
+    learn_releases(&known);
+    return known;
+}
+
+static void end_wait(struct sim_op *op)
+{
+    struct awaiting unseen = {.op = op}; /* submitted before the checker was turned on */
+    struct awaiting *found = awaiting_of(op);
+    struct awaiting wait = found ? *found : unseen;
+    if (found) {
+        *found = values.waits[--values.wait_count];
+    }
+    if (!wait.released) {
+        note_release(&wait);
+    }
+    bool known = wait.by.host_order <= wait.since && wait.by.until <= wait.since; /* by the wait since its submission */
+    if (known || op->at.lane == 0) {
+        sim_known_drop(&wait.by);
+    } else {
+        enter_release(op, &wait.by);
+    }
+}
+
+void sim_values_running(struct sim_op *op)
+{
+    if (op->kind == SIM_OP_WAIT_VALUE) {
+        end_wait(op);
+    } else if (op->kind == SIM_OP_WRITE_VALUE && op->act) {
+        look_before();
+        struct sim_known known = before(op);
+        sim_shadows_value_runs(op, &known);
+    }
+}
+
+void sim_values_close(void)
+{
+    while (values.wait_count > 0) {
+        forget_wait(&values.waits[0]);
+    }
+    while (values.lanes) {
+        free_lane(&values.lanes);
+    }
+    free(values.waits);
+    values.waits = NULL;
+    values.wait_capacity = 0;
+    values.limit = 0;
+}
