@@ -32,6 +32,6 @@ foreach(source IN LISTS sources)
   foreach(sweep IN LISTS sweeps)
     add_test(NAME sweep_${sweep}.${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
     set_tests_properties(sweep_${sweep}.${name} PROPERTIES ENVIRONMENT "${environment};STRATA_TEST_SWEEP=${sweep}"
-      TIMEOUT ${STRATA_TEST_TIMEOUT} LABELS sweep SKIP_RETURN_CODE 77)
+      TIMEOUT ${STRATA_TEST_TIMEOUT} LABELS sweep SKIP_RETURN_CODE 77 COST 50)
   endforeach()
 endforeach()
