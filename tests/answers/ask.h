@@ -112,6 +112,12 @@
     X(MemsetD8Async, 3020)                         \
     X(MemsetD16Async, 3020)                        \
     X(MemsetD32Async, 3020)                        \
+    X(MemsetD2D8, 3020)                            \
+    X(MemsetD2D16, 3020)                           \
+    X(MemsetD2D32, 3020)                           \
+    X(MemsetD2D8Async, 3020)                       \
+    X(MemsetD2D16Async, 3020)                      \
+    X(MemsetD2D32Async, 3020)                      \
     X(ModuleLoadData, 2000)                        \
     X(ModuleUnload, 2000)                          \
     X(ModuleGetFunction, 2000)                     \
@@ -375,6 +381,7 @@ void ask_vmm_no_access(void);
 void ask_vmm_read_only(void);
 void ask_memory_attributes(void);
 void ask_copies_2d(void);
+void ask_fills_2d(void);
 void ask_copy_2d_waits(void);
 void ask_managed(void);
 void ask_managed_advice(void);

@@ -108,6 +108,7 @@ static const struct section sections[] = {
     {"vmm_read_only", ask_vmm_read_only, NULL},
     {"copies_2d", ask_copies_2d, NULL},
     {"copy_2d_waits", ask_copy_2d_waits, NULL},
+    {"fills_2d", ask_fills_2d, NULL},
     {"managed", ask_managed, NULL},
     {"managed_advice", ask_managed_advice, NULL},
     {"registered", ask_registered, NULL},
