@@ -128,6 +128,7 @@ static void make_scene(struct capture_scene *scene, const struct capture_scene *
     scene->inside = new_event();
     cu.EventCreate(&scene->timed, 0);
     scene->plain = new_memory(4 * KIB);
+    cu.MemsetD8(scene->plain, 0, 4 * KIB); /* some calls wait for values in it */
     scene->filled = new_memory(4 * KIB);
     scene->pool = new_pool(0);
     scene->spare_pool = new_pool(0);

@@ -85,6 +85,7 @@ static void ask_prefetches(CUstream stream)
     void *pinned = NULL;
     void *pageable = calloc(1, BYTES);
     cu.MemHostAlloc(&pinned, BYTES, 0);
+    *(unsigned char *)(uintptr_t)address = 0;
     ask_prefetch(address, BYTES, device, 0, 0, stream, "device");
     ask_prefetch(address, BYTES, CU_MEM_LOCATION_TYPE_HOST, 0, 0, stream, "host");
     ask_prefetch(address, BYTES, CU_MEM_LOCATION_TYPE_HOST, 7, 0, stream, "host_id_7");
