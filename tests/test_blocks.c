@@ -420,8 +420,9 @@ static void of_many_frees_of_one_block_exactly_one_succeeds(test_fixture *fixtur
             assert_int_equal(pthread_create(&threads[i], NULL, free_at_once, &racers[i]), 0);
         }
         size_t freed = 0;
+        for (size_t i = 0; i < THREADS; i++)
+            pthread_join(threads[i], NULL); /* all of them, before a check can leave */
         for (size_t i = 0; i < THREADS; i++) {
-            pthread_join(threads[i], NULL);
             freed += racers[i].status == STRATA_SUCCESS;
             assert_true(racers[i].status == STRATA_SUCCESS || racers[i].status == STRATA_ERROR_DOUBLE_FREE);
         }
