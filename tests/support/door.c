@@ -270,14 +270,21 @@ static bool ordered_something(const strata_sim_check_accounts *before)
     return now.edges - before->edges != now.idle_edges - before->idle_edges;
 }
 
-/* An event has the number of the edge that recorded it last; none, if that record said what the one before did. */
-static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_accounts *before)
+/* The lock is held. NULL: not an event of the library's. */
+static held_thing *find_event(CUevent event)
 {
     held_thing *entry;
     held_thing wanted = {.key = {.kind = THING_EVENT, .handle = HANDLE(event)}};
+    HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
+    return entry;
+}
+
+/* An event has the number of the edge that recorded it last; none, if that record said what the one before did. */
+static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_accounts *before)
+{
     bool ordered = ordered_something(before);
     pthread_mutex_lock(&lock);
-    HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
+    held_thing *entry = find_event(event);
     if (entry && result == CUDA_SUCCESS)
         entry->edge = ordered ? this_edge : 0;
     pthread_mutex_unlock(&lock);
@@ -287,12 +294,10 @@ static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_
 /* A wait was made for an event, or for a stream (NULL): it is relied on, and so is the event's record. */
 static CUresult waited(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
-    held_thing *entry;
-    held_thing wanted = {.key = {.kind = THING_EVENT, .handle = HANDLE(event)}};
     if (!relied || result != CUDA_SUCCESS || !ordered_something(before))
         return result;
     pthread_mutex_lock(&lock);
-    HASH_FIND(hh, holdings, &wanted.key, sizeof wanted.key, entry);
+    held_thing *entry = find_event(event);
     if (entry)
         rely_on(entry->edge);
     rely_on(this_edge);

@@ -134,8 +134,8 @@ typedef struct strata_sim_check_accounts {
     /* Records of events, and waits that streams or the host made (cuStreamWaitEvent, synchronizations, queries that
      * answered CUDA_SUCCESS); and those of them that ordered nothing that was not ordered already: a wait for what the
      * legacy stream's order, another wait or the host's knowledge has ordered, a record with no work since the event's
-     * last one. Since cuInit, outside captures; counted without the checker, too, but then a
-     * host function that begins tells the host nothing. */
+     * last one. Since cuInit, outside captures; counted without the checker, too, but then a host function that begins
+     * tells the host nothing. */
     uint64_t edges;
     uint64_t idle_edges;
 } strata_sim_check_accounts;
