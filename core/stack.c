@@ -55,6 +55,10 @@ static strata_status forward_charge(strata_resource *self, const strata_request 
 {
     return CALL_UP(self, charge)(UP(self), request, bytes);
 }
+static strata_status forward_reusable(strata_resource *self, const strata_request *request, size_t *bytes)
+{
+    return CALL_UP(self, reusable)(UP(self), request, bytes);
+}
 static strata_status forward_budget(strata_resource *self, strata_budget_snapshot *snapshot)
 {
     return CALL_UP(self, budget)(UP(self), snapshot);
@@ -86,6 +90,7 @@ static const strata_resource_ops forwarders = {
     .capabilities = forward_capabilities,
     .find = forward_find,
     .device = forward_device,
+    .reusable = forward_reusable,
 };
 
 /* ---- what an owner answers for operations that it does not have ---- */
@@ -115,6 +120,12 @@ static strata_status charge_as_asked(strata_resource *self, const strata_request
     *bytes = request->bytes;
     return STRATA_SUCCESS;
 }
+static strata_status nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes)
+{
+    (void)self, (void)request;
+    *bytes = 0;
+    return STRATA_SUCCESS;
+}
 static strata_status no_budget(strata_resource *self, strata_budget_snapshot *snapshot)
 {
     (void)self;
@@ -142,6 +153,7 @@ static const strata_resource_ops absent = {
     .budget = no_budget,
     .find = no_find,
     .device = device_of_stack,
+    .reusable = nothing_reusable,
 };
 
 #define FILL(op)  \
@@ -163,6 +175,7 @@ static void fill(strata_resource_ops *ops, const strata_resource_ops *from)
     FILL(capabilities);
     FILL(find);
     FILL(device);
+    FILL(reusable);
 }
 
 /* ---- building ---- */
@@ -193,6 +206,18 @@ static strata_status check_owner(strata_resource *resource, size_t position, boo
                        position + 1, ops.name, device, ordinal);
 }
 
+/* What is described as readable can be read, and so on. */
+static bool has_its_values(const strata_resource *resource)
+{
+    const strata_resource_ops ops = known_ops(resource->ops);
+    if (ops.value_count && (!ops.values || !ops.get_value))
+        return false;
+    for (size_t i = 0; i < ops.value_count; i++)
+        if (!ops.values[i].name || (ops.values[i].writable && !ops.set_value))
+            return false;
+    return true;
+}
+
 static strata_status check_layer(const strata_resource *resource, size_t position, bool last)
 {
     const strata_resource_ops *ops = resource ? resource->ops : NULL;
@@ -205,6 +230,8 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
         problem = "has an ops table of the wrong size";
     else if (ops->block_bytes > LAYER_BYTES_LIMIT)
         problem = "asks for too many bytes in each block";
+    else if (!has_its_values(resource))
+        problem = "names values and cannot read or set them";
     else if (last && (!ops->allocate || !ops->deallocate || !ops->usage || !ops->capabilities))
         problem = "stands last and owns no memory: allocate, deallocate, usage or capabilities is missing";
     if (!problem)

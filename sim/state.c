@@ -285,11 +285,13 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
-/* The thread that forked took the lock, and is the one that the child has. */
+/* The thread that forked took the lock, and is the one that the child has. Those that waited are not there any more:
+ * the condition is written over as one that nobody ever waited for, since it can be neither destroyed nor initialised.
+ */
 static void after_fork_in_child(void)
 {
     pthread_mutex_unlock(&sim.lock);
-    pthread_cond_init(&sim.progress, NULL);
+    sim.progress = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     if (sim.phase == SIM_RUNNING) {
         sim.phase = SIM_FORKED;
     }

@@ -14,6 +14,7 @@
 #define STRATA_RESOURCE_H
 
 #include <strata/block.h>
+#include <strata/emitter.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -78,6 +79,21 @@ typedef struct strata_completion {
     size_t bytes;       /* how many of its bytes this report is about; reports of one block add up to its bytes */
     bool last;          /* no further report of this block will come */
 } strata_completion;
+
+/* A counter or a tunable of a layer, see <strata/control.h>. */
+typedef enum strata_value_type {
+    STRATA_VALUE_COUNT = 0, /* a whole number */
+    STRATA_VALUE_BYTES,
+    STRATA_VALUE_DURATION, /* nanoseconds */
+    STRATA_VALUE_SWITCH,   /* 0 or 1 */
+} strata_value_type;
+
+typedef struct strata_value {
+    const char *name; /* letters, digits, '_'; a dot where a layer has groups of values: "peak.bytes" */
+    strata_value_type type;
+    bool writable;
+    const char *help; /* one line */
+} strata_value;
 
 struct strata_resource_ops { /* static const; members may be added at the end in later versions */
     uint32_t size;           /* sizeof(strata_resource_ops) as the layer was compiled */
@@ -147,6 +163,23 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      * last, in a stack of that device. An owner that leaves it NULL is taken at its caller's word. Decorators leave it
      * NULL. */
     int (*device)(strata_resource *self);
+
+    /* How many of the bytes that charge() gives for `request` would be retired bytes that the owner hands out again, if
+     * the request came now and no other before it: they are outstanding already, and counting them twice would refuse
+     * what fits. 0 where that is not certain. Does not block. Optional; a layer that passes on another request than it
+     * is given writes it, like charge. */
+    strata_status (*reusable)(strata_resource *self, const strata_request *request, size_t *bytes);
+
+    /* The layer's own counters and tunables, by their position in `values`: read, and, where writable, set. A value
+     * that is not taken is refused and nothing changes. Any thread. Never forwarded. */
+    const strata_value *values;
+    size_t value_count;
+    strata_status (*get_value)(strata_resource *self, size_t which, uint64_t *value);
+    strata_status (*set_value)(strata_resource *self, size_t which, uint64_t value);
+
+    /* Writes what the layer knows beyond its values into a report, inside of the layer's object. Any thread. NULL:
+     * nothing. Never forwarded. */
+    void (*describe)(strata_resource *self, strata_emitter *to);
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the

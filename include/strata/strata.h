@@ -4,9 +4,12 @@
 
 #include <strata/async.h>
 #include <strata/block.h>
+#include <strata/control.h>
 #include <strata/direct.h>
+#include <strata/emitter.h>
 #include <strata/info.h>
 #include <strata/launch.h>
+#include <strata/null.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>
 #include <strata/stack.h>

@@ -1,0 +1,44 @@
+/* Making, walking and ending the cells. */
+#include "core/cells.h"
+
+#include "core/lock.h"
+#include "core/memory.h"
+
+enum { LINE = 64, CHUNKS = STRATA_THREAD_LIMIT / STRATA_CELLS_CHUNK };
+
+static strata_lock making = STRATA_LOCK_INITIALIZER(STRATA_RANK_COUNTERS);
+
+void strata_cells_init(strata_cells *cells, size_t bytes)
+{
+    cells->stride = (bytes + LINE - 1) & ~(size_t)(LINE - 1);
+}
+
+void strata_cells_end(strata_cells *cells)
+{
+    for (size_t i = 0; i < CHUNKS; i++)
+        strata_host_free(atomic_load_explicit(&cells->chunks[i], memory_order_relaxed));
+}
+
+void *strata_cells_make(strata_cells *cells, const strata_thread *thread)
+{
+    _Atomic(char *) *at = &cells->chunks[thread->index / STRATA_CELLS_CHUNK];
+    strata_lock_take(&making);
+    char *chunk = atomic_load_explicit(at, memory_order_relaxed);
+    if (!chunk) {
+        chunk = strata_host_zalloc_aligned(LINE, STRATA_CELLS_CHUNK * cells->stride);
+        atomic_store_explicit(at, chunk, memory_order_release);
+    }
+    strata_lock_release(&making);
+    return chunk ? chunk + (thread->index % STRATA_CELLS_CHUNK) * cells->stride : NULL;
+}
+
+void *strata_cells_next(const strata_cells *cells, uint32_t *position)
+{
+    while (*position < STRATA_THREAD_LIMIT) {
+        char *chunk = atomic_load_explicit(&cells->chunks[*position / STRATA_CELLS_CHUNK], memory_order_acquire);
+        if (chunk)
+            return chunk + ((*position)++ % STRATA_CELLS_CHUNK) * cells->stride;
+        *position += STRATA_CELLS_CHUNK - *position % STRATA_CELLS_CHUNK;
+    }
+    return NULL;
+}
