@@ -11,6 +11,15 @@ static strata_lock making = STRATA_LOCK_INITIALIZER(STRATA_RANK_COUNTERS);
 void strata_cells_init(strata_cells *cells, size_t bytes)
 {
     cells->stride = (bytes + LINE - 1) & ~(size_t)(LINE - 1);
+    cells->begin = NULL;
+}
+
+static char *make_chunk(const strata_cells *cells)
+{
+    char *chunk = strata_host_zalloc_aligned(LINE, STRATA_CELLS_CHUNK * cells->stride);
+    for (size_t i = 0; chunk && cells->begin && i < STRATA_CELLS_CHUNK; i++)
+        cells->begin(chunk + i * cells->stride);
+    return chunk;
 }
 
 void strata_cells_end(strata_cells *cells)
@@ -25,8 +34,10 @@ void *strata_cells_make(strata_cells *cells, const strata_thread *thread)
     strata_lock_take(&making);
     char *chunk = atomic_load_explicit(at, memory_order_relaxed);
     if (!chunk) {
-        chunk = strata_host_zalloc_aligned(LINE, STRATA_CELLS_CHUNK * cells->stride);
+        chunk = make_chunk(cells);
         atomic_store_explicit(at, chunk, memory_order_release);
+        atomic_thread_fence(
+            memory_order_seq_cst); /* who walks the cells after a fence sees it, or is seen by its user */
     }
     strata_lock_release(&making);
     return chunk ? chunk + (thread->index % STRATA_CELLS_CHUNK) * cells->stride : NULL;

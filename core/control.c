@@ -167,11 +167,20 @@ static bool read_switch(const char *text, uint64_t *value)
     return false;
 }
 
-static bool read_value(strata_value_type type, const char *text, uint64_t *value)
+static bool read_bytes(const strata_stack *stack, const char *text, uint64_t *value)
+{
+    strata_amount amount = {0};
+    if (!strata_read_percent(text, strlen(text), &amount.percent))
+        return strata_read_size(text, strlen(text), value);
+    *value = strata_amount_bytes(&amount, stack->device);
+    return true;
+}
+
+static bool read_value(const strata_stack *stack, strata_value_type type, const char *text, uint64_t *value)
 {
     switch (type) {
     case STRATA_VALUE_BYTES:
-        return strata_read_size(text, strlen(text), value);
+        return read_bytes(stack, text, value);
     case STRATA_VALUE_DURATION:
         return strata_read_duration(text, strlen(text), value);
     case STRATA_VALUE_SWITCH:
@@ -184,7 +193,8 @@ static bool read_value(strata_value_type type, const char *text, uint64_t *value
 
 strata_status strata_control_set_text(strata_stack *stack, const char *name, const char *text)
 {
-    static const char *const expected[] = {"a whole number", "a size such as 8GiB, 512MB or 4096",
+    static const char *const expected[] = {"a whole number",
+                                           "a size such as 8GiB or 4096, or a share of the device's memory such as 50%",
                                            "a duration such as 20ms, 5us or 1s", "on or off"};
     value_place place;
     uint64_t value;
@@ -196,7 +206,7 @@ strata_status strata_control_set_text(strata_stack *stack, const char *name, con
     if (status != STRATA_SUCCESS)
         return status;
     strata_value_type type = value_at(&place)->type;
-    if (!read_value(type, text, &value))
+    if (!read_value(stack, type, text, &value))
         return strata_fail(STRATA_ERROR_SYNTAX, "%.100s: \"%.60s\" is not %s", name, text, expected[type]);
     return set_value(&place, name, value);
 }

@@ -305,3 +305,10 @@ void strata_driver_visit_calls(void (*visit)(const char *name, uint64_t count, v
     if (visit)
         strata_calls_visit(visit, data);
 }
+
+uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *device)
+{
+    if (amount->percent == 0)
+        return amount->bytes;
+    return (uint64_t)((double)device->info.total_bytes * (amount->percent / 100));
+}

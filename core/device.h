@@ -106,4 +106,7 @@ static inline strata_status strata_scope_check(strata_device *device, unsigned n
     return status;
 }
 
+/* An amount in bytes; shares are of all memory of the device. */
+uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *device);
+
 #endif

@@ -19,6 +19,8 @@
 typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
     STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
+    STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
+    STRATA_RANK_TURN,           /* resources: whose turn it is at an account; held for a moment */
     STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
     STRATA_RANK_DEVICES,        /* core: opening a device */
     STRATA_RANK_LAYERS,         /* core: names of layers */
@@ -29,6 +31,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
     STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
+    STRATA_RANK_CREDIT,         /* resources: one thread's credit at one account; never two at once */
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT

@@ -98,6 +98,16 @@ bool strata_read_duration(const char *text, size_t length, uint64_t *nanoseconds
     return read_with_units(text, length, duration_units, sizeof duration_units / sizeof duration_units[0], nanoseconds);
 }
 
+bool strata_read_percent(const char *text, size_t length, double *percent)
+{
+    static const unit units[] = {{"%", 1000000}};
+    uint64_t millionths;
+    if (!read_with_units(text, length, units, 1, &millionths) || millionths == 0 || millionths > 100000000)
+        return false;
+    *percent = (double)millionths / 1e6;
+    return true;
+}
+
 strata_status strata_parse_size(const char *text, uint64_t *bytes)
 {
     if (!text || !bytes)

@@ -14,4 +14,7 @@ bool strata_read_size(const char *text, size_t length, uint64_t *bytes);
 /* The same for a duration in nanoseconds: ns, us, ms, s; without a unit, nanoseconds. */
 bool strata_read_duration(const char *text, size_t length, uint64_t *nanoseconds);
 
+/* The same for a share: digits, perhaps a fraction, '%'; above 0, at most 100. */
+bool strata_read_percent(const char *text, size_t length, double *percent);
+
 #endif

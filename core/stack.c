@@ -55,9 +55,10 @@ static strata_status forward_charge(strata_resource *self, const strata_request 
 {
     return CALL_UP(self, charge)(UP(self), request, bytes);
 }
-static strata_status forward_reusable(strata_resource *self, const strata_request *request, size_t *bytes)
+static strata_status forward_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
+                                      strata_block_id *of)
 {
-    return CALL_UP(self, reusable)(UP(self), request, bytes);
+    return CALL_UP(self, reusable)(UP(self), request, bytes, of);
 }
 static strata_status forward_budget(strata_resource *self, strata_budget_snapshot *snapshot)
 {
@@ -120,10 +121,12 @@ static strata_status charge_as_asked(strata_resource *self, const strata_request
     *bytes = request->bytes;
     return STRATA_SUCCESS;
 }
-static strata_status nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes)
+static strata_status nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
+                                      strata_block_id *of)
 {
     (void)self, (void)request;
     *bytes = 0;
+    *of = (strata_block_id){0};
     return STRATA_SUCCESS;
 }
 static strata_status no_budget(strata_resource *self, strata_budget_snapshot *snapshot)
@@ -261,6 +264,13 @@ static char *joined_names(strata_resource *const *resources, size_t count)
         strcat(text, resources[i]->ops->name);
     }
     return text;
+}
+
+strata_resource *strata_resource_charging(strata_resource *resource)
+{
+    while (resource->ops->charge == forward_charge)
+        resource = resource->upstream;
+    return resource;
 }
 
 static void free_stack(strata_stack *stack)

@@ -30,6 +30,10 @@ static inline strata_table *strata_resource_table(const strata_resource *resourc
 /* Tells the layers above an owner of a completion. */
 void strata_report_completion(const strata_resource *owner, const strata_completion *completion);
 
+/* The first of a resource of a stack and those below it that does not forward `charge`: asking it saves the way down.
+ */
+strata_resource *strata_resource_charging(strata_resource *resource);
+
 /* The head of every public call that names a block. Empty: nothing to do. */
 static inline bool strata_block_is_empty(const strata_block *block)
 {

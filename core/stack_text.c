@@ -145,6 +145,17 @@ static strata_status store_string(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
+static strata_status store_amount(const reader *in, const word *value, void *field)
+{
+    strata_amount amount = {0};
+    if (!strata_read_percent(value->text, value->length, &amount.percent) &&
+        !strata_read_size(value->text, value->length, &amount.bytes))
+        return refuse(in, value->position,
+                      "expected a size such as 8GiB or 4096, or a share of the device's memory such as 50%%");
+    memcpy(field, &amount, sizeof amount);
+    return STRATA_SUCCESS;
+}
+
 static strata_status store_value(const reader *in, const strata_option *option, const word *value, void *field)
 {
     switch (option->type) {
@@ -156,6 +167,8 @@ static strata_status store_value(const reader *in, const strata_option *option, 
         return store_uint(in, value, field);
     case STRATA_OPTION_STRING:
         return store_string(in, value, field);
+    case STRATA_OPTION_AMOUNT:
+        return store_amount(in, value, field);
     case STRATA_OPTION_SIZE:
         if (strata_read_size(value->text, value->length, field))
             return STRATA_SUCCESS;

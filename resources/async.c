@@ -410,6 +410,21 @@ static strata_status async_charge(strata_resource *resource, const strata_reques
     return STRATA_SUCCESS;
 }
 
+/* Memory that was freed on the stream is the driver's first choice for a request on it: docs/measurements.md. */
+static strata_status async_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
+                                    strata_block_id *of)
+{
+    async *self = (async *)resource;
+    size_t charge;
+    async_charge(resource, request, &charge);
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    if (timeline && charge && strata_retired_reusable(&self->retired, timeline->number, charge, of))
+        *bytes = charge;
+    return STRATA_SUCCESS;
+}
+
 static uint32_t async_capabilities(strata_resource *resource)
 {
     (void)resource;
@@ -477,6 +492,7 @@ static const strata_resource_ops async_ops = {
     .find = async_find,
     .destroy = async_destroy,
     .device = async_device,
+    .reusable = async_reusable,
 };
 
 CUmemoryPool strata_async_pool_handle(const strata_resource *resource)

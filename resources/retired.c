@@ -383,6 +383,36 @@ strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, si
 
 /* ---- looking ---- */
 
+typedef struct reusable_search {
+    uint16_t timeline;
+    uint64_t bytes;
+    uint64_t found_bytes; /* of the smallest that is large enough, 0: none */
+    strata_block_id *id;
+} reusable_search;
+
+static void look_for_reusable(strata_retired *set, uint32_t slot, strata_point point, void *data)
+{
+    reusable_search *search = data;
+    const strata_retired_bytes *bytes = bytes_at(set, slot);
+    uint64_t has = end_of(set, bytes->start, bytes->length) - bytes->start;
+    if (strata_point_timeline(point) != search->timeline || bytes->length != bytes->outstanding ||
+        has < search->bytes || (search->found_bytes && has >= search->found_bytes))
+        return;
+    uint64_t word = atomic_load_explicit(&strata_table_entry(table_of(set), slot)->word, memory_order_relaxed);
+    search->found_bytes = has;
+    *search->id = (strata_block_id){
+        .table = strata_table_id(table_of(set)), .slot = slot, .generation = word >> STRATA_WORD_GENERATION};
+}
+
+bool strata_retired_reusable(strata_retired *set, uint16_t timeline, uint64_t bytes, strata_block_id *id)
+{
+    reusable_search search = {.timeline = timeline, .bytes = bytes, .id = id};
+    strata_spin_take(&set->lock);
+    for_each_settled(set, look_for_reusable, &search);
+    strata_spin_release(&set->lock);
+    return search.found_bytes != 0;
+}
+
 bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start;

@@ -54,6 +54,10 @@ void strata_retired_undefer(strata_retired *set, strata_entry *entry, uint64_t b
  * for each stream once; on an error the rest stays. */
 strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes);
 
+/* Whether a block is retired whole, by a free on that stream which may not have finished, with at least `bytes` bytes:
+ * the driver hands such memory out again on the same stream. *id names it. */
+bool strata_retired_reusable(strata_retired *set, uint16_t timeline, uint64_t bytes, strata_block_id *id);
+
 /* The live block that contains `address`. */
 bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block *out);
 

@@ -19,7 +19,8 @@ extern "C" {
  * read. */
 STRATA_API strata_status strata_control(strata_stack *stack, const char *name, uint64_t *value, const uint64_t *set);
 
-/* Sets a value from a text as in a stack text: "8GiB", "20ms", "on", "17". Errors: SYNTAX, and as above. */
+/* Sets a value from a text as in a stack text: "8GiB", "50%" (of the device's memory), "20ms", "on", "17". Errors:
+ * SYNTAX, and as above. */
 STRATA_API strata_status strata_control_set_text(strata_stack *stack, const char *name, const char *text);
 
 /* Calls visit for every value of every layer, outermost first. `name` is the full name, good during the call. Values

@@ -165,10 +165,10 @@ struct strata_resource_ops { /* static const; members may be added at the end in
     int (*device)(strata_resource *self);
 
     /* How many of the bytes that charge() gives for `request` would be retired bytes that the owner hands out again, if
-     * the request came now and no other before it: they are outstanding already, and counting them twice would refuse
-     * what fits. 0 where that is not certain. Does not block. Optional; a layer that passes on another request than it
-     * is given writes it, like charge. */
-    strata_status (*reusable)(strata_resource *self, const strata_request *request, size_t *bytes);
+     * the request came now and no other before it, and of which block: they are outstanding already, and counting them
+     * twice would refuse what fits. 0 where that is not certain. Does not block. Optional; a layer that passes on
+     * another request than it is given writes it, like charge. */
+    strata_status (*reusable)(strata_resource *self, const strata_request *request, size_t *bytes, strata_block_id *of);
 
     /* The layer's own counters and tunables, by their position in `values`: read, and, where writable, set. A value
      * that is not taken is refused and nothing changes. Any thread. Never forwarded. */
@@ -238,7 +238,14 @@ typedef enum strata_option_type {
     STRATA_OPTION_DURATION, /* digits with ns, us, ms or s: uint64_t, nanoseconds */
     STRATA_OPTION_CHOICE,   /* one of the words in `choices`: int, its position among them */
     STRATA_OPTION_STRING,   /* a word or "quoted text": char[256] */
+    STRATA_OPTION_AMOUNT,   /* a size, or a share of the device's memory such as 50%: strata_amount */
 } strata_option_type;
+
+/* So many bytes, or that share of the device's memory where `percent` is not 0; all zero is no amount. */
+typedef struct strata_amount {
+    uint64_t bytes;
+    double percent; /* above 0, at most 100 */
+} strata_amount;
 
 typedef struct strata_option {
     const char *name;

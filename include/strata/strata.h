@@ -4,6 +4,7 @@
 
 #include <strata/async.h>
 #include <strata/block.h>
+#include <strata/budget.h>
 #include <strata/control.h>
 #include <strata/direct.h>
 #include <strata/emitter.h>

@@ -1,0 +1,513 @@
+/* Credits, turns, and what is told about them. */
+#include "resources/budget_account.h"
+
+#include <string.h>
+#include <time.h>
+
+/* What an account without a limit starts with: more than any device has, and far from the end of the numbers. */
+static const int64_t boundless = INT64_C(1) << 62;
+
+static const uint64_t smallest_advance = UINT64_C(64) << 10;
+
+/* For how long a turn waits for requests of others that are not decided. They come back from the driver in far less;
+ * one that does not may itself be waiting, in a layer below, for what only this turn's thread can give. */
+static const int64_t patience_ns = INT64_C(2000000000);
+
+static void begin_cell(void *cell)
+{
+    strata_spin_init(&((budget_cell *)cell)->lock, STRATA_RANK_CREDIT);
+}
+
+/* ---- figures ---- */
+
+static int64_t capacity_of(uint64_t limit)
+{
+    return limit && limit < (uint64_t)boundless ? (int64_t)limit : boundless;
+}
+
+/* What is in use or credit of a thread. */
+static int64_t granted(const strata_budget_account *account)
+{
+    return capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) -
+           atomic_load_explicit(&account->unassigned, memory_order_acquire);
+}
+
+static void note_peak(strata_budget_account *account)
+{
+    int64_t now = granted(account);
+    uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
+    while (now > 0 && (uint64_t)now > peak)
+        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return;
+}
+
+/* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
+ * which the thread that passed the mark has taken since. */
+static bool near_mark(const strata_budget_account *account, uint64_t more)
+{
+    if (!account->soft)
+        return false;
+    int64_t now = granted(account);
+    return atomic_load_explicit(&account->above, memory_order_relaxed) || now < 0 ||
+           (uint64_t)now + more > account->soft;
+}
+
+/* The most credit that a thread keeps. It can be called in at any time, so much does no harm. */
+static uint64_t credit_limit(const strata_budget_account *account)
+{
+    if (near_mark(account, 0))
+        return 0;
+    return (uint64_t)capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / 8;
+}
+
+/* ---- taking and giving ---- */
+
+/* Takes at least `least` and at most `most` of what nobody was given; 0 if there is less. */
+static uint64_t take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most)
+{
+    uint64_t taken;
+    int64_t now = atomic_load_explicit(&account->unassigned, memory_order_acquire);
+    do {
+        if (now <= 0 || (uint64_t)now < least)
+            return 0;
+        taken = (uint64_t)now < most ? (uint64_t)now : most;
+    } while (!atomic_compare_exchange_weak_explicit(&account->unassigned, &now, now - (int64_t)taken,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    note_peak(account);
+    return taken;
+}
+
+static void give_unassigned(strata_budget_account *account, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+}
+
+/* The calling thread's cell. Promises have none: they are small, and their threads few. */
+static inline budget_cell *my_cell(strata_budget_account *account)
+{
+    return account->promise ? NULL : strata_cells_mine(&account->cells, strata_thread_self());
+}
+
+static inline void enter_flight(strata_budget_account *account, budget_cell *cell)
+{
+    if (__builtin_expect(cell != NULL, 1))
+        atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
+}
+
+/* Whoever sees the flight ended sees what it gave back. */
+static inline void leave_flight(strata_budget_account *account, budget_cell *cell)
+{
+    if (__builtin_expect(cell != NULL, 1))
+        atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) - 1,
+                              memory_order_release);
+    else
+        atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
+}
+
+/* Charges, and takes credit in advance. Not while somebody has the turn: that is seen here, since the turn's thread has
+ * held the cell's lock after it said so. The lock is held. */
+static __attribute__((noinline)) bool take_with_advance(strata_budget_account *account, budget_cell *cell,
+                                                        uint64_t bytes)
+{
+    if (atomic_load_explicit(&account->tight, memory_order_relaxed))
+        return false;
+    uint64_t missing = bytes - cell->credit;
+    int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
+    uint64_t share = left > 0 ? (uint64_t)left / 8 : 0;
+    uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
+    advance = advance > share / 4 ? share : advance * 4;
+    if (near_mark(account, missing + advance))
+        advance = 0;
+    uint64_t most;
+    if (__builtin_add_overflow(missing, advance, &most))
+        return false;
+    uint64_t taken = take_unassigned(account, missing, most);
+    if (!taken)
+        return false;
+    cell->credit += taken - bytes;
+    return true;
+}
+
+static inline bool take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    enter_flight(account, cell);
+    strata_spin_take(&cell->lock);
+    bool fits = cell->credit >= bytes;
+    if (__builtin_expect(fits, 1))
+        cell->credit -= bytes;
+    else
+        fits = take_with_advance(account, cell, bytes);
+    strata_spin_release(&cell->lock);
+    if (__builtin_expect(!fits, 0))
+        leave_flight(account, cell);
+    return fits;
+}
+
+/* Without a cell: either the turn's thread sees this flight, or this thread sees that the turn is taken. */
+static bool take_as_stray(strata_budget_account *account, uint64_t bytes)
+{
+    enter_flight(account, NULL);
+    bool fits = !atomic_load_explicit(&account->tight, memory_order_seq_cst) &&
+                (!bytes || take_unassigned(account, bytes, bytes));
+    if (!fits)
+        leave_flight(account, NULL);
+    return fits;
+}
+
+static void give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    if (!cell) {
+        give_unassigned(account, bytes);
+        return;
+    }
+    strata_spin_take(&cell->lock);
+    cell->credit += bytes;
+    uint64_t excess = 0;
+    if (atomic_load_explicit(&account->tight, memory_order_relaxed) || cell->credit > credit_limit(account))
+        excess = cell->credit;
+    cell->credit -= excess;
+    strata_spin_release(&cell->lock);
+    if (excess)
+        give_unassigned(account, excess);
+}
+
+/* ---- turns ---- */
+
+static void call_in_credits(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
+        strata_spin_take(&cell->lock);
+        uint64_t credit = cell->credit;
+        cell->credit = 0;
+        strata_spin_release(&cell->lock);
+        if (credit)
+            give_unassigned(account, credit);
+    }
+    atomic_fetch_add_explicit(&account->recalls, 1, memory_order_relaxed);
+}
+
+static void take_turn(strata_budget_account *account)
+{
+    strata_lock_order_enter(STRATA_RANK_TURN);
+    pthread_mutex_lock(&account->turn_mutex);
+    while (account->turn_taken)
+        pthread_cond_wait(&account->turn_free, &account->turn_mutex);
+    account->turn_taken = true;
+    pthread_mutex_unlock(&account->turn_mutex);
+    strata_lock_order_leave(STRATA_RANK_TURN);
+    atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst);
+    call_in_credits(account);
+}
+
+static void give_turn(strata_budget_account *account)
+{
+    atomic_store_explicit(&account->tight, false, memory_order_release);
+    strata_lock_order_enter(STRATA_RANK_TURN);
+    pthread_mutex_lock(&account->turn_mutex);
+    account->turn_taken = false;
+    pthread_cond_signal(&account->turn_free);
+    pthread_mutex_unlock(&account->turn_mutex);
+    strata_lock_order_leave(STRATA_RANK_TURN);
+}
+
+/* Whether another thread has a request that is charged and not decided. */
+static bool others_in_flight(const strata_budget_account *account, const budget_cell *mine)
+{
+    uint32_t position = 0;
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        if (cell != mine && atomic_load_explicit(&cell->in_flight, memory_order_acquire))
+            return true;
+    return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Waits a little longer each time, at last asleep. False when patience is at an end. */
+static bool wait_a_little(unsigned *turn, int64_t *since)
+{
+    if (*turn < 256) {
+        strata_backoff(turn);
+        return true;
+    }
+    int64_t now = now_ns();
+    if (*turn == 256)
+        *since = now;
+    ++*turn;
+    if (now - *since > patience_ns)
+        return false;
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    return true;
+}
+
+/* In the turn: waits until `least` bytes are unassigned, or no request of others could give any back any more. */
+static bool wait_for_room(const strata_budget_account *account, const budget_cell *mine, int64_t least)
+{
+    unsigned turn = 0;
+    int64_t since = 0;
+    for (;;) {
+        bool quiet = !others_in_flight(account, mine);
+        if (atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least)
+            return true;
+        if (quiet || !wait_a_little(&turn, &since))
+            return false;
+    }
+}
+
+static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    if (bytes > (uint64_t)boundless)
+        return false;
+    take_turn(account);
+    bool fits = wait_for_room(account, cell, (int64_t)bytes);
+    if (fits) { /* who has the turn is alone in taking */
+        atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+        note_peak(account);
+        enter_flight(account, cell);
+    }
+    give_turn(account);
+    return fits;
+}
+
+/* ---- charges ---- */
+
+static inline bool charge_one(strata_budget_account *account, uint64_t bytes)
+{
+    budget_cell *cell = my_cell(account);
+    bool fits = __builtin_expect(cell != NULL, 1) ? take_credit(account, cell, bytes) : take_as_stray(account, bytes);
+    return __builtin_expect(fits, 1) || charge_in_turn(account, cell, bytes);
+}
+
+static inline void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    budget_cell *cell = my_cell(account);
+    if (__builtin_expect(failed, 0))
+        give_back(account, cell, bytes);
+    leave_flight(account, cell);
+}
+
+bool budget_charge(strata_budget_account *account, uint64_t bytes, strata_budget_account **failing)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (__builtin_expect(charge_one(level, bytes), 1))
+            continue;
+        *failing = level;
+        for (strata_budget_account *charged = account; charged != level; charged = budget_above(charged))
+            decide_one(charged, bytes, true);
+        return false;
+    }
+    return true;
+}
+
+void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        decide_one(level, bytes, failed);
+}
+
+/* What a closed promise has back goes to those above it. Nothing of the promise is touched after the last of it. */
+static void pass_on(strata_budget_account *promise)
+{
+    int64_t bytes = atomic_exchange_explicit(&promise->unassigned, 0, memory_order_acq_rel);
+    if (bytes <= 0)
+        return;
+    budget_release(promise->parent, (uint64_t)bytes);
+    atomic_fetch_sub_explicit(&promise->kept, (uint64_t)bytes, memory_order_release);
+}
+
+/* From the outermost inwards: an account may end with the last byte that it gets back. */
+void budget_release(strata_budget_account *account, uint64_t bytes)
+{
+    strata_budget_account *levels[BUDGET_DEPTH];
+    size_t count = 0;
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        levels[count++] = level;
+    while (count-- > 0) {
+        strata_budget_account *level = levels[count];
+        if (!level->promise) {
+            give_back(level, my_cell(level), bytes);
+            continue;
+        }
+        atomic_fetch_add_explicit(&level->strays, 1, memory_order_seq_cst); /* it stays until that is taken back */
+        give_unassigned(level, bytes);
+        if (atomic_load_explicit(&level->closed, memory_order_seq_cst))
+            pass_on(level);
+        atomic_fetch_sub_explicit(&level->strays, 1, memory_order_release);
+    }
+}
+
+/* ---- memory that is retired and will be reused ---- */
+
+/* Whether bytes that are charged to `source` are charged to `account` too. */
+static bool is_charged_to(const strata_budget_account *source, const strata_budget_account *account)
+{
+    for (; source; source = budget_above(source))
+        if (source == account)
+            return true;
+    return false;
+}
+
+static void give_turns(strata_budget_account *account, const strata_budget_account *end)
+{
+    for (; account != end; account = budget_above(account))
+        give_turn(account);
+}
+
+bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
+                        uint64_t reusable)
+{
+    if (bytes > (uint64_t)boundless)
+        return false;
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        take_turn(level);
+        uint64_t back = is_charged_to(source, level) ? reusable : 0;
+        int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
+        wait_for_room(level, my_cell(level), INT64_MAX); /* until nobody else could take that memory */
+        if (others_in_flight(level, my_cell(level)) ||
+            atomic_load_explicit(&level->unassigned, memory_order_acquire) < least) {
+            give_turns(account, budget_above(level));
+            return false;
+        }
+    }
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        atomic_fetch_sub_explicit(&level->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    return true;
+}
+
+bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    bool kept = true;
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (failed)
+            give_unassigned(level, bytes);
+        kept &= atomic_load_explicit(&level->unassigned, memory_order_acquire) >= 0;
+        note_peak(level);
+    }
+    if (kept && !failed)
+        atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
+    give_turns(account, NULL);
+    return kept;
+}
+
+/* ---- what is told ---- */
+
+uint64_t budget_in_use(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t credits = 0;
+    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
+        strata_spin_take(&cell->lock);
+        credits += cell->credit;
+        strata_spin_release(&cell->lock);
+    }
+    int64_t all = granted(account);
+    return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
+}
+
+/* While an account is above its mark no thread has credit there: what is granted is in use. */
+static void tell_one(strata_budget_account *account)
+{
+    bool was = atomic_load_explicit(&account->above, memory_order_relaxed);
+    int64_t mark = (int64_t)(was ? account->soft_low : account->soft);
+    if (was == (granted(account) >= mark))
+        return;
+    uint64_t in_use = budget_in_use(account);
+    if (was == (in_use >= (uint64_t)mark) || !atomic_compare_exchange_strong(&account->above, &was, !was))
+        return;
+    if (!was) {
+        take_turn(account); /* calls in the credits */
+        give_turn(account);
+    }
+    if (account->soft_callback)
+        account->soft_callback(account, !was, (size_t)in_use, account->soft_data);
+}
+
+void budget_tell(strata_budget_account *account)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        if (level->soft)
+            tell_one(level);
+}
+
+void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
+{
+    uint64_t limit = atomic_load_explicit(&account->limit, memory_order_relaxed);
+    uint64_t in_use = budget_in_use(account);
+    *usage = (strata_budget_usage){
+        .limit = (size_t)limit,
+        .in_use = (size_t)in_use,
+        .remaining = !limit           ? SIZE_MAX
+                     : limit > in_use ? (size_t)(limit - in_use)
+                                      : 0,
+        .peak = (size_t)atomic_load_explicit(&account->peak, memory_order_relaxed),
+        .refused = atomic_load_explicit(&account->refused, memory_order_relaxed),
+        .waited = atomic_load_explicit(&account->waited, memory_order_relaxed),
+        .reused = atomic_load_explicit(&account->reused, memory_order_relaxed),
+        .recalls = atomic_load_explicit(&account->recalls, memory_order_relaxed),
+    };
+}
+
+void budget_change_limit(strata_budget_account *account, uint64_t limit)
+{
+    take_turn(account);
+    int64_t change = capacity_of(limit) - capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
+    atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
+    atomic_fetch_add_explicit(&account->unassigned, change, memory_order_acq_rel);
+    give_turn(account);
+}
+
+/* ---- beginning and ending ---- */
+
+void budget_account_init(strata_budget_account *account, struct budget *layer, strata_budget_account *parent,
+                         const budget_terms *terms)
+{
+    account->layer = layer;
+    account->parent = parent;
+    account->promise = terms->promise;
+    account->depth = parent ? parent->depth + 1 : 0;
+    strncpy(account->name, terms->name, BUDGET_NAME - 1);
+    atomic_init(&account->limit, terms->limit);
+    atomic_init(&account->unassigned, capacity_of(terms->limit));
+    atomic_init(&account->kept, terms->promise ? terms->limit : 0);
+    account->soft = terms->soft;
+    account->soft_low = terms->soft_low;
+    account->soft_callback = terms->soft_callback;
+    account->soft_data = terms->soft_data;
+    strata_cells_init(&account->cells, sizeof(budget_cell));
+    account->cells.begin = begin_cell;
+    pthread_mutex_init(&account->turn_mutex, NULL);
+    pthread_cond_init(&account->turn_free, NULL);
+}
+
+void budget_account_end(strata_budget_account *account)
+{
+    strata_cells_end(&account->cells);
+    pthread_cond_destroy(&account->turn_free);
+    pthread_mutex_destroy(&account->turn_mutex);
+}
+
+void budget_account_shut(strata_budget_account *account)
+{
+    atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
+    if (account->promise)
+        pass_on(account);
+}
+
+bool budget_account_is_over(strata_budget_account *account)
+{
+    if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children ||
+        atomic_load_explicit(&account->strays, memory_order_acquire))
+        return false;
+    return account->promise ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
+                            : budget_in_use(account) == 0;
+}

@@ -1,0 +1,714 @@
+/* budget: the limit is kept to the byte, nothing that fits is refused, and what every kind of breach does. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/effort.h"
+#include "support/fixture.h"
+
+static const size_t KIB = 1024, MIB = (size_t)1 << 20, GIB = (size_t)1 << 30;
+
+/* Gives the fixture a runtime with this stack. */
+static strata_budget_account *use_stack(test_fixture *fixture, const char *text)
+{
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    const strata_runtime_config config = {.stack_text = text, .stream_capacity = 64};
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+    return strata_budget_base(strata_stack_top(strata_runtime_stack(fixture->runtime)));
+}
+
+static strata_budget_usage usage_of(strata_budget_account *account)
+{
+    strata_budget_usage usage;
+    check_ok(strata_budget_account_usage(account, &usage));
+    return usage;
+}
+
+static strata_status try_allocate(test_fixture *fixture, size_t bytes, CUstream stream, strata_block *out)
+{
+    return strata_runtime_allocate(fixture->runtime, bytes, stream, out);
+}
+
+static void free_block(test_fixture *fixture, const strata_block *block)
+{
+    check_ok(strata_runtime_deallocate(fixture->runtime, block));
+}
+
+/* ---- the limit ---- */
+
+static void the_limit_is_kept_to_the_byte(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=1MiB), null");
+    strata_block most, last, refused = {.bytes = 1};
+    check_ok(try_allocate(fixture, MIB - 1, NULL, &most));
+    check_ok(try_allocate(fixture, 1, NULL, &last));
+    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
+    assert_int_equal(usage_of(account).in_use, MIB);
+    assert_int_equal(usage_of(account).remaining, 0);
+    assert_int_equal(usage_of(account).peak, MIB);
+    free_block(fixture, &last);
+    check_ok(try_allocate(fixture, 1, NULL, &last));
+    free_block(fixture, &most);
+    free_block(fixture, &last);
+    assert_int_equal(usage_of(account).in_use, 0);
+    check_ok(try_allocate(fixture, MIB, NULL, &most));
+    free_block(fixture, &most);
+}
+
+static void a_refusal_says_what_was_asked_for_and_what_there_is(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=1MiB, name=tenant-7, wait=none), null");
+    strata_block live, refused;
+    strata_tag tag;
+    check_ok(strata_tag_intern("activations", &tag));
+    check_ok(try_allocate(fixture, 600 * KIB, NULL, &live));
+    strata_request request = {.bytes = 500 * KIB, .tag = tag};
+    check_status(strata_runtime_allocate_request(fixture->runtime, &request, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    const strata_error *error = strata_last_error();
+    assert_int_equal(error->requested, 500 * KIB);
+    assert_int_equal(error->in_use, 600 * KIB);
+    assert_int_equal(error->remaining, 424 * KIB);
+    assert_int_equal(error->limit, MIB);
+    assert_int_equal(error->tag, tag);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "tenant-7");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "activations");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 614400");
+    assert_int_equal(usage_of(account).refused, 1);
+    request.bytes = 2 * MIB;
+    check_status(strata_runtime_allocate_request(fixture->runtime, &request, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    free_block(fixture, &live);
+}
+
+static void a_request_is_charged_as_the_layer_below_rounds_it(test_fixture *fixture)
+{
+    static const char *const texts[] = {"budget(limit=1024), async", "budget(limit=1024), direct"};
+    for (size_t i = 0; i < 2; i++) {
+        strata_budget_account *account = use_stack(fixture, texts[i]);
+        CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block first, second, third;
+        size_t charge;
+        check_ok(strata_budget_charge(account, 513, &charge));
+        assert_int_equal(charge, 1024);
+        check_ok(try_allocate(fixture, 1, stream, &first));
+        check_ok(try_allocate(fixture, 512, stream, &second));
+        check_status(try_allocate(fixture, 1, stream, &third), STRATA_ERROR_OUT_OF_BUDGET);
+        assert_int_equal(usage_of(account).in_use, 1024);
+        free_block(fixture, &first);
+        free_block(fixture, &second);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(usage_of(account).in_use, 0);
+        test_stream_close(fixture, stream);
+    }
+}
+
+static void without_a_limit_bytes_are_counted_all_the_same(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget, null");
+    strata_block block;
+    strata_budget_snapshot snapshot;
+    check_ok(try_allocate(fixture, 200 * GIB, NULL, &block));
+    assert_int_equal(usage_of(account).in_use, 200 * GIB);
+    assert_int_equal(usage_of(account).limit, 0);
+    assert_true(usage_of(account).remaining == SIZE_MAX);
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    check_ok(top->ops->budget(top, &snapshot));
+    assert_int_equal(snapshot.limit, 0);
+    free_block(fixture, &block);
+    assert_int_equal(usage_of(account).in_use, 0);
+    assert_true(usage_of(account).peak >= 200 * GIB);
+}
+
+static void a_share_of_the_device_is_a_limit(test_fixture *fixture)
+{
+    strata_device_info info;
+    check_ok(strata_device_get_info(0, &info));
+    strata_budget_account *account = use_stack(fixture, "budget(limit=50%, soft=12.5%), null");
+    assert_true(usage_of(account).limit == info.total_bytes / 2);
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    uint64_t value;
+    check_ok(strata_control(stack, "budget.soft", &value, NULL));
+    assert_true(value == info.total_bytes / 8);
+    check_ok(strata_control_set_text(stack, "budget.limit", "25%"));
+    assert_true(usage_of(account).limit == info.total_bytes / 4);
+    check_ok(strata_control_set_text(stack, "budget.limit", "8GiB"));
+    assert_true(usage_of(account).limit == 8 * GIB);
+    check_status(strata_control_set_text(stack, "budget.limit", "eight"), STRATA_ERROR_SYNTAX);
+    check_status(strata_control_set_text(stack, "budget.in_use", "8GiB"), STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_limit_can_be_lowered_under_what_is_in_use(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=10MiB), null");
+    strata_block large, small, refused;
+    check_ok(try_allocate(fixture, 8 * MIB, NULL, &large));
+    check_ok(strata_budget_set_limit(account, 4 * MIB));
+    assert_int_equal(usage_of(account).in_use, 8 * MIB);
+    assert_int_equal(usage_of(account).remaining, 0);
+    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    free_block(fixture, &large);
+    check_status(try_allocate(fixture, 4 * MIB + 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(try_allocate(fixture, 4 * MIB, NULL, &small));
+    check_ok(strata_budget_set_limit(account, 0));
+    check_ok(try_allocate(fixture, GIB, NULL, &large));
+    free_block(fixture, &large);
+    free_block(fixture, &small);
+    assert_int_equal(usage_of(account).in_use, 0);
+}
+
+static void what_the_layer_below_refuses_is_not_charged(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=900GiB), null");
+    strata_block refused, block;
+    check_status(try_allocate(fixture, 300 * GIB, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(usage_of(account).in_use, 0);
+    for (size_t i = 0; i < 3; i++) {
+        check_ok(try_allocate(fixture, 250 * GIB, NULL, &block));
+        free_block(fixture, &block);
+    }
+    account = use_stack(fixture, "budget(limit=1MiB), budget(limit=64KiB), null");
+    check_status(try_allocate(fixture, 128 * KIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(strata_last_error()->limit, 64 * KIB);
+    assert_int_equal(usage_of(account).in_use, 0);
+    check_ok(try_allocate(fixture, 64 * KIB, NULL, &block));
+    assert_int_equal(usage_of(account).in_use, 64 * KIB);
+    free_block(fixture, &block);
+}
+
+static void options_that_contradict_each_other_are_refused(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_resource *resource;
+    strata_stack *stack;
+    check_status(strata_budget_create(0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    const strata_budget_options wrong[] = {
+        {.limit.bytes = MIB, .soft.bytes = 2 * MIB},
+        {.soft.bytes = MIB, .soft_low.bytes = 2 * MIB},
+        {.limit.percent = 101},
+        {.limit.percent = -1},
+        {.wait = (strata_budget_wait)9},
+        {.timeout = 5},
+        {.name = "a name that is longer than the sixty-three bytes which messages have room for"},
+        {.limit.bytes = UINT64_MAX},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_status(strata_budget_create(0, &wrong[i], &resource), STRATA_ERROR_INVALID_VALUE);
+        assert_null(resource);
+    }
+    check_status(strata_stack_create("budget(limit=0%), null", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "character 14");
+    check_status(strata_stack_create("budget(limit=120%), null", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_status(strata_stack_create("budget(wait=long), null", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "retired|none|live");
+    check_status(strata_stack_create("budget(limit=8GiB)", 0, &stack), STRATA_ERROR_SYNTAX);
+}
+
+/* ---- retired bytes ---- */
+
+static void retired_bytes_count_until_they_are_complete(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, wait=none), async");
+    CUstream busy = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, refused;
+    check_ok(try_allocate(fixture, 3 * MIB, busy, &block));
+    test_write(fixture, &block, 1, busy);
+    test_stall *stall = test_stall_begin(busy);
+    test_free_on(fixture, &block, busy);
+    assert_int_equal(usage_of(account).in_use, 3 * MIB);
+    check_status(try_allocate(fixture, 2 * MIB, other, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(try_allocate(fixture, MIB, other, &block));
+    test_free_on(fixture, &block, other);
+    test_stall_end(stall);
+    check_ok(try_allocate(fixture, 4 * MIB, other, &block)); /* what has finished is found by the request itself */
+    test_free_on(fixture, &block, other);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(account).in_use, 0);
+    assert_int_equal(usage_of(account).peak, 4 * MIB);
+}
+
+static void a_loop_in_stream_order_never_waits_for_the_device(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=1.5GiB, wait=none), async");
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block;
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < 20; i++) {
+        test_free_on(fixture, &block, stream);
+        check_ok(try_allocate(fixture, GIB, stream, &block));
+        assert_int_equal(usage_of(account).in_use, GIB);
+    }
+    assert_int_equal(usage_of(account).reused, 20);
+    assert_true(usage_of(account).peak >= GIB && usage_of(account).peak <= 3 * GIB / 2);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(account).in_use, 0);
+}
+
+/* Memory of another account does not make room in this one. */
+static void reuse_is_counted_where_the_bytes_were_charged(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=3GiB, wait=none), async"), *first, *second;
+    const strata_budget_account_options options = {.limit.bytes = 3 * GIB / 2};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, live;
+    check_ok(strata_budget_account_open(base, &options, &first));
+    check_ok(strata_budget_account_open(base, &options, &second));
+    check_ok(strata_budget_enter(second, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &live));
+    check_ok(strata_budget_enter(first, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_budget_enter(second, NULL));
+    check_status(try_allocate(fixture, GIB, stream, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(usage_of(first).in_use, GIB);
+    check_ok(strata_budget_enter(first, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    assert_int_equal(usage_of(first).in_use, GIB);
+    assert_int_equal(usage_of(base).in_use, 2 * GIB);
+    test_stall_end(stall);
+    check_ok(strata_budget_enter(base, NULL));
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &live, stream);
+    check_ok(strata_budget_account_close(first));
+    check_ok(strata_budget_account_close(second));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+/* ---- waiting ---- */
+
+typedef struct helper {
+    test_fixture *fixture;
+    test_stall *stall;
+    strata_block block;
+    CUstream stream;
+    strata_status status;
+} helper;
+
+static void nap(long milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000}, NULL);
+}
+
+static void *release_later(void *data)
+{
+    helper *self = data;
+    nap(20);
+    test_stall_release(self->stall);
+    return NULL;
+}
+
+static void a_request_waits_for_frees_that_are_pending(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB), async");
+    CUstream busy = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, next;
+    pthread_t thread;
+    check_ok(try_allocate(fixture, 3 * MIB, busy, &block));
+    helper later = {.stall = test_stall_begin(busy)};
+    test_free_on(fixture, &block, busy);
+    assert_int_equal(pthread_create(&thread, NULL, release_later, &later), 0);
+    strata_status status = try_allocate(fixture, 3 * MIB, other, &next);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    test_stall_end(later.stall);
+    assert_int_equal(usage_of(account).waited, 1);
+    assert_int_equal(usage_of(account).in_use, 3 * MIB);
+    test_free_on(fixture, &next, other);
+}
+
+static void *free_later(void *data)
+{
+    helper *self = data;
+    nap(20);
+    self->status = strata_runtime_deallocate_on(self->fixture->runtime, &self->block, self->stream);
+    return NULL;
+}
+
+static void a_request_can_wait_for_what_others_free(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, wait=live), null");
+    helper later = {.fixture = fixture};
+    strata_block next;
+    pthread_t thread;
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &later.block));
+    assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
+    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &next);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    check_ok(later.status);
+    assert_int_equal(usage_of(account).waited, 1);
+    free_block(fixture, &next);
+}
+
+static void waiting_ends_with_its_time(test_fixture *fixture)
+{
+    struct timespec before, after;
+    use_stack(fixture, "budget(limit=4MiB, wait=live, timeout=30ms), null");
+    strata_block live, refused;
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &live));
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 29);
+    check_ok(try_allocate(fixture, MIB, NULL, &refused));
+    free_block(fixture, &refused);
+    free_block(fixture, &live);
+}
+
+/* ---- the soft mark ---- */
+
+typedef struct heard {
+    size_t rises, falls;
+    size_t in_use;
+    strata_budget_account *account;
+} heard;
+
+static void hear(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    heard *self = data;
+    self->rises += above;
+    self->falls += !above;
+    self->in_use = in_use;
+    self->account = account;
+}
+
+static void the_soft_mark_is_told_once_until_the_low_one_was_passed(test_fixture *fixture)
+{
+    heard all = {0};
+    strata_budget_account *base = use_stack(fixture, "budget(limit=100MiB), null"), *account;
+    const strata_budget_account_options options = {
+        .limit.bytes = 20 * MIB,
+        .soft.bytes = 10 * MIB,
+        .soft_low.bytes = 5 * MIB,
+        .soft_callback = hear,
+        .soft_data = &all,
+    };
+    strata_block first, second, third;
+    check_ok(strata_budget_account_open(base, &options, &account));
+    check_ok(strata_budget_enter(account, NULL));
+    check_ok(try_allocate(fixture, 10 * MIB - 1, NULL, &first));
+    assert_int_equal(all.rises, 0);
+    check_ok(try_allocate(fixture, 1, NULL, &second));
+    assert_int_equal(all.rises, 1);
+    assert_int_equal(all.in_use, 10 * MIB);
+    assert_ptr_equal(all.account, account);
+    for (size_t i = 0; i < 4; i++) { /* around the mark: nothing is told again */
+        free_block(fixture, &second);
+        check_ok(try_allocate(fixture, 2 * MIB, NULL, &second));
+    }
+    assert_int_equal(all.rises, 1);
+    assert_int_equal(all.falls, 0);
+    free_block(fixture, &first);
+    assert_int_equal(all.falls, 1);
+    assert_int_equal(all.in_use, 2 * MIB);
+    check_ok(try_allocate(fixture, 8 * MIB, NULL, &third));
+    assert_int_equal(all.rises, 2);
+    free_block(fixture, &second);
+    free_block(fixture, &third);
+    assert_int_equal(all.falls, 2);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(account));
+}
+
+/* ---- accounts ---- */
+
+static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB), null"), *tenant, *request, *other, *before;
+    check_ok(strata_budget_account_open(
+        base, &(strata_budget_account_options){.name = "tenant", .limit.bytes = 6 * MIB}, &tenant));
+    check_ok(strata_budget_account_open(
+        tenant, &(strata_budget_account_options){.name = "request", .limit.bytes = 8 * MIB}, &request));
+    check_ok(strata_budget_account_open(base, NULL, &other));
+    strata_block first, second, refused;
+    check_ok(strata_budget_enter(request, &before));
+    assert_ptr_equal(before, base);
+    check_ok(try_allocate(fixture, 5 * MIB, NULL, &first));
+    assert_int_equal(usage_of(request).in_use, 5 * MIB);
+    assert_int_equal(usage_of(tenant).in_use, 5 * MIB);
+    assert_int_equal(usage_of(base).in_use, 5 * MIB);
+    check_status(try_allocate(fixture, 2 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"tenant\"");
+    assert_int_equal(usage_of(request).in_use, 5 * MIB);
+    strata_budget_snapshot snapshot;
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    check_ok(top->ops->budget(top, &snapshot));
+    assert_int_equal(snapshot.limit, 6 * MIB);
+    assert_int_equal(snapshot.remaining, MIB);
+    check_ok(strata_budget_enter(other, &before));
+    assert_ptr_equal(before, request);
+    check_ok(try_allocate(fixture, 5 * MIB, NULL, &second));
+    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"budget\"");
+    check_status(strata_budget_account_close(tenant), STRATA_ERROR_BUSY);
+    check_status(strata_budget_account_close(base), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(request)); /* its block lives on and is charged still */
+    check_ok(strata_budget_account_close(tenant));
+    assert_int_equal(usage_of(base).in_use, 10 * MIB);
+    free_block(fixture, &first);
+    free_block(fixture, &second);
+    assert_int_equal(usage_of(base).in_use, 0);
+    assert_int_equal(usage_of(other).in_use, 0);
+    check_ok(strata_budget_account_close(other));
+    check_ok(strata_budget_account_close(NULL));
+}
+
+static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), null"), *promise, *refused_one;
+    strata_block mine, more, theirs, refused;
+    check_ok(strata_budget_reserve(base, 6 * MIB, "request 17", &promise));
+    assert_int_equal(usage_of(base).in_use, 6 * MIB);
+    assert_int_equal(usage_of(promise).limit, 6 * MIB);
+    check_status(strata_budget_reserve(base, 5 * MIB, NULL, &refused_one), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "a promise of 5242880 bytes");
+    assert_null(refused_one);
+    check_ok(try_allocate(fixture, 4 * MIB, NULL, &theirs));
+    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(try_allocate(fixture, 4 * MIB, NULL, &mine));
+    check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
+    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"request 17\"");
+    free_block(fixture, &more);
+    assert_int_equal(usage_of(promise).in_use, 4 * MIB);
+    assert_int_equal(usage_of(base).in_use, 10 * MIB);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(promise)); /* what is free goes back now, the rest with the block */
+    assert_int_equal(usage_of(base).in_use, 8 * MIB);
+    check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
+    free_block(fixture, &mine);
+    assert_int_equal(usage_of(base).in_use, 6 * MIB);
+    free_block(fixture, &more);
+    free_block(fixture, &theirs);
+    assert_int_equal(usage_of(base).in_use, 0);
+    check_status(strata_budget_reserve(base, 0, NULL, &promise), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_budget_reserve(base, 11 * MIB, NULL, &promise), STRATA_ERROR_OUT_OF_BUDGET);
+}
+
+static void accounts_nest_only_so_deep(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget, null"), *below;
+    size_t depth = 0;
+    while (strata_budget_account_open(account, NULL, &below) == STRATA_SUCCESS) {
+        account = below;
+        assert_true(depth++ < 100);
+    }
+    assert_null(below);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "nest at most");
+    strata_block block;
+    check_ok(strata_budget_enter(account, NULL));
+    check_ok(try_allocate(fixture, MIB, NULL, &block));
+    assert_int_equal(usage_of(account).in_use, MIB);
+    free_block(fixture, &block);
+    assert_int_equal(usage_of(account).in_use, 0);
+}
+
+static void its_values_and_its_report_show_the_account(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=2MiB, wait=none), null");
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    strata_block block, refused;
+    uint64_t value;
+    check_ok(try_allocate(fixture, MIB, NULL, &block));
+    check_status(try_allocate(fixture, 2 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_control(stack, "budget.in_use", &value, NULL));
+    assert_int_equal(value, MIB);
+    check_ok(strata_control(stack, "budget.refused", &value, NULL));
+    assert_int_equal(value, 1);
+    const uint64_t limit = 3 * MIB;
+    check_ok(strata_control(stack, "budget.limit", &value, &limit));
+    assert_int_equal(value, 2 * MIB);
+    assert_int_equal(usage_of(base).limit, 3 * MIB);
+    free_block(fixture, &block);
+    assert_null(strata_budget_base(NULL));
+    assert_null(strata_budget_base(strata_stack_top(stack)->upstream));
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 16, HELD = 8 };
+
+/* Below the budget: counts what is charged, as seen from there, and its highest value. */
+typedef struct meter {
+    strata_resource resource;
+    _Atomic uint64_t now, highest;
+} meter;
+
+static strata_status meter_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    meter *self = (meter *)resource;
+    uint64_t now = atomic_fetch_add(&self->now, request->bytes) + request->bytes;
+    uint64_t highest = atomic_load(&self->highest);
+    while (now > highest && !atomic_compare_exchange_weak(&self->highest, &highest, now))
+        ;
+    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    if (status != STRATA_SUCCESS)
+        atomic_fetch_sub(&self->now, request->bytes);
+    return status;
+}
+
+/* Asked before the budget, which stands above: from then on the bytes may be given to others. */
+static void meter_completed(strata_resource *resource, const strata_completion *completion)
+{
+    atomic_fetch_sub(&((meter *)resource)->now, completion->bytes);
+}
+
+static void meter_destroy(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static const strata_resource_ops meter_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "meter",
+    .allocate = meter_allocate,
+    .completed = meter_completed,
+    .destroy = meter_destroy,
+};
+
+typedef struct worker {
+    strata_runtime *runtime;
+    pthread_barrier_t *begin;
+    uint64_t seed;
+    uint64_t quota; /* never more than this is held */
+    size_t operations;
+    size_t refused;
+    bool failed;
+    strata_block held[HELD];
+    uint64_t bytes;
+} worker;
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+static void drop(worker *self, strata_block *block)
+{
+    self->bytes -= block->bytes;
+    self->failed |= strata_runtime_deallocate_on(self->runtime, block, NULL) != STRATA_SUCCESS;
+    *block = (strata_block){0};
+}
+
+static void *work(void *data)
+{
+    worker *self = data;
+    pthread_barrier_wait(self->begin);
+    for (size_t i = 0; i < self->operations; i++) {
+        strata_block *block = &self->held[next_random(&self->seed) % HELD];
+        if (block->bytes)
+            drop(self, block);
+        size_t bytes = 1 + next_random(&self->seed) % (self->quota / 3);
+        if (self->bytes + bytes > self->quota)
+            continue;
+        strata_status status = strata_runtime_allocate(self->runtime, bytes, NULL, block);
+        self->refused += status == STRATA_ERROR_OUT_OF_BUDGET;
+        self->failed |= status != STRATA_SUCCESS && status != STRATA_ERROR_OUT_OF_BUDGET;
+        self->bytes += block->bytes;
+    }
+    for (size_t i = 0; i < HELD; i++)
+        if (self->held[i].bytes)
+            drop(self, &self->held[i]);
+    return NULL;
+}
+
+/* Sixteen threads under `limit`, each of which holds at most `quota`. Returns how many requests were refused. */
+static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
+{
+    static worker workers[THREADS];
+    static meter counting;
+    memset(workers, 0, sizeof workers);
+    memset(&counting, 0, sizeof counting);
+    counting.resource.ops = &meter_ops;
+    pthread_t threads[THREADS];
+    strata_resource *resources[] = {NULL, &counting.resource, NULL};
+    strata_runtime_config config = {.device = 0};
+    const strata_budget_options options = {.limit.bytes = limit, .wait = STRATA_BUDGET_WAIT_NONE};
+    check_ok(strata_budget_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[2]));
+    check_ok(strata_stack_build(resources, 3, 0, &config.stack));
+    strata_runtime *runtime;
+    check_ok(strata_runtime_create(&config, &runtime));
+    strata_budget_account *account = strata_budget_base(resources[0]);
+    pthread_barrier_t begin;
+    pthread_barrier_init(&begin, NULL, THREADS);
+    for (size_t i = 0; i < THREADS; i++) {
+        workers[i] = (worker){
+            .begin = &begin, .runtime = runtime, .seed = i + 1, .quota = quota, .operations = operations / THREADS};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    size_t refused = 0;
+    bool failed = false;
+    for (size_t i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        refused += workers[i].refused;
+        failed |= workers[i].failed;
+    }
+    pthread_barrier_destroy(&begin);
+    strata_budget_usage usage = usage_of(account);
+    check_ok(strata_runtime_destroy(runtime));
+    assert_false(failed);
+    assert_true(counting.highest <= limit);
+    assert_int_equal(counting.now, 0);
+    assert_int_equal(usage.in_use, 0);
+    assert_true(usage.peak <= limit && usage.peak >= counting.highest);
+    assert_int_equal(usage.refused, refused);
+    return refused;
+}
+
+static size_t operations(void)
+{
+    return getenv("STRATA_TEST_FULL") ? 10000000 : test_under_valgrind() ? 4000 : 400000;
+}
+
+/* What the threads hold together never is more than the limit, so whenever a request came, it fitted. */
+static void nothing_that_fits_is_refused_while_threads_allocate(test_fixture *fixture)
+{
+    (void)fixture;
+    assert_int_equal(run_threads(THREADS * MIB, MIB, operations()), 0);
+}
+
+static void threads_that_want_too_much_never_exceed_the_limit(test_fixture *fixture)
+{
+    (void)fixture;
+    assert_true(run_threads(MIB, MIB, operations() / 4) > 0);
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(the_limit_is_kept_to_the_byte),
+        TEST_CASE(a_refusal_says_what_was_asked_for_and_what_there_is),
+        TEST_CASE(a_request_is_charged_as_the_layer_below_rounds_it),
+        TEST_CASE(without_a_limit_bytes_are_counted_all_the_same),
+        TEST_CASE(a_share_of_the_device_is_a_limit),
+        TEST_CASE(a_limit_can_be_lowered_under_what_is_in_use),
+        TEST_CASE(what_the_layer_below_refuses_is_not_charged),
+        TEST_CASE(options_that_contradict_each_other_are_refused),
+        TEST_CASE(retired_bytes_count_until_they_are_complete),
+        TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
+        TEST_CASE(reuse_is_counted_where_the_bytes_were_charged),
+        TEST_CASE(a_request_waits_for_frees_that_are_pending),
+        TEST_CASE(a_request_can_wait_for_what_others_free),
+        TEST_CASE(waiting_ends_with_its_time),
+        TEST_CASE(the_soft_mark_is_told_once_until_the_low_one_was_passed),
+        TEST_CASE(a_request_is_charged_to_all_accounts_above_it_or_to_none),
+        TEST_CASE(a_promise_cannot_be_taken_by_others),
+        TEST_CASE(accounts_nest_only_so_deep),
+        TEST_CASE(its_values_and_its_report_show_the_account),
+        TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
+        TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
+    };
+    static const char *const stacks[] = {"async"};
+    test_open_driver();
+    return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
+}
