@@ -665,6 +665,82 @@ static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
     return refused;
 }
 
+/* ---- a request in flight ---- */
+
+/* Below the budget: holds the first request back and then refuses it. */
+typedef struct slow_layer {
+    strata_resource resource;
+    _Atomic bool entered, go_on;
+} slow_layer;
+
+static strata_status slow_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    slow_layer *self = (slow_layer *)resource;
+    if (atomic_exchange(&self->entered, true))
+        return resource->upstream->ops->allocate(resource->upstream, request, out);
+    while (!atomic_load(&self->go_on))
+        nap(1);
+    *out = (strata_block){0};
+    return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "refused on purpose");
+}
+
+static const strata_resource_ops slow_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "slow",
+    .allocate = slow_allocate,
+    .destroy = meter_destroy,
+};
+
+typedef struct in_flight {
+    strata_runtime *runtime;
+    slow_layer *layer;
+    strata_status status;
+} in_flight;
+
+static void *fail_slowly(void *data)
+{
+    in_flight *self = data;
+    strata_block block;
+    self->status = strata_runtime_allocate(self->runtime, MIB, NULL, &block);
+    return NULL;
+}
+
+static void *let_go_later(void *data)
+{
+    in_flight *self = data;
+    nap(20);
+    atomic_store(&self->layer->go_on, true);
+    return NULL;
+}
+
+static void a_request_that_is_not_decided_is_waited_for_before_a_refusal(test_fixture *fixture)
+{
+    (void)fixture;
+    static slow_layer slow;
+    slow = (slow_layer){.resource.ops = &slow_ops};
+    strata_resource *resources[] = {NULL, &slow.resource, NULL};
+    strata_runtime_config config = {.device = 0};
+    const strata_budget_options options = {.limit.bytes = MIB, .wait = STRATA_BUDGET_WAIT_NONE};
+    in_flight first = {.layer = &slow};
+    pthread_t threads[2];
+    strata_block block = {0};
+    check_ok(strata_budget_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[2]));
+    check_ok(strata_stack_build(resources, 3, 0, &config.stack));
+    check_ok(strata_runtime_create(&config, &first.runtime));
+    assert_int_equal(pthread_create(&threads[0], NULL, fail_slowly, &first), 0);
+    while (!atomic_load(&slow.entered))
+        nap(1);
+    assert_int_equal(pthread_create(&threads[1], NULL, let_go_later, &first), 0);
+    strata_status status = strata_runtime_allocate(first.runtime, MIB, NULL, &block);
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    strata_runtime_deallocate(first.runtime, &block);
+    check_ok(strata_runtime_destroy(first.runtime));
+    check_ok(status);
+    assert_int_equal(first.status, STRATA_ERROR_OUT_OF_MEMORY);
+}
+
 static size_t operations(void)
 {
     return getenv("STRATA_TEST_FULL") ? 10000000 : test_under_valgrind() ? 4000 : 400000;
@@ -705,6 +781,7 @@ int main(void)
         TEST_CASE(a_promise_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
+        TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
         TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
     };
