@@ -41,5 +41,6 @@ void bench_uses(const bench *self);
 void bench_launches(const bench *self);
 void bench_events(const bench *self);
 void bench_threads(const bench *self);
+void bench_layers(const bench *self);
 
 #endif

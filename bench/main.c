@@ -160,6 +160,7 @@ int main(int argc, char **argv)
     bench_pairs(&self);
     bench_events(&self);
     bench_threads(&self);
+    bench_layers(&self);
     close_bench(&self);
 
     size_t rows;

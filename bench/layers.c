@@ -1,0 +1,126 @@
+/* What each layer adds to an allocation and its free, over an owner that does nothing: the left side is `null` alone,
+ * the right one the same with layers above. One thread, and sixteen at a time, each on a stream of its own; there a row
+ * is the wall time of one pair on every thread, which more cores than threads would leave as it is. */
+#include "bench.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { THREADS = 16, PAIR_BYTES = 4096 };
+
+/* One stack and its threads; the first runs on the thread that measures when there is one alone. */
+typedef struct stack_side stack_side;
+
+typedef struct stack_member {
+    stack_side *of;
+    pthread_t thread;
+    CUstream stream;
+} stack_member;
+
+struct stack_side {
+    strata_runtime *runtime;
+    pthread_barrier_t start, end; /* the members and the thread that measures */
+    bool stop;                    /* written before `start` by the thread that measures, read after it */
+    size_t pairs;                 /* the same */
+    unsigned count;
+    stack_member members[THREADS];
+};
+
+static void run_pairs(const stack_member *self, size_t pairs)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        strata_block block;
+        scene_check(strata_runtime_allocate(self->of->runtime, PAIR_BYTES, self->stream, &block),
+                    "strata_runtime_allocate");
+        scene_check(strata_runtime_deallocate(self->of->runtime, &block), "strata_runtime_deallocate");
+    }
+}
+
+static void *work(void *state)
+{
+    const stack_member *self = state;
+    for (;;) {
+        pthread_barrier_wait(&self->of->start);
+        if (self->of->stop)
+            return NULL;
+        run_pairs(self, self->of->pairs);
+        pthread_barrier_wait(&self->of->end);
+    }
+}
+
+static void run_side(void *state, size_t pairs)
+{
+    stack_side *self = state;
+    if (self->count == 1) {
+        run_pairs(&self->members[0], pairs);
+        return;
+    }
+    self->pairs = pairs;
+    pthread_barrier_wait(&self->start);
+    pthread_barrier_wait(&self->end);
+}
+
+static void begin_side(stack_side *self, const char *text, unsigned count)
+{
+    *self = (stack_side){.count = count};
+    const strata_runtime_config config = {.stack_text = text, .stream_capacity = THREADS};
+    scene_check(strata_runtime_create(&config, &self->runtime), text);
+    int failed = pthread_barrier_init(&self->start, NULL, count + 1);
+    failed |= pthread_barrier_init(&self->end, NULL, count + 1);
+    for (unsigned i = 0; i < count; i++) {
+        stack_member *each = &self->members[i];
+        each->of = self;
+        scene_check(strata_runtime_stream_acquire(self->runtime, &each->stream), "strata_runtime_stream_acquire");
+        if (count > 1)
+            failed |= pthread_create(&each->thread, NULL, work, each);
+    }
+    if (failed)
+        bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
+}
+
+static void end_side(stack_side *self)
+{
+    self->stop = true;
+    if (self->count > 1)
+        pthread_barrier_wait(&self->start);
+    for (unsigned i = 0; i < self->count; i++) {
+        if (self->count > 1)
+            pthread_join(self->members[i].thread, NULL);
+        scene_check(strata_runtime_stream_release(self->runtime, self->members[i].stream),
+                    "strata_runtime_stream_release");
+    }
+    pthread_barrier_destroy(&self->start);
+    pthread_barrier_destroy(&self->end);
+    scene_check(strata_runtime_destroy(self->runtime), "strata_runtime_destroy");
+}
+
+static void measure(const bench *self, const char *layers, unsigned count, bench_target target)
+{
+    static stack_side alone, stacked;
+    char name[REPORT_NAME_SIZE], text[256];
+    snprintf(name, sizeof name, "layers, %s over null, %u thread%s", layers, count, count == 1 ? "" : "s");
+    if (!bench_wants(self, name))
+        return;
+    snprintf(text, sizeof text, "%s, null", layers);
+    begin_side(&alone, "null", count);
+    begin_side(&stacked, text, count);
+    const bench_plan plan = {.warm = 500, .batch = count == 1 ? 20000 : 5000, .batches = 1};
+    bench_row(self, name, plan, (bench_side){run_side, NULL, &alone}, (bench_side){run_side, NULL, &stacked}, target);
+    end_side(&stacked);
+    end_side(&alone);
+}
+
+/* The stack for production, as it comes when nobody names one. */
+static const char production[] = "budget(limit=64GiB)";
+
+void bench_layers(const bench *self)
+{
+    static const char *const layers[] = {"budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)"};
+    report_heading(self->report, "What layers add to an allocation and its free, beside the null resource alone",
+                   false);
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
+        measure(self, layers[i], 1, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, production, 1, (bench_target){REPORT_ADDS_AT_MOST, 100});
+    bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
+    measure(self, production, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 150});
+}
