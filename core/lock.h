@@ -21,6 +21,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
     STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
     STRATA_RANK_TURN,           /* resources: whose turn it is at an account; held for a moment */
+    STRATA_RANK_SHARED_FILES,   /* resources: the process's shared budgets */
     STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
     STRATA_RANK_DEVICES,        /* core: opening a device */
     STRATA_RANK_LAYERS,         /* core: names of layers */
@@ -32,6 +33,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
     STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
     STRATA_RANK_CREDIT,         /* resources: one thread's credit at one account; never two at once */
+    STRATA_RANK_SHARED,         /* resources: a shared budget's file, by one thread of the process */
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT

@@ -10,6 +10,7 @@
 #include "core/options.h"
 #include "core/stack.h"
 #include "resources/budget_account.h"
+#include "resources/budget_shared.h"
 #include "resources/builtin.h"
 
 #include <string.h>
@@ -19,7 +20,8 @@
  * completions, of which the owner reports one at a time. */
 typedef struct budget_bytes {
     strata_budget_account *account;
-    uint64_t charge; /* what is not given back yet */
+    uint64_t charge;    /* what is not given back yet */
+    uint64_t tag_place; /* in a shared account's file */
 } budget_bytes;
 
 /* A thread's account in a layer; NULL: the base. */
@@ -89,6 +91,10 @@ static inline void note_charge(budget *self, const strata_block *block, strata_b
     budget_bytes *kept = bytes_of(self, block->id);
     kept->account = account;
     kept->charge = bytes;
+    if (__builtin_expect(self->base.shared != NULL, 0)) {
+        kept->tag_place = shared_tag_place(self->base.shared, block->tag);
+        shared_count(self->base.shared, (uint32_t)kept->tag_place, (int64_t)bytes);
+    }
 }
 
 /* Passes a request on that was charged. A block without identity is one of zero bytes: nothing will report its end. */
@@ -272,7 +278,9 @@ static strata_status charge_slowly(budget *self, budget_attempt *attempt, strata
 {
     strata_status status = STRATA_SUCCESS;
     *done = false;
-    if (atomic_load_explicit(&attempt->failing->limit, memory_order_relaxed) < attempt->bytes)
+    strata_budget_usage usage;
+    budget_usage(attempt->failing, &usage);
+    if (usage.limit < attempt->bytes)
         return refuse(attempt);
     while (try_next(self, attempt, out, &status, done)) {
         if (*done)
@@ -319,13 +327,16 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
  * rounded up. */
 static void budget_completed(strata_resource *resource, const strata_completion *completion)
 {
-    budget_bytes *kept = bytes_of((budget *)resource, completion->id);
+    budget *self = (budget *)resource;
+    budget_bytes *kept = bytes_of(self, completion->id);
     if (!kept || !kept->account)
         return;
     uint64_t bytes = kept->charge;
     if (!completion->last && completion->bytes < bytes)
         bytes = completion->bytes;
     kept->charge -= bytes;
+    if (__builtin_expect(self->base.shared != NULL, 0))
+        shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
     strata_budget_account *account = kept->account;
     if (completion->last)
         kept->account = NULL;
@@ -657,9 +668,7 @@ strata_status strata_budget_set_limit(strata_budget_account *account, size_t byt
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "a limit is set without an account, for a promise, or beyond 2^62 bytes");
     strata_status status = strata_not_forked();
-    if (status == STRATA_SUCCESS)
-        budget_change_limit(account, bytes);
-    return status;
+    return status == STRATA_SUCCESS ? budget_change_limit(account, bytes) : status;
 }
 
 strata_status strata_budget_charge(strata_budget_account *account, size_t bytes, size_t *charge)
@@ -678,9 +687,16 @@ static strata_status check_options(const strata_budget_options *options)
 {
     if ((unsigned)options->wait > STRATA_BUDGET_WAIT_LIVE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: there is no wait %d", (int)options->wait);
+    if (options->shared_group && !options->shared)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a group is for shared=NAME");
     if (options->timeout && options->wait != STRATA_BUDGET_WAIT_LIVE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a timeout is for wait=live");
     return STRATA_SUCCESS;
+}
+
+static const char *name_of(const strata_budget_options *options)
+{
+    return options->name ? options->name : options->shared ? options->shared : "budget";
 }
 
 static strata_status make(int ordinal, const strata_budget_options *options, strata_resource **out)
@@ -692,12 +708,19 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     if (status == STRATA_SUCCESS)
         status = strata_device_get(ordinal, &device);
     if (status == STRATA_SUCCESS)
-        status = read_terms(device, options->name ? options->name : "budget", amounts, &terms);
+        status = read_terms(device, name_of(options), amounts, &terms);
     if (status != STRATA_SUCCESS)
         return status;
     budget *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a budget");
+    if (options->shared) {
+        const shared_terms shared = {options->shared, options->shared_group, device->info.uuid, terms.limit};
+        if ((status = shared_open(&shared, &terms.shared)) != STRATA_SUCCESS) {
+            strata_host_free(self);
+            return status;
+        }
+    }
     terms.soft_callback = options->soft_callback;
     terms.soft_data = options->soft_data;
     self->resource.ops = &budget_ops;
@@ -727,7 +750,7 @@ typedef struct budget_texts {
     strata_amount limit, soft, soft_low;
     int wait;
     uint64_t timeout;
-    char name[256];
+    char name[256], shared[256], shared_group[256];
 } budget_texts;
 
 static strata_status make_budget(int device, const void *texts, strata_resource **out)
@@ -740,6 +763,8 @@ static strata_status make_budget(int device, const void *texts, strata_resource 
         .wait = (strata_budget_wait)from->wait,
         .timeout = from->timeout,
         .name = from->name[0] ? from->name : NULL,
+        .shared = from->shared[0] ? from->shared : NULL,
+        .shared_group = from->shared_group[0] ? from->shared_group : NULL,
     };
     return strata_budget_create(device, &options, out);
 }
@@ -751,6 +776,8 @@ static const strata_option option_texts[] = {
     {"wait", STRATA_OPTION_CHOICE, offsetof(budget_texts, wait), "retired|none|live", "what a request waits for"},
     {"timeout", STRATA_OPTION_DURATION, offsetof(budget_texts, timeout), NULL, "how long, with wait=live"},
     {"name", STRATA_OPTION_STRING, offsetof(budget_texts, name), NULL, "for messages"},
+    {"shared", STRATA_OPTION_STRING, offsetof(budget_texts, shared), NULL, "one limit for all processes that name it"},
+    {"shared_group", STRATA_OPTION_STRING, offsetof(budget_texts, shared_group), NULL, "a group that may share it"},
 };
 
 const strata_layer strata_budget_layer = {

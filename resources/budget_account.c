@@ -1,6 +1,8 @@
 /* Credits, turns, and what is told about them. */
 #include "resources/budget_account.h"
 
+#include "resources/budget_shared.h"
+
 #include <string.h>
 #include <time.h>
 
@@ -25,13 +27,22 @@ static int64_t capacity_of(uint64_t limit)
     return limit && limit < (uint64_t)boundless ? (int64_t)limit : boundless;
 }
 
-/* What is in use or credit of a thread. */
+static uint64_t limit_of(const strata_budget_account *account)
+{
+    return account->shared ? shared_limit(account->shared)
+                           : atomic_load_explicit(&account->limit, memory_order_relaxed);
+}
+
+/* What is in use or credit of a thread; of a shared account, in use by all processes. */
 static int64_t granted(const strata_budget_account *account)
 {
+    if (account->shared)
+        return (int64_t)shared_in_use(account->shared);
     return capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) -
            atomic_load_explicit(&account->unassigned, memory_order_acquire);
 }
 
+/* Of a shared account only what its slow path meets: adding up all processes takes too long. */
 static void note_peak(strata_budget_account *account)
 {
     int64_t now = granted(account);
@@ -67,6 +78,8 @@ static uint64_t credit_limit(const strata_budget_account *account)
 static uint64_t take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most)
 {
     uint64_t taken;
+    if (account->shared)
+        return shared_take(account->shared, least) ? least : 0;
     int64_t now = atomic_load_explicit(&account->unassigned, memory_order_acquire);
     do {
         if (now <= 0 || (uint64_t)now < least)
@@ -80,13 +93,17 @@ static uint64_t take_unassigned(strata_budget_account *account, uint64_t least, 
 
 static void give_unassigned(strata_budget_account *account, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    if (account->shared)
+        shared_give(account->shared, bytes);
+    else
+        atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
 }
 
-/* The calling thread's cell. Promises have none: they are small, and their threads few. */
+/* The calling thread's cell. Promises have none: they are small, and their threads few. Shared accounts have none:
+ * other processes could not call the credits in. */
 static inline budget_cell *my_cell(strata_budget_account *account)
 {
-    return account->promise ? NULL : strata_cells_mine(&account->cells, strata_thread_self());
+    return account->promise || account->shared ? NULL : strata_cells_mine(&account->cells, strata_thread_self());
 }
 
 static inline void enter_flight(strata_budget_account *account, budget_cell *cell)
@@ -250,18 +267,46 @@ static bool wait_a_little(unsigned *turn, int64_t *since)
     return true;
 }
 
-/* In the turn: waits until `least` bytes are unassigned, or no request of others could give any back any more. */
-static bool wait_for_room(const strata_budget_account *account, const budget_cell *mine, int64_t least)
+/* In the turn, where the account is this thread's alone, but for what other processes take of a shared one. */
+static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared) {
+        for (unsigned turn = 0; turn < 64 && shared_make_room(account->shared, bytes, 0);)
+            if (shared_take(account->shared, bytes))
+                return true;
+            else
+                strata_backoff(&turn);
+        return false;
+    }
+    if (atomic_load_explicit(&account->unassigned, memory_order_acquire) < (int64_t)bytes)
+        return false;
+    atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    return true;
+}
+
+/* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
+static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes)
 {
     unsigned turn = 0;
     int64_t since = 0;
     for (;;) {
         bool quiet = !others_in_flight(account, mine);
-        if (atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least)
+        if (take_all_at_once(account, bytes))
             return true;
         if (quiet || !wait_a_little(&turn, &since))
             return false;
     }
+}
+
+/* In the turn: whether all requests of others are decided, after waiting for them. */
+static bool wait_until_decided(const strata_budget_account *account, const budget_cell *mine)
+{
+    unsigned turn = 0;
+    int64_t since = 0;
+    while (others_in_flight(account, mine))
+        if (!wait_a_little(&turn, &since))
+            return false;
+    return true;
 }
 
 static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
@@ -269,9 +314,8 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
     if (bytes > (uint64_t)boundless)
         return false;
     take_turn(account);
-    bool fits = wait_for_room(account, cell, (int64_t)bytes);
-    if (fits) { /* who has the turn is alone in taking */
-        atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    bool fits = take_when_given_back(account, cell, bytes);
+    if (fits) {
         note_peak(account);
         enter_flight(account, cell);
     }
@@ -363,6 +407,30 @@ static void give_turns(strata_budget_account *account, const strata_budget_accou
         give_turn(account);
 }
 
+/* Whether `bytes` fit once `back` of them were given back. */
+static bool has_room_ahead(strata_budget_account *account, uint64_t bytes, uint64_t back)
+{
+    if (account->shared)
+        return shared_make_room(account->shared, bytes, back);
+    int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
+    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least;
+}
+
+static void take_ahead(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared)
+        shared_take_ahead(account->shared, bytes);
+    else
+        atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+}
+
+static bool is_within_limit(const strata_budget_account *account)
+{
+    if (account->shared)
+        return shared_is_covered(account->shared);
+    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= 0;
+}
+
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
                         uint64_t reusable)
 {
@@ -371,16 +439,14 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
         take_turn(level);
         uint64_t back = is_charged_to(source, level) ? reusable : 0;
-        int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
-        wait_for_room(level, my_cell(level), INT64_MAX); /* until nobody else could take that memory */
-        if (others_in_flight(level, my_cell(level)) ||
-            atomic_load_explicit(&level->unassigned, memory_order_acquire) < least) {
+        /* A request of others that is not decided could take that memory. */
+        if (!wait_until_decided(level, my_cell(level)) || !has_room_ahead(level, bytes, back)) {
             give_turns(account, budget_above(level));
             return false;
         }
     }
     for (strata_budget_account *level = account; level; level = budget_above(level))
-        atomic_fetch_sub_explicit(&level->unassigned, (int64_t)bytes, memory_order_acq_rel);
+        take_ahead(level, bytes);
     return true;
 }
 
@@ -390,7 +456,7 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
         if (failed)
             give_unassigned(level, bytes);
-        kept &= atomic_load_explicit(&level->unassigned, memory_order_acquire) >= 0;
+        kept &= is_within_limit(level);
         note_peak(level);
     }
     if (kept && !failed)
@@ -441,7 +507,7 @@ void budget_tell(strata_budget_account *account)
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
-    uint64_t limit = atomic_load_explicit(&account->limit, memory_order_relaxed);
+    uint64_t limit = limit_of(account);
     uint64_t in_use = budget_in_use(account);
     *usage = (strata_budget_usage){
         .limit = (size_t)limit,
@@ -457,13 +523,16 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
     };
 }
 
-void budget_change_limit(strata_budget_account *account, uint64_t limit)
+strata_status budget_change_limit(strata_budget_account *account, uint64_t limit)
 {
+    if (account->shared)
+        return shared_set_limit(account->shared, limit);
     take_turn(account);
     int64_t change = capacity_of(limit) - capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
     atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
     atomic_fetch_add_explicit(&account->unassigned, change, memory_order_acq_rel);
     give_turn(account);
+    return STRATA_SUCCESS;
 }
 
 /* ---- beginning and ending ---- */
@@ -474,6 +543,7 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
     account->layer = layer;
     account->parent = parent;
     account->promise = terms->promise;
+    account->shared = terms->shared;
     account->depth = parent ? parent->depth + 1 : 0;
     strncpy(account->name, terms->name, BUDGET_NAME - 1);
     atomic_init(&account->limit, terms->limit);
@@ -491,6 +561,7 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
 
 void budget_account_end(strata_budget_account *account)
 {
+    shared_close(account->shared);
     strata_cells_end(&account->cells);
     pthread_cond_destroy(&account->turn_free);
     pthread_mutex_destroy(&account->turn_mutex);

@@ -7,6 +7,8 @@
  * taken, credits are called in and none are given out, so what was not given to anybody is all that there is; and what
  * threads have charged for requests that are not decided yet is waited for. What does not fit then, does not fit.
  *
+ * An account whose limit several processes share has no credits: its bytes are in resources/budget_shared.h.
+ *
  * Nobody waits while holding a charge, and turns are taken from an account to those above it: no two wait for each
  * other. */
 #ifndef STRATA_RESOURCES_BUDGET_ACCOUNT_H
@@ -29,6 +31,7 @@ typedef struct budget_cell {
 struct strata_budget_account {
     struct budget *layer;          /* constant */
     strata_budget_account *parent; /* above it; constant, NULL for a base */
+    struct budget_shared *shared;  /* where its bytes are those of several processes; constant, NULL mostly */
     bool promise;                  /* its bytes were charged above it when it was made; constant */
     char name[BUDGET_NAME];        /* constant */
     uint32_t depth;                /* accounts above it; constant */
@@ -65,6 +68,7 @@ typedef struct budget_terms {
     strata_budget_soft_callback soft_callback;
     void *soft_data;
     bool promise;
+    struct budget_shared *shared;
 } budget_terms;
 
 void budget_account_init(strata_budget_account *account, struct budget *layer, strata_budget_account *parent,
@@ -103,7 +107,7 @@ void budget_tell(strata_budget_account *account);
 uint64_t budget_in_use(strata_budget_account *account);
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage);
 
-void budget_change_limit(strata_budget_account *account, uint64_t limit);
+strata_status budget_change_limit(strata_budget_account *account, uint64_t limit);
 
 /* Closes a promise, or another account. */
 void budget_account_shut(strata_budget_account *account);

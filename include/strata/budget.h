@@ -17,6 +17,13 @@
  * charged to its thread's account and to all above that, or to none. A promise is an account whose bytes are charged to
  * those above it when it is made: what is allocated from it cannot be refused for what others take.
  *
+ * Shared. With shared=NAME the base account's limit is one for all processes of the user, or of a group, that give the
+ * name: a file in shared memory, for that device. Each process charges within a lease of its own, which others take
+ * back as far as it is not used. The first process's limit holds until no process has the file any more, or somebody
+ * sets another one, as `strata budget` does. A process may be killed at any moment: what it used counts until its
+ * memory is back with the driver, then the next one who needs it has it. The file belongs to its user alone and is
+ * checked before it is used; one that is damaged, of another owner or open to others is refused.
+ *
  * Threads: every function may be called on any thread. */
 #ifndef STRATA_BUDGET_H
 #define STRATA_BUDGET_H
@@ -51,12 +58,17 @@ typedef struct strata_budget_options {
     void *soft_data;
     strata_budget_wait wait;
     uint64_t timeout; /* nanoseconds, with wait=live; 0: for ever */
-    const char *name; /* of the base account, for messages; at most 63 bytes. NULL: "budget". Copied. */
+    const char
+        *name; /* of the base account, for messages; at most 63 bytes. NULL: "budget", or the shared name. Copied. */
+    const char *shared; /* the limit is one for all processes that give this name, on this device, see below; letters,
+                           digits, '.', '_', '-'. NULL: this process's alone. */
+    const char *shared_group; /* a group, by name or number, whose processes may share it too; NULL: the user's alone */
 } strata_budget_options;
 
 /* Makes a budget layer for the device `ordinal`, to be built into a stack. NULL options are the defaults.
- * Errors: INVALID_VALUE (a soft mark above the limit, a percentage that is none, no such wait), OUT_OF_HOST_MEMORY,
- * DRIVER_NOT_FOUND, DRIVER. */
+ * Errors: INVALID_VALUE (a soft mark above the limit, a percentage that is none, no such wait, a name or group that is
+ * none), IO (the shared file cannot be had, or is not what it has to be), BUSY (1024 processes have it), DRIVER,
+ * OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND. */
 STRATA_API strata_status strata_budget_create(int ordinal, const strata_budget_options *options, strata_resource **out);
 
 /* ---- accounts ---- */
@@ -98,7 +110,7 @@ STRATA_API strata_status strata_budget_enter(strata_budget_account *account, str
 /* What an account knows, in bytes. Exact where no call is in flight. */
 typedef struct strata_budget_usage {
     size_t limit;     /* 0: none */
-    size_t in_use;    /* live, retired, and promised to accounts below */
+    size_t in_use;    /* live, retired, and promised to accounts below; of a shared account, in all processes */
     size_t remaining; /* SIZE_MAX without a limit */
     size_t peak;      /* no moment had more in use than this; at most the limit. May be too high by credits that
                          threads held. */
