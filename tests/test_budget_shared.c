@@ -657,6 +657,39 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
     }
 }
 
+/* Another process takes the rest of the lease away between any two instructions of a take. */
+static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **state)
+{
+    enum { LEASE = 100, USED = 40, MORE = 50 };
+    int status;
+    (void)state;
+    if (SANITIZED || test_under_valgrind() || !can_be_traced())
+        skip();
+    size_t steps = 0;
+    for (bool over = false; !over; steps++) {
+        puppet_count = 0;
+        puppet *victim = make_open(LIMIT), *other = make_open(LIMIT);
+        assert_true(takes(victim, LEASE));
+        gives(victim, LEASE - USED);
+        send_order(victim, &(command){ORDER_TAKE, MORE, NULL, true});
+        assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
+        over = step(victim->pid, steps) < steps;
+        bool all = takes(other, LIMIT - USED);
+        assert_true(all || takes(other, LIMIT - USED - MORE)); /* the take was seen, or it was not made */
+        if (!over) {
+            assert_int_equal(ptrace(PTRACE_CONT, victim->pid, NULL, NULL), 0);
+            assert_int_equal(waitpid(victim->pid, &status, 0), victim->pid);
+        }
+        assert_int_equal(ptrace(PTRACE_DETACH, victim->pid, NULL, NULL), 0);
+        bool taken = receive(victim).done;
+        assert_int_equal(taken, !all);
+        assert_int_equal(ask(other, ORDER_IN_USE, 0).bytes, LIMIT - (all || taken ? 0 : MORE));
+        end_puppet(victim, 0);
+        end_puppet(other, 0);
+    }
+    print_message("%zu instructions\n", steps - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -672,6 +705,7 @@ int main(void)
         cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
         cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
+        cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
         cmocka_unit_test_teardown(a_process_may_be_killed_at_every_instruction_of_every_update, clear_away),
     };
     signal(SIGPIPE, SIG_IGN);
