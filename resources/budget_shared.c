@@ -1,25 +1,20 @@
-/* The shared file: opening and checking it, its slots, and leases. */
+/* Slots and leases, and the files that a process has. */
 #define _GNU_SOURCE
 #include "resources/budget_shared.h"
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "resources/budget_shared_file.h"
 #include "resources/budget_shared_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static const uint64_t file_magic = UINT64_C(0x6567647562617473); /* "strabudge" as far as it fits, little endian */
-enum { FILE_VERSION = 1, PATH_SIZE = 256, NAME_MOST = 48, TAG_PLACES = 1024 };
+enum { TAG_PLACES = 1024 };
 
 /* What a process takes beyond its need, so that it does not come back for each request: others can have it. */
 static const uint64_t advance_most = UINT64_C(256) << 20;
@@ -28,7 +23,7 @@ struct budget_shared {
     shared_file *file; /* mapped as long as this lives; constant */
     shared_slot *mine; /* constant */
     int descriptor;    /* closed last: closing any descriptor of the file ends all of the process's locks on it */
-    char path[PATH_SIZE];
+    char path[SHARED_PATH];
     strata_lock lock; /* the file's lock is the process's; this one tells its threads apart */
     uint32_t users;   /* layers; guarded by files_lock */
     budget_shared *next;
@@ -318,169 +313,7 @@ void shared_count(budget_shared *shared, uint32_t place, int64_t bytes)
     atomic_fetch_add_explicit(&shared->mine->tags[place].in_use, (uint64_t)bytes, memory_order_relaxed);
 }
 
-/* ---- the file ---- */
-
-/* FNV-1a: tells a damaged head, and is no protection from somebody who writes there on purpose: that is for the file's
- * permissions. */
-static uint64_t checksum(const shared_file *file)
-{
-    uint64_t sum = UINT64_C(0xcbf29ce484222325);
-    const unsigned char *bytes = (const unsigned char *)file;
-    for (size_t i = 0; i < offsetof(shared_file, checksum); i++)
-        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return sum;
-}
-
-static strata_status refuse_file(const char *path, const char *what)
-{
-    return strata_fail(STRATA_ERROR_IO,
-                       "the shared budget %s %s; it is not used. Remove it if no process needs it any more", path,
-                       what);
-}
-
-static strata_status refuse_call(const char *path, const char *what)
-{
-    return strata_fail(STRATA_ERROR_IO, "the shared budget %s cannot be %s: %s", path, what, strerror(errno));
-}
-
-static bool name_is_good(const char *name)
-{
-    size_t length = strlen(name);
-    return length > 0 && length <= NAME_MOST && name[0] != '.' &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == length;
-}
-
-/* The number of a group by its name or digits. */
-static bool find_group(const char *name, gid_t *group)
-{
-    char *end, room[1024];
-    struct group entry, *found = NULL;
-    errno = 0;
-    unsigned long number = strtoul(name, &end, 10);
-    *group = (gid_t)number;
-    if (*name && !*end && !errno && number < (unsigned long)(gid_t)-1)
-        return true;
-    if (getgrnam_r(name, &entry, room, sizeof room, &found) != 0 || !found)
-        return false;
-    *group = found->gr_gid;
-    return true;
-}
-
-const char *shared_directory(void)
-{
-    const char *directory = getenv("STRATA_SHARED_DIR");
-    return directory && *directory ? directory : "/dev/shm";
-}
-
-static strata_status make_path(const shared_terms *terms, bool grouped, gid_t group, char path[PATH_SIZE])
-{
-    char uuid[33];
-    for (size_t i = 0; i < 16; i++)
-        snprintf(uuid + 2 * i, 3, "%02x", terms->device[i]);
-    int length = snprintf(path, PATH_SIZE, "%s/strata-%c%lu-%s-%s", shared_directory(), grouped ? 'g' : 'u',
-                          (unsigned long)(grouped ? group : geteuid()), terms->name, uuid);
-    if (length < 0 || length >= PATH_SIZE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the path of a shared budget is too long: %.100s...",
-                           shared_directory());
-    return STRATA_SUCCESS;
-}
-
-/* Who may have made it, and who may write to it: nobody but those that it is for. */
-static strata_status check_rights(int descriptor, const char *path, bool grouped, gid_t group)
-{
-    struct stat about;
-    if (fstat(descriptor, &about) != 0)
-        return refuse_call(path, "looked at");
-    if (!S_ISREG(about.st_mode) || about.st_nlink != 1)
-        return refuse_file(path, "is no plain file with one name");
-    mode_t more = about.st_mode & (mode_t)(grouped ? S_IRWXO | S_IXUSR | S_IXGRP : S_IRWXG | S_IRWXO | S_IXUSR);
-    if (more)
-        return refuse_file(path, "can be read or written by others");
-    if (!grouped && about.st_uid != geteuid())
-        return refuse_file(path, "belongs to another user");
-    if (grouped && about.st_gid != group)
-        return refuse_file(path, "belongs to another group");
-    return STRATA_SUCCESS;
-}
-
-static strata_status open_file(const char *path, bool grouped, gid_t group, int *descriptor)
-{
-    /* Exclusively first: what is made here gets its rights from here, whatever the process's mask is. */
-    mode_t mode = grouped ? S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP : S_IRUSR | S_IWUSR;
-    *descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    bool made = *descriptor >= 0;
-    if (!made && errno == EEXIST)
-        *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (*descriptor < 0)
-        return refuse_call(path, "opened");
-    if (made && grouped && (fchown(*descriptor, (uid_t)-1, group) != 0 || fchmod(*descriptor, mode) != 0))
-        return refuse_call(path, "given to its group");
-    return STRATA_SUCCESS;
-}
-
-/* Another process may have made the file and not given it to the group yet. */
-static strata_status wait_for_rights(int descriptor, const char *path, bool grouped, gid_t group)
-{
-    strata_status status = STRATA_SUCCESS;
-    strata_error_hush();
-    for (int turn = 0; turn < 50; turn++) {
-        status = check_rights(descriptor, path, grouped, group);
-        if (status == STRATA_SUCCESS || !grouped)
-            break;
-        usleep(1000);
-    }
-    strata_error_unhush(status != STRATA_SUCCESS);
-    return status;
-}
-
-static bool head_is_good(const shared_file *file, const shared_terms *terms)
-{
-    return file->magic == file_magic && file->version == FILE_VERSION && file->bytes == sizeof *file &&
-           memcmp(file->device, terms->device, sizeof file->device) == 0 &&
-           strncmp(file->name, terms->name, sizeof file->name) == 0 && file->checksum == checksum(file);
-}
-
-static void write_head(shared_file *file, const shared_terms *terms)
-{
-    file->version = FILE_VERSION;
-    file->bytes = sizeof *file;
-    memcpy(file->device, terms->device, sizeof file->device);
-    strncpy(file->name, terms->name, sizeof file->name - 1);
-    atomic_store_explicit(&file->limit, terms->limit, memory_order_relaxed);
-    file->magic = file_magic;
-    atomic_thread_fence(memory_order_seq_cst);
-    file->checksum = checksum(file);
-}
-
-/* A file that its maker did not finish has no checksum yet, and nothing in it that is not written here. */
-static bool head_is_unfinished(const shared_file *file)
-{
-    return file->checksum == 0 && (file->magic == 0 || file->magic == file_magic) && file->version <= FILE_VERSION &&
-           atomic_load_explicit(&file->used_slots, memory_order_relaxed) == 0;
-}
-
-/* Maps the file, which is made whole first if it is new. With the file's lock. */
-static strata_status map_file(int descriptor, const char *path, const shared_terms *terms, shared_file **out)
-{
-    struct stat about;
-    if (fstat(descriptor, &about) != 0)
-        return refuse_call(path, "looked at");
-    if (about.st_size == 0 && ftruncate(descriptor, (off_t)sizeof(shared_file)) != 0)
-        return refuse_call(path, "made");
-    if (about.st_size != 0 && about.st_size != (off_t)sizeof(shared_file))
-        return refuse_file(path, "has the wrong size");
-    shared_file *file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (file == MAP_FAILED)
-        return refuse_call(path, "mapped");
-    if (head_is_unfinished(file))
-        write_head(file, terms);
-    if (!head_is_good(file, terms)) {
-        munmap(file, sizeof *file);
-        return refuse_file(path, "is damaged, or of another version");
-    }
-    *out = file;
-    return STRATA_SUCCESS;
-}
+/* ---- slots of one's own ---- */
 
 static bool anybody_lives(const budget_shared *shared)
 {
@@ -518,14 +351,12 @@ static strata_status take_slot(budget_shared *shared, const shared_terms *terms)
 
 static strata_status attach(budget_shared *shared, const shared_terms *terms, bool grouped, gid_t group)
 {
-    strata_status status = open_file(shared->path, grouped, group, &shared->descriptor);
-    if (status == STRATA_SUCCESS)
-        status = wait_for_rights(shared->descriptor, shared->path, grouped, group);
+    strata_status status = shared_file_open(shared->path, grouped, group, &shared->descriptor);
     if (status != STRATA_SUCCESS)
         return status;
     if (!lock_byte(shared->descriptor, 0, true))
-        return refuse_call(shared->path, "locked");
-    status = map_file(shared->descriptor, shared->path, terms, &shared->file);
+        return shared_file_refuse(shared->path, "locked");
+    status = shared_file_map(shared->descriptor, shared->path, terms, &shared->file);
     if (status == STRATA_SUCCESS)
         status = take_slot(shared, terms);
     unlock_byte(shared->descriptor, 0);
@@ -551,7 +382,7 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
     budget_shared *shared = strata_host_zalloc(sizeof *shared);
     if (!shared)
         return strata_fail_host_memory("a shared budget");
-    memcpy(shared->path, path, PATH_SIZE);
+    memcpy(shared->path, path, SHARED_PATH);
     shared->descriptor = -1;
     strata_lock_init(&shared->lock, STRATA_RANK_SHARED);
     strata_status status = attach(shared, terms, grouped, group);
@@ -568,18 +399,18 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
 
 strata_status shared_open(const shared_terms *terms, budget_shared **out)
 {
-    char path[PATH_SIZE] = "";
+    char path[SHARED_PATH] = "";
     gid_t group = 0;
     *out = NULL;
     bool grouped = terms->group && *terms->group;
-    if (!name_is_good(terms->name))
+    if (!shared_name_is_good(terms->name))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "\"%.64s\" is no name for a shared budget: letters, digits, '.', '_' and '-', at most %d, "
+                           "\"%.64s\" is no name for a shared budget: letters, digits, '.', '_' and '-', at most 48, "
                            "and no '.' first",
-                           terms->name, NAME_MOST);
-    if (grouped && !find_group(terms->group, &group))
+                           terms->name);
+    if (grouped && !shared_find_group(terms->group, &group))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no group \"%.64s\" for a shared budget", terms->group);
-    strata_status status = make_path(terms, grouped, group, path);
+    strata_status status = shared_file_path(terms, grouped, group, path);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&files_lock);

@@ -22,7 +22,4 @@ uint64_t shared_clock(void);
  * have to be enough. */
 bool shared_process_is_over(const shared_identity *who, uint64_t noticed);
 
-/* Where the files are: STRATA_SHARED_DIR, else /dev/shm. */
-const char *shared_directory(void);
-
 #endif
