@@ -21,7 +21,7 @@ static const uint64_t advance_most = UINT64_C(256) << 20;
 
 struct budget_shared {
     shared_file *file; /* mapped as long as this lives; constant */
-    shared_slot *mine; /* constant */
+    shared_slot *mine; /* constant; NULL: the file is only looked at */
     int descriptor;    /* closed last: closing any descriptor of the file ends all of the process's locks on it */
     char path[SHARED_PATH];
     strata_lock lock; /* the file's lock is the process's; this one tells its threads apart */
@@ -376,25 +376,49 @@ static void detach(budget_shared *shared)
 
 /* ---- the process's files ---- */
 
-static strata_status open_new(const shared_terms *terms, const char *path, bool grouped, gid_t group,
-                              budget_shared **out)
+static budget_shared *make_shared(const char *path)
 {
     budget_shared *shared = strata_host_zalloc(sizeof *shared);
     if (!shared)
-        return strata_fail_host_memory("a shared budget");
-    memcpy(shared->path, path, SHARED_PATH);
+        return NULL;
+    memcpy(shared->path, path, strnlen(path, SHARED_PATH - 1));
     shared->descriptor = -1;
     strata_lock_init(&shared->lock, STRATA_RANK_SHARED);
-    strata_status status = attach(shared, terms, grouped, group);
-    if (status != STRATA_SUCCESS) {
-        detach(shared);
-        return status;
-    }
+    return shared;
+}
+
+static budget_shared *keep(budget_shared *shared)
+{
     shared->users = 1;
     shared->next = files;
     files = shared;
-    *out = shared;
-    return STRATA_SUCCESS;
+    return shared;
+}
+
+/* files_lock is held in what follows. */
+static strata_status open_new(const shared_terms *terms, const char *path, bool grouped, gid_t group,
+                              budget_shared **out)
+{
+    budget_shared *shared = make_shared(path);
+    if (!shared)
+        return strata_fail_host_memory("a shared budget");
+    strata_status status = attach(shared, terms, grouped, group);
+    if (status == STRATA_SUCCESS)
+        *out = keep(shared);
+    else
+        detach(shared);
+    return status;
+}
+
+/* The one with this path that the process has, with one user more. files_lock is held. */
+static budget_shared *find_open(const char *path)
+{
+    budget_shared *shared = files;
+    while (shared && strcmp(shared->path, path) != 0)
+        shared = shared->next;
+    if (shared)
+        shared->users++;
+    return shared;
 }
 
 strata_status shared_open(const shared_terms *terms, budget_shared **out)
@@ -414,17 +438,48 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&files_lock);
-    budget_shared *shared = files;
-    while (shared && strcmp(shared->path, path) != 0)
-        shared = shared->next;
-    if (shared) {
-        shared->users++;
-        *out = shared;
-    } else {
+    *out = find_open(path);
+    if (!*out)
         status = open_new(terms, path, grouped, group, out);
-    }
     strata_lock_release(&files_lock);
     return status;
+}
+
+/* files_lock is held. */
+static strata_status open_to_look(const char *path, bool grouped, gid_t group, budget_shared **out)
+{
+    budget_shared *shared = make_shared(path);
+    if (!shared)
+        return strata_fail_host_memory("a shared budget");
+    strata_status status = shared_file_open_existing(path, grouped, group, &shared->descriptor);
+    if (status == STRATA_SUCCESS)
+        status = shared_file_map(shared->descriptor, path, NULL, &shared->file);
+    if (status == STRATA_SUCCESS)
+        *out = keep(shared);
+    else
+        detach(shared);
+    return status;
+}
+
+strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&files_lock);
+    *out = find_open(path);
+    if (!*out)
+        status = open_to_look(path, grouped, (gid_t)group, out);
+    strata_lock_release(&files_lock);
+    return status;
+}
+
+const shared_file *shared_file_of(const budget_shared *shared)
+{
+    return shared->file;
+}
+
+bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot)
+{
+    return slot == shared->mine || byte_is_held(shared->descriptor, byte_of(shared->file, slot));
 }
 
 void shared_close(budget_shared *shared)
@@ -438,7 +493,7 @@ void shared_close(budget_shared *shared)
         at = &(*at)->next;
     if (last)
         *at = shared->next;
-    if (last && enter(shared)) {
+    if (last && shared->mine && enter(shared)) {
         clear_slot(shared->mine);
         leave(shared);
     }

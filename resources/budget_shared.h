@@ -92,6 +92,14 @@ uint64_t shared_in_use(const budget_shared *shared);
 /* Sets the limit for all. Errors: IO. */
 strata_status shared_set_limit(budget_shared *shared, uint64_t limit);
 
+/* For looking at a file: has one that the process has open already, since closing another descriptor of it would end
+ * the process's locks, else opens the file that is there, without a slot. shared_close ends it. Errors: IO. */
+strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out);
+const shared_file *shared_file_of(const budget_shared *shared);
+
+/* Whether the process of a slot lives. */
+bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot);
+
 /* Where a tag is counted, for people to see; and counting there. The second is short and takes no lock. */
 uint32_t shared_tag_place(budget_shared *shared, strata_tag tag);
 void shared_count(budget_shared *shared, uint32_t place, int64_t bytes);

@@ -1,8 +1,10 @@
 /* budget: the limit is kept to the byte, nothing that fits is refused, and what every kind of breach does. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "support/effort.h"
 #include "support/fixture.h"
@@ -537,6 +539,46 @@ static void its_values_and_its_report_show_the_account(test_fixture *fixture)
     assert_null(strata_budget_base(strata_stack_top(stack)->upstream));
 }
 
+/* ---- shared ---- */
+
+/* Processes that share a limit are in test_budget_shared.c. */
+static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture)
+{
+    static const char text[] = "budget(limit=1GiB, shared=both, wait=none), async";
+    strata_budget_account *account = use_stack(fixture, text), *other_account;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_runtime *other;
+    strata_block first, second, refused;
+    strata_tag tag;
+    check_ok(strata_tag_intern("shared tag", &tag));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &other));
+    other_account = strata_budget_base(strata_stack_top(strata_runtime_stack(other)));
+    strata_request request = {.bytes = GIB / 2, .stream = stream, .tag = tag};
+    check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &first));
+    check_ok(strata_runtime_allocate(other, GIB / 2, stream, &second));
+    check_status(strata_runtime_allocate(other, 1, stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(try_allocate(fixture, 1, stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(usage_of(account).in_use, GIB);
+    assert_int_equal(usage_of(other_account).limit, GIB);
+    check_ok(strata_runtime_deallocate_on(other, &second, stream));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < 10; i++) { /* retired memory is not counted twice here either */
+        test_free_on(fixture, &first, stream);
+        check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &first));
+    }
+    check_ok(strata_budget_set_limit(other_account, GIB / 2));
+    test_free_on(fixture, &first, stream);
+    check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &first));
+    assert_true(usage_of(account).reused > 0);
+    test_stall_end(stall);
+    test_free_on(fixture, &first, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_runtime_destroy(other));
+    assert_int_equal(usage_of(account).in_use, 0);
+    check_status(strata_stack_create("budget(limit=1GiB, shared=../both), null", 0, &(strata_stack *){0}),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 16, HELD = 8 };
@@ -770,6 +812,18 @@ static void threads_that_want_too_much_never_exceed_the_limit(test_fixture *fixt
     assert_true(run_threads(MIB, 2 * MIB, operations() / 4) > 0);
 }
 
+static char directory[] = "/tmp/strata-budget-XXXXXX"; /* for the files of shared budgets */
+static pid_t maker;
+
+/* Not in the processes of a sweep. */
+static void remove_directory(void)
+{
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    if (getpid() == maker && system(command) != 0)
+        fprintf(stderr, "%s cannot be removed\n", directory);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -792,11 +846,15 @@ int main(void)
         TEST_CASE(a_promise_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
+        TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
         TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
     };
     static const char *const stacks[] = {"async"};
+    maker = getpid();
+    if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0 || atexit(remove_directory) != 0)
+        return 1;
     test_open_driver();
     return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
 }

@@ -500,6 +500,63 @@ static void names_that_could_lead_elsewhere_are_refused(void **state)
     check_status(shared_open(&terms, &shared), STRATA_ERROR_INVALID_VALUE);
 }
 
+/* ---- the command ---- */
+
+/* Runs `strata budget` with these words; what it prints on both outputs, and its status. */
+static int run_command(const char *words, char text[4096])
+{
+    char line[8192], self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = '\0';
+    *strrchr(self, '/') = '\0';
+    snprintf(line, sizeof line, "'%s/strata' budget %s 2>&1", self, words);
+    FILE *from = popen(line, "r");
+    assert_non_null(from);
+    size_t read = fread(text, 1, 4095, from);
+    text[read] = '\0';
+    return WEXITSTATUS(pclose(from));
+}
+
+static void the_command_lists_budgets_and_sets_their_limits(void **state)
+{
+    char path[256], text[4096], pid[32];
+    (void)state;
+    assert_int_equal(run_command("", text), 0);
+    assert_non_null(strstr(text, "no shared budgets"));
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, 1000));
+    assert_int_equal(run_command("", text), 0);
+    assert_non_null(strstr(text, "shared-test"));
+    assert_non_null(strstr(text, "1.00 MiB"));
+    assert_non_null(strstr(text, "by 2 processes"));
+    snprintf(pid, sizeof pid, "%d", first->pid);
+    assert_non_null(strstr(text, pid));
+    assert_int_equal(run_command("shared-test --device 0102 --json", text), 0);
+    assert_non_null(strstr(text, "\"in_use_bytes\": 1000"));
+    assert_non_null(strstr(text, "\"limit_bytes\": 1048576"));
+    assert_int_equal(run_command("shared-test --limit 4KiB", text), 0);
+    assert_int_equal(ask(second, ORDER_LIMIT, 0).bytes, 4096);
+    assert_true(takes(second, 3096));
+    assert_false(takes(second, 1));
+    kill(first->pid, SIGSTOP);
+    kill(first->pid, SIGKILL);
+    waitpid(first->pid, NULL, 0);
+    assert_int_equal(run_command("shared-test", text), 0);
+    assert_non_null(strstr(text, "dead"));
+    assert_int_equal(run_command("shared-test --limit none", text), 0);
+    assert_int_equal(ask(second, ORDER_LIMIT, 0).bytes, 0);
+    assert_int_equal(run_command("shared-test --device ff", text), 2);
+    assert_int_equal(run_command("other", text), 2);
+    assert_non_null(strstr(text, "there is no shared budget \"other\""));
+    assert_int_equal(run_command("--limit 5GiB", text), 2);
+    assert_int_equal(run_command("shared-test --limit much", text), 2);
+    file_path(path);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_int_equal(run_command("--json", text), 1);
+    assert_non_null(strstr(text, "can be read or written by others"));
+}
+
 /* ---- killed at every instruction ---- */
 
 enum { KEEPS = 1000 };
@@ -705,6 +762,7 @@ int main(void)
         cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
         cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
+        cmocka_unit_test_teardown(the_command_lists_budgets_and_sets_their_limits, clear_away),
         cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
         cmocka_unit_test_teardown(a_process_may_be_killed_at_every_instruction_of_every_update, clear_away),
     };

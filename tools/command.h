@@ -12,6 +12,7 @@ enum {
 };
 
 /* The subcommands. argv[0] is what to call the program in messages, such as "strata replay". */
+int command_budget(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_replay(int argc, char **argv);
 

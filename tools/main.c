@@ -15,6 +15,7 @@ typedef struct subcommand {
 } subcommand;
 
 static const subcommand subcommands[] = {
+    {"budget", "strata budget", command_budget},
     {"info", "strata info", command_info},
     {"replay", "strata replay", command_replay},
 };
@@ -73,6 +74,7 @@ int main(int argc, char **argv)
     static const char documentation[] =
         "Stream-ordered CUDA memory from a stack of layers."
         "\vCommands:\n"
+        "  budget    the limits that processes share: list them, set them\n"
         "  info      the driver, its devices, and the stack that the environment asks for\n"
         "  replay    replay recorded allocations through a stack\n\n"
         "`strata COMMAND --help` says more about one. STRATA_DRIVER (auto, cuda, sim or a library's path) chooses the "

@@ -130,6 +130,40 @@ STRATA_API strata_status strata_budget_set_limit(strata_budget_account *account,
  * below. */
 STRATA_API strata_status strata_budget_charge(strata_budget_account *account, size_t bytes, size_t *charge);
 
+/* ---- shared budgets, seen from outside ---- */
+
+typedef struct strata_shared_tag {
+    const char *name; /* "" for no tag */
+    size_t in_use;
+} strata_shared_tag;
+
+typedef struct strata_shared_process {
+    int pid; /* as its own namespace has it */
+    bool alive;
+    size_t leased, in_use;
+    const strata_shared_tag *tags; /* those with bytes in use */
+    size_t tag_count;
+} strata_shared_process;
+
+typedef struct strata_shared_budget {
+    const char *path;
+    const char *name;    /* NULL where the file could not be read */
+    const char *problem; /* why it could not; NULL where it could, and then the rest is there */
+    unsigned char device_uuid[16];
+    size_t limit;          /* 0: none */
+    size_t leased, in_use; /* by all processes */
+    const strata_shared_process *processes;
+    size_t process_count;
+} strata_shared_budget;
+
+/* Calls visit for each shared budget that this user can have a part in: the user's own files, and those of the user's
+ * groups. What it is given is good during the call. Needs no driver. Errors: IO (the folder), OUT_OF_HOST_MEMORY. */
+STRATA_API strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budget *budget, void *data),
+                                                    void *data);
+
+/* Sets the limit of the shared budget with this path, as visit gives it; 0 is none. Needs no driver. Errors: IO. */
+STRATA_API strata_status strata_shared_budget_set_limit(const char *path, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif
