@@ -35,9 +35,7 @@ void *strata_cells_make(strata_cells *cells, const strata_thread *thread)
     char *chunk = atomic_load_explicit(at, memory_order_relaxed);
     if (!chunk) {
         chunk = make_chunk(cells);
-        atomic_store_explicit(at, chunk, memory_order_release);
-        atomic_thread_fence(
-            memory_order_seq_cst); /* who walks the cells after a fence sees it, or is seen by its user */
+        atomic_store_explicit(at, chunk, memory_order_seq_cst); /* see strata_cells_next */
     }
     strata_lock_release(&making);
     return chunk ? chunk + (thread->index % STRATA_CELLS_CHUNK) * cells->stride : NULL;
@@ -46,7 +44,7 @@ void *strata_cells_make(strata_cells *cells, const strata_thread *thread)
 void *strata_cells_next(const strata_cells *cells, uint32_t *position)
 {
     while (*position < STRATA_THREAD_LIMIT) {
-        char *chunk = atomic_load_explicit(&cells->chunks[*position / STRATA_CELLS_CHUNK], memory_order_acquire);
+        char *chunk = atomic_load_explicit(&cells->chunks[*position / STRATA_CELLS_CHUNK], memory_order_seq_cst);
         if (chunk)
             return chunk + ((*position)++ % STRATA_CELLS_CHUNK) * cells->stride;
         *position += STRATA_CELLS_CHUNK - *position % STRATA_CELLS_CHUNK;

@@ -41,7 +41,9 @@ static inline void *strata_cells_mine(strata_cells *cells, const strata_thread *
 }
 
 /* The next cell that was made, from *position on, which starts at 0 and is moved; NULL after the last. Cells that no
- * thread has used yet are among them: they are all zero. */
+ * thread has used yet are among them: they are all zero. Whoever stored something sequentially consistent before
+ * walking the cells meets each cell, or the thread that had it made loads that something afterwards, in the same way.
+ */
 void *strata_cells_next(const strata_cells *cells, uint32_t *position);
 
 #endif

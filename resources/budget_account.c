@@ -130,7 +130,7 @@ static inline void leave_flight(strata_budget_account *account, budget_cell *cel
 static __attribute__((noinline)) bool take_with_advance(strata_budget_account *account, budget_cell *cell,
                                                         uint64_t bytes)
 {
-    if (atomic_load_explicit(&account->tight, memory_order_relaxed))
+    if (atomic_load_explicit(&account->tight, memory_order_seq_cst))
         return false;
     uint64_t missing = bytes - cell->credit;
     int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
@@ -184,7 +184,7 @@ static void give_back(strata_budget_account *account, budget_cell *cell, uint64_
     strata_spin_take(&cell->lock);
     cell->credit += bytes;
     uint64_t excess = 0;
-    if (atomic_load_explicit(&account->tight, memory_order_relaxed) || cell->credit > credit_limit(account))
+    if (atomic_load_explicit(&account->tight, memory_order_seq_cst) || cell->credit > credit_limit(account))
         excess = cell->credit;
     cell->credit -= excess;
     strata_spin_release(&cell->lock);
@@ -218,7 +218,6 @@ static void take_turn(strata_budget_account *account)
     pthread_mutex_unlock(&account->turn_mutex);
     strata_lock_order_leave(STRATA_RANK_TURN);
     atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst);
     call_in_credits(account);
 }
 

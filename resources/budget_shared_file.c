@@ -161,7 +161,7 @@ static void write_head(shared_file *file, const shared_terms *terms)
     strncpy(file->name, terms->name, sizeof file->name - 1);
     atomic_store_explicit(&file->limit, terms->limit, memory_order_relaxed);
     file->magic = file_magic;
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_signal_fence(memory_order_seq_cst); /* killed before the checksum, all else is there or is written again */
     file->checksum = checksum(file);
 }
 

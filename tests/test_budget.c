@@ -8,6 +8,7 @@
 
 #include "support/effort.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 static const size_t KIB = 1024, MIB = (size_t)1 << 20, GIB = (size_t)1 << 30;
 
@@ -796,6 +797,8 @@ enum { OPERATIONS = 400000 };
 
 static size_t operations(void)
 {
+    if (test_is_swept())
+        return 20000;
     return getenv("STRATA_TEST_FULL") ? 10000000 : test_effort(OPERATIONS, 4000);
 }
 
