@@ -455,8 +455,10 @@ static bool end_pool(async *self)
     strata_scope scope;
     if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
         return false;
-    strata_cu.MemPoolDestroy(self->pool);
+    CUresult result = strata_cu.MemPoolDestroy(self->pool);
     strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        strata_fail_driver(result, "cuMemPoolDestroy", "ending a pool, which stays until the process ends");
     return true;
 }
 
@@ -561,6 +563,17 @@ static strata_status configure(async *self, const strata_async_options *options)
     return status == STRATA_SUCCESS ? prime(self, options->initial_size) : status;
 }
 
+/* Ends a pool that came to nothing. If that fails too it is said, and why it came to nothing stays the last error. */
+static void drop_pool(CUmemoryPool pool)
+{
+    strata_error kept = *strata_last_error();
+    CUresult result = strata_cu.MemPoolDestroy(pool);
+    if (result == CUDA_SUCCESS)
+        return;
+    strata_fail_driver(result, "cuMemPoolDestroy", "ending a pool, which stays until the process ends");
+    *strata_error_begin(kept.status) = kept;
+}
+
 static strata_status make_pool(async *self, const strata_async_options *options)
 {
     static const CUmemAllocationHandleType handle_types[] = {
@@ -578,7 +591,7 @@ static strata_status make_pool(async *self, const strata_async_options *options)
     self->limit = (options->max_size + RESERVE_GRANULE - 1) / RESERVE_GRANULE * RESERVE_GRANULE;
     strata_status status = configure(self, options);
     if (status != STRATA_SUCCESS)
-        strata_cu.MemPoolDestroy(self->pool);
+        drop_pool(self->pool);
     return status;
 }
 
