@@ -11,15 +11,6 @@ static strata_lock making = STRATA_LOCK_INITIALIZER(STRATA_RANK_COUNTERS);
 void strata_cells_init(strata_cells *cells, size_t bytes)
 {
     cells->stride = (bytes + LINE - 1) & ~(size_t)(LINE - 1);
-    cells->begin = NULL;
-}
-
-static char *make_chunk(const strata_cells *cells)
-{
-    char *chunk = strata_host_zalloc_aligned(LINE, STRATA_CELLS_CHUNK * cells->stride);
-    for (size_t i = 0; chunk && cells->begin && i < STRATA_CELLS_CHUNK; i++)
-        cells->begin(chunk + i * cells->stride);
-    return chunk;
 }
 
 void strata_cells_end(strata_cells *cells)
@@ -34,7 +25,7 @@ void *strata_cells_make(strata_cells *cells, const strata_thread *thread)
     strata_lock_take(&making);
     char *chunk = atomic_load_explicit(at, memory_order_relaxed);
     if (!chunk) {
-        chunk = make_chunk(cells);
+        chunk = strata_host_zalloc_aligned(LINE, STRATA_CELLS_CHUNK * cells->stride);
         atomic_store_explicit(at, chunk, memory_order_seq_cst); /* see strata_cells_next */
     }
     strata_lock_release(&making);

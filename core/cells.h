@@ -15,12 +15,11 @@
 enum { STRATA_CELLS_CHUNK = 64 };
 
 typedef struct strata_cells {
-    size_t stride;             /* bytes of a cell; constant */
-    void (*begin)(void *cell); /* called for each cell that is made, all zero then; NULL: nothing. Constant. */
+    size_t stride;                                                    /* bytes of a cell; constant */
     _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_CELLS_CHUNK]; /* made on demand, never moved */
 } strata_cells;
 
-/* Cells of `bytes` each, all zero at first; cells->begin may be set after it. */
+/* Cells of `bytes` each, all zero at first. */
 void strata_cells_init(strata_cells *cells, size_t bytes);
 
 /* Frees the cells; no call is in flight. */

@@ -32,7 +32,6 @@ typedef enum strata_lock_rank {
     STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
     STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
-    STRATA_RANK_CREDIT,         /* resources: one thread's credit at one account; never two at once */
     STRATA_RANK_SHARED,         /* resources: a shared budget's file, by one thread of the process */
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */

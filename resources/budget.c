@@ -110,6 +110,23 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
     return status;
 }
 
+/* The same for one that was charged to its thread's credit. */
+static inline strata_status allocate_quickly(budget *self, strata_budget_account *account, budget_cell *cell,
+                                             const strata_request *request, uint64_t bytes, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->allocate(below, request, out);
+    bool made = status == STRATA_SUCCESS && out->id.generation;
+    if (__builtin_expect(made, 1)) {
+        note_charge(self, out, account, bytes);
+        budget_leave_flight(cell);
+    } else {
+        budget_decide(account, bytes, true);
+    }
+    tell(self, account);
+    return status;
+}
+
 /* What is tried for a request that does not fit, in this order. */
 typedef enum budget_try {
     TRY_FINISHED,
@@ -312,7 +329,10 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
         return status;
     }
     strata_budget_account *account = current_account(self), *failing;
-    if (__builtin_expect(budget_charge(account, bytes, &failing), 1)) {
+    budget_cell *cell = budget_charge_quickly(account, strata_thread_self(), bytes);
+    if (__builtin_expect(cell != NULL, 1))
+        return allocate_quickly(self, account, cell, request, bytes, out);
+    if (budget_charge(account, bytes, &failing)) {
         status = allocate_charged(self, account, request, bytes, out);
         tell(self, account);
         return status;
@@ -340,7 +360,8 @@ static void budget_completed(strata_resource *resource, const strata_completion 
     strata_budget_account *account = kept->account;
     if (completion->last)
         kept->account = NULL;
-    budget_release(account, bytes);
+    if (__builtin_expect(!budget_release_quickly(account, strata_thread_self(), bytes), 0))
+        budget_release(account, bytes);
 }
 
 static strata_status budget_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)

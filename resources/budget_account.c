@@ -15,11 +15,6 @@ static const uint64_t smallest_advance = UINT64_C(64) << 10;
  * one that does not may itself be waiting, in a layer below, for what only this turn's thread can give. */
 static const int64_t patience_ns = INT64_C(2000000000);
 
-static void begin_cell(void *cell)
-{
-    strata_spin_init(&((budget_cell *)cell)->lock, STRATA_RANK_CREDIT);
-}
-
 /* ---- figures ---- */
 
 static int64_t capacity_of(uint64_t limit)
@@ -65,11 +60,9 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
 }
 
 /* The most credit that a thread keeps. It can be called in at any time, so much does no harm. */
-static uint64_t credit_limit(const strata_budget_account *account)
+static uint64_t most_credit(uint64_t limit)
 {
-    if (near_mark(account, 0))
-        return 0;
-    return (uint64_t)capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / 8;
+    return (uint64_t)capacity_of(limit) / 8;
 }
 
 /* ---- taking and giving ---- */
@@ -108,31 +101,25 @@ static inline budget_cell *my_cell(strata_budget_account *account)
 
 static inline void enter_flight(strata_budget_account *account, budget_cell *cell)
 {
-    if (__builtin_expect(cell != NULL, 1))
-        atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
+    if (cell)
+        budget_enter_flight(cell);
     else
         atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
 }
 
-/* Whoever sees the flight ended sees what it gave back. */
 static inline void leave_flight(strata_budget_account *account, budget_cell *cell)
 {
-    if (__builtin_expect(cell != NULL, 1))
-        atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) - 1,
-                              memory_order_release);
+    if (cell)
+        budget_leave_flight(cell);
     else
         atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
 }
 
-/* Charges, and takes credit in advance. Not while somebody has the turn: that is seen here, since the turn's thread has
- * held the cell's lock after it said so. The lock is held. */
-static __attribute__((noinline)) bool take_with_advance(strata_budget_account *account, budget_cell *cell,
-                                                        uint64_t bytes)
+/* Charges, and takes credit in advance; the thread is busy with its cell. */
+static bool take_with_advance(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
 {
-    if (atomic_load_explicit(&account->tight, memory_order_seq_cst))
-        return false;
-    uint64_t missing = bytes - cell->credit;
+    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    uint64_t missing = bytes - credit;
     int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
     uint64_t share = left > 0 ? (uint64_t)left / 8 : 0;
     uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
@@ -145,22 +132,25 @@ static __attribute__((noinline)) bool take_with_advance(strata_budget_account *a
     uint64_t taken = take_unassigned(account, missing, most);
     if (!taken)
         return false;
-    cell->credit += taken - bytes;
+    atomic_store_explicit(&cell->credit, credit + taken - bytes, memory_order_relaxed);
     return true;
 }
 
-static inline bool take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+static bool take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
 {
-    enter_flight(account, cell);
-    strata_spin_take(&cell->lock);
-    bool fits = cell->credit >= bytes;
-    if (__builtin_expect(fits, 1))
-        cell->credit -= bytes;
-    else
-        fits = take_with_advance(account, cell, bytes);
-    strata_spin_release(&cell->lock);
-    if (__builtin_expect(!fits, 0))
-        leave_flight(account, cell);
+    budget_enter_flight(cell);
+    bool fits = false;
+    if (budget_cell_enter(account, cell)) {
+        uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+        fits = credit >= bytes;
+        if (fits)
+            atomic_store_explicit(&cell->credit, credit - bytes, memory_order_relaxed);
+        else
+            fits = take_with_advance(account, cell, bytes);
+        budget_cell_leave(cell);
+    }
+    if (!fits)
+        budget_leave_flight(cell);
     return fits;
 }
 
@@ -177,17 +167,15 @@ static bool take_as_stray(strata_budget_account *account, uint64_t bytes)
 
 static void give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
 {
-    if (!cell) {
+    if (!cell || !budget_cell_enter(account, cell)) {
         give_unassigned(account, bytes);
         return;
     }
-    strata_spin_take(&cell->lock);
-    cell->credit += bytes;
-    uint64_t excess = 0;
-    if (atomic_load_explicit(&account->tight, memory_order_seq_cst) || cell->credit > credit_limit(account))
-        excess = cell->credit;
-    cell->credit -= excess;
-    strata_spin_release(&cell->lock);
+    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes, excess = 0;
+    if (credit > atomic_load_explicit(&account->most_credit, memory_order_relaxed) || near_mark(account, 0))
+        excess = credit;
+    atomic_store_explicit(&cell->credit, credit - excess, memory_order_relaxed);
+    budget_cell_leave(cell);
     if (excess)
         give_unassigned(account, excess);
 }
@@ -197,11 +185,11 @@ static void give_back(strata_budget_account *account, budget_cell *cell, uint64_
 static void call_in_credits(strata_budget_account *account)
 {
     uint32_t position = 0;
+    strata_heavy_barrier();
     for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
-        strata_spin_take(&cell->lock);
-        uint64_t credit = cell->credit;
-        cell->credit = 0;
-        strata_spin_release(&cell->lock);
+        for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+            strata_backoff(&turn);
+        uint64_t credit = atomic_exchange_explicit(&cell->credit, 0, memory_order_relaxed);
         if (credit)
             give_unassigned(account, credit);
     }
@@ -324,17 +312,17 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
 
 /* ---- charges ---- */
 
-static inline bool charge_one(strata_budget_account *account, uint64_t bytes)
+static bool charge_one(strata_budget_account *account, uint64_t bytes)
 {
     budget_cell *cell = my_cell(account);
-    bool fits = __builtin_expect(cell != NULL, 1) ? take_credit(account, cell, bytes) : take_as_stray(account, bytes);
-    return __builtin_expect(fits, 1) || charge_in_turn(account, cell, bytes);
+    bool fits = cell ? take_credit(account, cell, bytes) : take_as_stray(account, bytes);
+    return fits || charge_in_turn(account, cell, bytes);
 }
 
-static inline void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
+static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
 {
     budget_cell *cell = my_cell(account);
-    if (__builtin_expect(failed, 0))
+    if (failed)
         give_back(account, cell, bytes);
     leave_flight(account, cell);
 }
@@ -342,7 +330,7 @@ static inline void decide_one(strata_budget_account *account, uint64_t bytes, bo
 bool budget_charge(strata_budget_account *account, uint64_t bytes, strata_budget_account **failing)
 {
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
-        if (__builtin_expect(charge_one(level, bytes), 1))
+        if (charge_one(level, bytes))
             continue;
         *failing = level;
         for (strata_budget_account *charged = account; charged != level; charged = budget_above(charged))
@@ -470,11 +458,8 @@ uint64_t budget_in_use(strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t credits = 0;
-    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
-        strata_spin_take(&cell->lock);
-        credits += cell->credit;
-        strata_spin_release(&cell->lock);
-    }
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        credits += atomic_load_explicit(&cell->credit, memory_order_relaxed);
     int64_t all = granted(account);
     return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
 }
@@ -529,6 +514,7 @@ strata_status budget_change_limit(strata_budget_account *account, uint64_t limit
     take_turn(account);
     int64_t change = capacity_of(limit) - capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
     atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
+    atomic_store_explicit(&account->most_credit, most_credit(limit), memory_order_relaxed);
     atomic_fetch_add_explicit(&account->unassigned, change, memory_order_acq_rel);
     give_turn(account);
     return STRATA_SUCCESS;
@@ -545,7 +531,9 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
     account->shared = terms->shared;
     account->depth = parent ? parent->depth + 1 : 0;
     strncpy(account->name, terms->name, BUDGET_NAME - 1);
+    account->alone = !parent && !terms->shared;
     atomic_init(&account->limit, terms->limit);
+    atomic_init(&account->most_credit, most_credit(terms->limit));
     atomic_init(&account->unassigned, capacity_of(terms->limit));
     atomic_init(&account->kept, terms->promise ? terms->limit : 0);
     account->soft = terms->soft;
@@ -553,7 +541,7 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
     account->soft_callback = terms->soft_callback;
     account->soft_data = terms->soft_data;
     strata_cells_init(&account->cells, sizeof(budget_cell));
-    account->cells.begin = begin_cell;
+    strata_barriers_open();
     pthread_mutex_init(&account->turn_mutex, NULL);
     pthread_cond_init(&account->turn_free, NULL);
 }

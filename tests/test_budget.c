@@ -582,6 +582,11 @@ static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture
 
 /* ---- threads ---- */
 
+typedef struct in_thread {
+    strata_runtime *runtime;
+    strata_status status;
+} in_thread;
+
 enum { THREADS = 16, HELD = 8 };
 
 /* Below the budget: counts what is charged, as seen from there, and its highest value. */
@@ -711,6 +716,33 @@ static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
     assert_true(usage.peak <= limit && usage.peak >= counting.highest);
     assert_int_equal(usage.refused, refused);
     return refused;
+}
+
+static void *leave_credit(void *data)
+{
+    in_thread *self = data;
+    strata_block block;
+    self->status = strata_runtime_allocate(self->runtime, 900 * KIB, NULL, &block);
+    if (self->status == STRATA_SUCCESS)
+        self->status = strata_runtime_deallocate(self->runtime, &block);
+    return NULL;
+}
+
+static void credit_of_threads_is_called_in_wherever_they_are(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=8MiB, wait=none), null");
+    strata_block all;
+    for (size_t i = 0; i < 4; i++) {
+        in_thread other = {.runtime = fixture->runtime};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, leave_credit, &other), 0);
+        pthread_join(thread, NULL);
+        check_ok(other.status);
+        check_ok(try_allocate(fixture, 8 * MIB, NULL, &all));
+        free_block(fixture, &all);
+    }
+    assert_true(usage_of(account).recalls >= 1);
+    assert_int_equal(usage_of(account).refused, 0);
 }
 
 /* ---- a request in flight ---- */
@@ -849,6 +881,7 @@ int main(void)
         TEST_CASE(a_promise_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
+        TEST_CASE(credit_of_threads_is_called_in_wherever_they_are),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),

@@ -1,0 +1,33 @@
+/* A barrier whose cost lies with one side. Where one thread does something very often that another one must rarely find
+ * undone or done, both store and then look at what the other stored, and each needs a full barrier between the two.
+ * Here the frequent side has a light one, which only keeps the compiler from reordering, and the rare side a heavy one,
+ * which makes every running thread of the process pass a full barrier: membarrier(2), PRIVATE_EXPEDITED.
+ *
+ *     often:  store A; strata_light_barrier(); load B        rarely:  store B; strata_heavy_barrier(); load A
+ *
+ * At least one of them sees what the other stored. A full barrier costs the frequent side some 5 to 9 ns; the heavy one
+ * costs the rare side some microseconds. Where the kernel has no membarrier, both are full ones. */
+#ifndef STRATA_CORE_ASYMMETRIC_H
+#define STRATA_CORE_ASYMMETRIC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* Whether the light side needs a full barrier too. Set until the kernel was asked, and only ever cleared. */
+extern _Atomic bool strata_barriers_are_full;
+
+/* Asks the kernel, once; called before the first of either side. Any thread. */
+void strata_barriers_open(void);
+
+void strata_full_barrier(void);
+
+static inline void strata_light_barrier(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed), 0))
+        strata_full_barrier();
+}
+
+void strata_heavy_barrier(void);
+
+#endif
