@@ -121,7 +121,7 @@ static bool take_with_advance(strata_budget_account *account, budget_cell *cell,
     uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
     uint64_t missing = bytes - credit;
     int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
-    uint64_t share = left > 0 ? (uint64_t)left / 8 : 0;
+    uint64_t share = left > 0 ? (uint64_t)left / 16 : 0; /* half of what it may keep */
     uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
     advance = advance > share / 4 ? share : advance * 4;
     if (near_mark(account, missing + advance))
@@ -172,8 +172,11 @@ static void give_back(strata_budget_account *account, budget_cell *cell, uint64_
         return;
     }
     uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes, excess = 0;
-    if (credit > atomic_load_explicit(&account->most_credit, memory_order_relaxed) || near_mark(account, 0))
+    uint64_t most = atomic_load_explicit(&account->most_credit, memory_order_relaxed);
+    if (near_mark(account, 0))
         excess = credit;
+    else if (credit > most)
+        excess = credit - most / 2;
     atomic_store_explicit(&cell->credit, credit - excess, memory_order_relaxed);
     budget_cell_leave(cell);
     if (excess)

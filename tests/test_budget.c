@@ -722,7 +722,7 @@ static void *leave_credit(void *data)
 {
     in_thread *self = data;
     strata_block block;
-    self->status = strata_runtime_allocate(self->runtime, 900 * KIB, NULL, &block);
+    self->status = strata_runtime_allocate(self->runtime, 500 * KIB, NULL, &block);
     if (self->status == STRATA_SUCCESS)
         self->status = strata_runtime_deallocate(self->runtime, &block);
     return NULL;
