@@ -8,8 +8,9 @@
 #include "support/effort.h"
 
 typedef struct meeting {
-    _Alignas(64) _Atomic unsigned often, rarely; /* the round that each side has stored */
-    _Alignas(64) _Atomic unsigned begun;         /* the round that may begin */
+    _Alignas(64) _Atomic unsigned often; /* the round that each side has stored */
+    _Alignas(64) _Atomic unsigned rarely;
+    _Alignas(64) _Atomic unsigned begun; /* the round that may begin */
     _Alignas(64) _Atomic unsigned done;
     unsigned often_saw; /* written before `done` */
     unsigned rounds;
@@ -25,6 +26,7 @@ static void *go_often(void *data)
 {
     meeting *self = data;
     for (unsigned round = 1; round <= self->rounds; round++) {
+        (void)atomic_load_explicit(&self->rarely, memory_order_relaxed); /* at hand when it is looked at */
         wait_for(&self->begun, round);
         atomic_store_explicit(&self->often, round, memory_order_relaxed);
         strata_light_barrier();
@@ -44,8 +46,8 @@ static unsigned meet(unsigned rounds)
     assert_int_equal(pthread_create(&thread, NULL, go_often, &at), 0);
     for (unsigned round = 1; round <= rounds; round++) {
         atomic_store_explicit(&at.begun, round, memory_order_release);
-        for (unsigned i = 0; i < round % 97; i++) /* they meet at another moment each time */
-            strata_pause();
+        for (volatile unsigned i = 0; i < round % 251; i++) /* they meet at another moment each time */
+            continue;
         atomic_store_explicit(&at.rarely, round, memory_order_relaxed);
         strata_heavy_barrier();
         unsigned saw = atomic_load_explicit(&at.often, memory_order_relaxed);
