@@ -179,6 +179,7 @@ static int run(const settings *from, const trace *traces)
         .driver = &driver,
         .device = &device,
         .stack = strata_stack_text(strata_runtime_stack(runtime)),
+        .layers = strata_runtime_stack(runtime),
         .traces = traces,
         .trace_count = from->path_count,
         .options = &from->options,

@@ -4,6 +4,7 @@
 
 #include "tools/replay_engine.h"
 
+#include <strata/control.h>
 #include <strata/info.h>
 
 #include <stdio.h>
@@ -16,6 +17,7 @@ typedef struct report {
     size_t trace_count;
     const replay_options *options;
     const replay_result *result;
+    strata_stack *layers; /* the stack itself, for what its layers counted; NULL: they are left out */
 } report;
 
 /* Both answer false if `to` cannot be written. */

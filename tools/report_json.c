@@ -74,6 +74,20 @@ static void set_calls(json_t *object, const call_counts *counts)
     json_object_set_new(object, "driver_calls", calls);
 }
 
+static void set_value(const char *name, const strata_value *what, uint64_t value, void *object)
+{
+    (void)what;
+    json_set_number(object, name, value);
+}
+
+static void set_layers(json_t *object, const report *of)
+{
+    json_t *values = json_object();
+    if (of->layers)
+        strata_control_visit(of->layers, set_value, values);
+    json_object_set_new(object, "layers", values);
+}
+
 static void set_findings(json_t *object, const replay_result *result)
 {
     json_t *failures = json_array();
@@ -104,6 +118,7 @@ bool report_json(const report *of, FILE *to)
     set_memory(object, of->result);
     set_times(object, of->result);
     set_calls(object, &of->result->driver_calls);
+    set_layers(object, of);
     set_setting(object, of);
     set_findings(object, of->result);
     bool written = json_dumpf(object, to, JSON_INDENT(2)) == 0;

@@ -111,6 +111,49 @@ static void driver_calls(FILE *to, const call_counts *counts)
              counts->calls[i].name);
 }
 
+static const char *words_of_value(const strata_value *what, uint64_t value, words *room)
+{
+    switch (what->type) {
+    case STRATA_VALUE_BYTES:
+        *room = words_of_bytes(value);
+        break;
+    case STRATA_VALUE_DURATION:
+        *room = words_of_duration(value);
+        break;
+    case STRATA_VALUE_SWITCH:
+        return value ? "on" : "off";
+    case STRATA_VALUE_COUNT:
+        *room = words_of_count(value);
+        break;
+    }
+    return room->text;
+}
+
+static void note_any(const char *name, const strata_value *what, uint64_t value, void *any)
+{
+    (void)name, (void)what;
+    *(bool *)any |= value != 0;
+}
+
+/* What is zero says nothing, or that all is well. */
+static void layer_value(const char *name, const strata_value *what, uint64_t value, void *to)
+{
+    words room;
+    if (value)
+        fprintf(to, "  %-29s %s\n", name, words_of_value(what, value, &room));
+}
+
+static void layers(FILE *to, const report *of)
+{
+    bool any = false;
+    if (of->layers)
+        strata_control_visit(of->layers, note_any, &any);
+    if (!any)
+        return;
+    fprintf(to, "layers\n");
+    strata_control_visit(of->layers, layer_value, to);
+}
+
 static void findings(FILE *to, const replay_result *result)
 {
     for (uint32_t i = 0; i < result->failed_count; i++)
@@ -132,6 +175,7 @@ bool report_text(const report *of, FILE *to)
     times(to, of->result);
     memory(to, of->result);
     blocks(to, of);
+    layers(to, of);
     driver_calls(to, &of->result->driver_calls);
     findings(to, of->result);
     return fflush(to) == 0 && !ferror(to);
