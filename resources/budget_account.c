@@ -37,15 +37,28 @@ static int64_t granted(const strata_budget_account *account)
            atomic_load_explicit(&account->unassigned, memory_order_acquire);
 }
 
-/* Of a shared account only what its slow path meets: adding up all processes takes too long. */
-static void note_peak(strata_budget_account *account)
+/* Notes what was granted, less what of it was credit at all times: the other threads' credit counts as if it had been
+ * used. Of a shared account only what its slow path meets: adding up all processes takes too long. */
+static void note_peak(strata_budget_account *account, uint64_t never_used)
 {
     int64_t now = granted(account);
     uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
-    while (now > 0 && (uint64_t)now > peak)
-        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now, memory_order_relaxed,
-                                                  memory_order_relaxed))
+    while (now > 0 && (uint64_t)now > never_used && (uint64_t)now - never_used > peak)
+        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now - never_used,
+                                                  memory_order_relaxed, memory_order_relaxed))
             return;
+}
+
+/* Before bytes come to a thread's credit or go from it. */
+static void note_peak_of(strata_budget_account *account, const budget_cell *cell)
+{
+    note_peak(account, atomic_load_explicit(&cell->least, memory_order_relaxed));
+}
+
+static void set_credit(budget_cell *cell, uint64_t credit)
+{
+    atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
+    atomic_store_explicit(&cell->least, credit, memory_order_relaxed);
 }
 
 /* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
@@ -80,7 +93,6 @@ static uint64_t take_unassigned(strata_budget_account *account, uint64_t least, 
         taken = (uint64_t)now < most ? (uint64_t)now : most;
     } while (!atomic_compare_exchange_weak_explicit(&account->unassigned, &now, now - (int64_t)taken,
                                                     memory_order_acq_rel, memory_order_acquire));
-    note_peak(account);
     return taken;
 }
 
@@ -129,10 +141,11 @@ static bool take_with_advance(strata_budget_account *account, budget_cell *cell,
     uint64_t most;
     if (__builtin_add_overflow(missing, advance, &most))
         return false;
+    note_peak_of(account, cell);
     uint64_t taken = take_unassigned(account, missing, most);
     if (!taken)
         return false;
-    atomic_store_explicit(&cell->credit, credit + taken - bytes, memory_order_relaxed);
+    set_credit(cell, credit + taken - bytes);
     return true;
 }
 
@@ -144,7 +157,7 @@ static bool take_credit(strata_budget_account *account, budget_cell *cell, uint6
         uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
         fits = credit >= bytes;
         if (fits)
-            atomic_store_explicit(&cell->credit, credit - bytes, memory_order_relaxed);
+            budget_use_credit(cell, credit - bytes);
         else
             fits = take_with_advance(account, cell, bytes);
         budget_cell_leave(cell);
@@ -162,6 +175,8 @@ static bool take_as_stray(strata_budget_account *account, uint64_t bytes)
                 (!bytes || take_unassigned(account, bytes, bytes));
     if (!fits)
         leave_flight(account, NULL);
+    else if (!account->shared)
+        note_peak(account, 0);
     return fits;
 }
 
@@ -177,7 +192,12 @@ static void give_back(strata_budget_account *account, budget_cell *cell, uint64_
         excess = credit;
     else if (credit > most)
         excess = credit - most / 2;
-    atomic_store_explicit(&cell->credit, credit - excess, memory_order_relaxed);
+    if (excess) {
+        note_peak_of(account, cell);
+        set_credit(cell, credit - excess);
+    } else {
+        atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
+    }
     budget_cell_leave(cell);
     if (excess)
         give_unassigned(account, excess);
@@ -185,17 +205,32 @@ static void give_back(strata_budget_account *account, budget_cell *cell, uint64_
 
 /* ---- turns ---- */
 
+/* What no thread used since its credit last changed by more than use. */
+static uint64_t never_used(const strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t all = 0;
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        all += atomic_load_explicit(&cell->least, memory_order_relaxed);
+    return all;
+}
+
 static void call_in_credits(strata_budget_account *account)
 {
     uint32_t position = 0;
+    uint64_t all = 0;
     strata_heavy_barrier();
-    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
+    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
         for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
             strata_backoff(&turn);
-        uint64_t credit = atomic_exchange_explicit(&cell->credit, 0, memory_order_relaxed);
-        if (credit)
-            give_unassigned(account, credit);
+    note_peak(account, never_used(account));
+    position = 0;
+    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
+        all += atomic_load_explicit(&cell->credit, memory_order_relaxed);
+        set_credit(cell, 0);
     }
+    if (all)
+        give_unassigned(account, all);
     atomic_fetch_add_explicit(&account->recalls, 1, memory_order_relaxed);
 }
 
@@ -306,7 +341,7 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
     take_turn(account);
     bool fits = take_when_given_back(account, cell, bytes);
     if (fits) {
-        note_peak(account);
+        note_peak(account, 0);
         enter_flight(account, cell);
     }
     give_turn(account);
@@ -447,7 +482,7 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
         if (failed)
             give_unassigned(level, bytes);
         kept &= is_within_limit(level);
-        note_peak(level);
+        note_peak(level, 0);
     }
     if (kept && !failed)
         atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
@@ -494,6 +529,7 @@ void budget_tell(strata_budget_account *account)
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
+    note_peak(account, never_used(account));
     uint64_t limit = limit_of(account);
     uint64_t in_use = budget_in_use(account);
     *usage = (strata_budget_usage){

@@ -29,6 +29,7 @@ enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16 };
 /* One thread at one account. */
 typedef struct budget_cell {
     _Atomic uint64_t credit;    /* of the thread while it is busy, of the turn's thread while it is not */
+    _Atomic uint64_t least;     /* the lowest that it was since bytes last came or went; the same */
     _Atomic uint32_t busy;      /* written by the thread alone */
     _Atomic uint32_t in_flight; /* requests that were charged and are not decided; the same */
 } budget_cell;
@@ -100,6 +101,14 @@ static inline void budget_cell_leave(budget_cell *cell)
     atomic_store_explicit(&cell->busy, 0, memory_order_release);
 }
 
+/* Lowers the credit to `left`, which decides about the account's peak. */
+static inline void budget_use_credit(budget_cell *cell, uint64_t left)
+{
+    atomic_store_explicit(&cell->credit, left, memory_order_relaxed);
+    if (left < atomic_load_explicit(&cell->least, memory_order_relaxed))
+        atomic_store_explicit(&cell->least, left, memory_order_relaxed);
+}
+
 static inline void budget_enter_flight(budget_cell *cell)
 {
     atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) + 1,
@@ -126,7 +135,7 @@ static inline budget_cell *budget_charge_quickly(strata_budget_account *account,
         uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
         bool fits = credit >= bytes;
         if (__builtin_expect(fits, 1))
-            atomic_store_explicit(&cell->credit, credit - bytes, memory_order_relaxed);
+            budget_use_credit(cell, credit - bytes);
         budget_cell_leave(cell);
         if (__builtin_expect(fits, 1))
             return cell;

@@ -209,6 +209,30 @@ static void options_that_contradict_each_other_are_refused(test_fixture *fixture
     check_status(strata_stack_create("budget(limit=8GiB)", 0, &stack), STRATA_ERROR_SYNTAX);
 }
 
+static void the_peak_of_one_thread_is_exact(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=64GiB), null");
+    strata_block blocks[16];
+    uint64_t now = 0, highest = 0, seed = 3;
+    memset(blocks, 0, sizeof blocks);
+    for (size_t i = 0; i < 2000; i++) {
+        strata_block *block = &blocks[(seed = seed * UINT64_C(6364136223846793005) + 1) >> 60];
+        now -= block->bytes;
+        if (block->bytes)
+            free_block(fixture, block);
+        check_ok(try_allocate(fixture, 1 + (seed >> 20) % (64 * MIB), NULL, block));
+        now += block->bytes;
+        highest = now > highest ? now : highest;
+        assert_int_equal(usage_of(account).in_use, now);
+        if (i % 10 == 0)
+            assert_int_equal(usage_of(account).peak, highest);
+    }
+    for (size_t i = 0; i < 16; i++)
+        if (blocks[i].bytes)
+            free_block(fixture, &blocks[i]);
+    assert_int_equal(usage_of(account).peak, highest);
+}
+
 /* ---- retired bytes ---- */
 
 static void retired_bytes_count_until_they_are_complete(test_fixture *fixture)
@@ -250,7 +274,7 @@ static void a_loop_in_stream_order_never_waits_for_the_device(test_fixture *fixt
         assert_int_equal(usage_of(account).in_use, GIB);
     }
     assert_int_equal(usage_of(account).reused, 20);
-    assert_true(usage_of(account).peak >= GIB && usage_of(account).peak <= 3 * GIB / 2);
+    assert_int_equal(usage_of(account).peak, GIB);
     test_stall_end(stall);
     test_free_on(fixture, &block, stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
@@ -870,6 +894,7 @@ int main(void)
         TEST_CASE(a_limit_can_be_lowered_under_what_is_in_use),
         TEST_CASE(what_the_layer_below_refuses_is_not_charged),
         TEST_CASE(options_that_contradict_each_other_are_refused),
+        TEST_CASE(the_peak_of_one_thread_is_exact),
         TEST_CASE(retired_bytes_count_until_they_are_complete),
         TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
         TEST_CASE(reuse_is_counted_where_the_bytes_were_charged),

@@ -112,8 +112,8 @@ typedef struct strata_budget_usage {
     size_t limit;     /* 0: none */
     size_t in_use;    /* live, retired, and promised to accounts below; of a shared account, in all processes */
     size_t remaining; /* SIZE_MAX without a limit */
-    size_t peak;      /* no moment had more in use than this; at most the limit. May be too high by credits that
-                         threads held. */
+    size_t peak;      /* no moment had more in use than this; at most the limit. Exact where one thread allocates; with
+                         more it may be too high by credits that the others held. */
     uint64_t refused; /* requests */
     uint64_t waited;  /* requests that waited for the device or for others */
     uint64_t reused;  /* requests that were served by memory which was retired at the time */
