@@ -23,6 +23,7 @@ typedef struct sweep_outcome {
     bool abandoned; /* the case left something that only it could have ended: what is left means nothing */
     bool unusable;
     bool unsaid; /* the case failed in the thread that met the fault, and no error was said since */
+    bool slow;   /* a stall ended by itself: where nothing had been made to fail, the machine was too busy */
     char said[SWEEP_SAID];
     test_door_seen seen;
     test_holdings left;

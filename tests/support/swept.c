@@ -232,6 +232,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
         outcome->state = look_at_state(&outcome->left);
     snprintf(outcome->said, sizeof outcome->said, "%s", strata_last_error()->message);
     outcome->unsaid = outcome->failed && says_nothing(&outcome->seen);
+    outcome->slow = test_stall_timed_out();
     /* A host function has a thread of the driver's, which comes with the first of them. */
     outcome->abandoned = outcome->failed && (made_by_hand || count_threads() > threads_before + 1);
     if (!outcome->abandoned) {
