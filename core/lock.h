@@ -33,6 +33,8 @@ typedef enum strata_lock_rank {
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
     STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
     STRATA_RANK_SHARED,         /* resources: a shared budget's file, by one thread of the process */
+    STRATA_RANK_CALL_STACKS,    /* core: entering a call stack */
+    STRATA_RANK_FRAME_NAMES,    /* core: naming the frames of one */
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
