@@ -7,8 +7,6 @@
 #include "core/memory.h"
 #include "core/timeline.h"
 
-#include <string.h>
-
 static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
 static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
 static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* the same */
@@ -137,8 +135,10 @@ static uint32_t take_slot(strata_table *table)
 uint32_t strata_table_take_slot(strata_table *table)
 {
     uint32_t slot = take_slot(table);
-    if (slot)
-        memset(strata_table_entry(table, slot) + 1, 0, table->stride - sizeof(strata_entry));
+    if (slot) {
+        strata_entry *entry = strata_table_entry(table, slot);
+        strata_entry_zero_layers(entry, (const char *)entry + table->stride);
+    }
     return slot;
 }
 
@@ -211,6 +211,26 @@ bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_bloc
         .id = {.table = strata_table_id(table), .slot = slot, .generation = word >> STRATA_WORD_GENERATION},
     };
     return true;
+}
+
+uint32_t strata_table_slots_end(strata_table *table)
+{
+    strata_lock_take(&table->lock);
+    uint32_t end = table->fresh;
+    strata_lock_release(&table->lock);
+    return end;
+}
+
+strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end)
+{
+    while (*slot < end) {
+        strata_entry *entry = strata_table_entry(table, (*slot)++);
+        uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        if ((word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_LIVE &&
+            strata_entry_lock(entry, word >> STRATA_WORD_GENERATION))
+            return entry;
+    }
+    return NULL;
 }
 
 /* The pins of the owning thread in this life of the entry. */

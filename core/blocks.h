@@ -126,6 +126,13 @@ void strata_entry_publish(strata_table *table, uint32_t slot, struct strata_time
 /* Rebuilds the public facts of a live entry. False if it is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 
+/* For walks over the table: slots from here on were never handed out. */
+uint32_t strata_table_slots_end(strata_table *table);
+
+/* The first live entry from *slot on and before `end`, its lock bit taken, which the caller gives back at once: until
+ * then its block cannot be freed. Moves *slot behind it. NULL: there is none. */
+strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
+
 /* Turns LIVE into RETIRED for the one free that may: checks identity, facts, device and pins, and raises what is wrong.
  * After that the entry is the caller's alone. */
 strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out);
@@ -154,13 +161,20 @@ void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
 __attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
                                                         strata_status stale);
 
+/* Zeroes the layers' bytes of a free entry, up to `end`. Word by word and atomically: a layer may be reading them for a
+ * free that comes too late, and finds out afterwards that it did. */
+static inline void strata_entry_zero_layers(strata_entry *entry, const void *end)
+{
+    for (_Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(entry + 1); (const void *)word < end; word++)
+        atomic_store_explicit(word, 0, memory_order_relaxed);
+}
+
 /* Ends a retired block like strata_entry_end, but keeps the slot for the block that is about to be published in it. Of
  * the layers' bytes, those before `owner_bytes` are zeroed; the rest is its caller's. */
 static inline void strata_entry_renew(strata_entry *entry, const void *owner_bytes)
 {
     strata_entry_end_life(entry);
-    for (uint64_t *word = (uint64_t *)(void *)(entry + 1); word != owner_bytes; word++)
-        *word = 0;
+    strata_entry_zero_layers(entry, owner_bytes);
 }
 
 /* Whether the slot can have another block: its generations are not used up. */

@@ -14,10 +14,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
+    STRATA_RANK_LEAK_REPORTS,   /* resources: layers that report leaks by themselves */
     STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
     STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
     STRATA_RANK_TURN,           /* resources: whose turn it is at an account; held for a moment */
@@ -27,6 +29,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_LAYERS,         /* core: names of layers */
     STRATA_RANK_STREAM_MAP,     /* core: known streams, and timelines coming and going */
     STRATA_RANK_TIMELINE,       /* core: one timeline; never two at once */
+    STRATA_RANK_TALLY,          /* resources: scopes and reservations of statistics */
     STRATA_RANK_EVENTS,         /* core: free events of a device */
     STRATA_RANK_INDEX,          /* resources: an owner's addresses and its list of frees */
     STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */
@@ -121,6 +124,20 @@ static inline void strata_spin_take(strata_spin *spin)
     while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
             strata_backoff(&turn);
+}
+
+/* The same, and says whether another thread had it: for who can keep away from it for longer then. */
+static inline bool strata_spin_take_meeting(strata_spin *spin)
+{
+    strata_lock_order_enter(spin->rank);
+    if (!atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
+        return false;
+    unsigned turn = 0;
+    do
+        while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
+            strata_backoff(&turn);
+    while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire));
+    return true;
 }
 
 static inline void strata_spin_release(strata_spin *spin)

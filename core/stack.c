@@ -379,6 +379,9 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
     }
     if (usage.live_blocks == 0)
         return STRATA_SUCCESS;
+    for (size_t i = 0; i < stack->count; i++)
+        if (stack->layers[i]->ops->end_refused)
+            stack->layers[i]->ops->end_refused(stack->layers[i]);
     return strata_fail(STRATA_ERROR_BUSY, "%s still has %zu live block%s of %zu bytes in all; free them first", what,
                        usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
 }
@@ -441,6 +444,37 @@ strata_resource *strata_stack_top(strata_stack *stack)
         return stack->layers[0];
     strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_top: the stack is NULL");
     return NULL;
+}
+
+strata_resource *strata_stack_layer(strata_stack *stack, const char *name, size_t which)
+{
+    if (!stack || !name) {
+        strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_layer: the stack or the name is NULL");
+        return NULL;
+    }
+    for (size_t i = 0; i < stack->count; i++)
+        if (strcmp(stack->layers[i]->ops->name, name) == 0 && which-- == 0)
+            return stack->layers[i];
+    return NULL;
+}
+
+strata_status strata_stack_visit_blocks(strata_stack *stack, void (*visit)(const strata_block *block, void *data),
+                                        void *data)
+{
+    if (!stack || !visit)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a visit of blocks without a stack or a function");
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
+    const uint32_t end = strata_table_slots_end(stack->table);
+    strata_entry *entry;
+    for (uint32_t slot = 1; (entry = strata_table_lock_next(stack->table, &slot, end));) {
+        strata_block block;
+        strata_entry_describe(stack->table, slot - 1, &block);
+        strata_entry_unlock(entry);
+        visit(&block, data);
+    }
+    return STRATA_SUCCESS;
 }
 
 int strata_stack_device(const strata_stack *stack)

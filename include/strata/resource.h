@@ -180,6 +180,11 @@ struct strata_resource_ops { /* static const; members may be added at the end in
     /* Writes what the layer knows beyond its values into a report, inside of the layer's object. Any thread. NULL:
      * nothing. Never forwarded. */
     void (*describe)(strata_resource *self, strata_emitter *to);
+
+    /* Told that the stack, or the runtime that has it, was asked to end and did not, because blocks are live: for
+     * layers that can say which. May call what any thread may; the refusal is raised after it. NULL: not interested.
+     * Never forwarded. */
+    void (*end_refused)(strata_resource *self);
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the

@@ -50,6 +50,17 @@ STRATA_API strata_status strata_stack_captures_ended(strata_stack *stack, CUstre
 /* The outermost resource: the one to call. Any thread. NULL for NULL. */
 STRATA_API strata_resource *strata_stack_top(strata_stack *stack);
 
+/* The layer of that name, such as "statistics": `which` counts those of the same name from the outside, from 0. NULL if
+ * the stack has none, which is no failure. Any thread. */
+STRATA_API strata_resource *strata_stack_layer(strata_stack *stack, const char *name, size_t which);
+
+/* Calls visit(block, data) for each live block: its facts as the owner of the memory knows them. Other threads may go
+ * on allocating and freeing: a block that lives all the while is visited once, one that comes or goes meanwhile once or
+ * not at all. No lock is held around `visit`, so a block may be freed before it looks. Any thread. Errors:
+ * INVALID_VALUE, FORKED. */
+STRATA_API strata_status strata_stack_visit_blocks(strata_stack *stack,
+                                                   void (*visit)(const strata_block *block, void *data), void *data);
+
 /* The device that the stack was built for, as an ordinal; -1 for NULL. */
 STRATA_API int strata_stack_device(const strata_stack *stack);
 
