@@ -14,6 +14,7 @@
 #include <strata/resource.h>
 #include <strata/runtime.h>
 #include <strata/stack.h>
+#include <strata/statistics.h>
 #include <strata/status.h>
 
 #endif
