@@ -38,6 +38,8 @@ typedef enum strata_lock_rank {
     STRATA_RANK_SHARED,         /* resources: a shared budget's file, by one thread of the process */
     STRATA_RANK_CALL_STACKS,    /* core: entering a call stack */
     STRATA_RANK_FRAME_NAMES,    /* core: naming the frames of one */
+    STRATA_RANK_LOG_LIST,       /* resources: the writers of logs */
+    STRATA_RANK_LOG,            /* resources: what a writer and its flushers or readers share */
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT

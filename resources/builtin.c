@@ -5,8 +5,8 @@
 #include "core/layers.h"
 #include "core/stack.h"
 
-static const strata_layer *const builtin[] = {&strata_async_layer, &strata_direct_layer, &strata_null_layer,
-                                              &strata_budget_layer, &strata_statistics_layer};
+static const strata_layer *const builtin[] = {&strata_async_layer,  &strata_direct_layer,     &strata_null_layer,
+                                              &strata_budget_layer, &strata_statistics_layer, &strata_logging_layer};
 static _Atomic bool registered; /* all of them; set once */
 
 strata_status strata_builtin_register(void)

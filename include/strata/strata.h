@@ -10,6 +10,7 @@
 #include <strata/emitter.h>
 #include <strata/info.h>
 #include <strata/launch.h>
+#include <strata/logging.h>
 #include <strata/null.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>

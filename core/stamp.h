@@ -1,0 +1,72 @@
+/* Time stamps for hot paths, and what they mean.
+ *
+ * A stamp is the processor's time stamp counter where that runs at one rate on all cores, else CLOCK_MONOTONIC. It says
+ * nothing by itself: whoever collects stamps takes points, pairs of a stamp and the clocks, again and again, and a
+ * stamp's time is found between two of them. */
+#ifndef STRATA_CORE_STAMP_H
+#define STRATA_CORE_STAMP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+/* Whether stamps are the processor's; written by strata_stamp_start, before the first stamp. */
+extern bool strata_stamp_is_counter;
+
+/* Finds out what stamps are. Any thread, before the first stamp. */
+void strata_stamp_start(void);
+
+static inline uint64_t strata_stamp_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* A stamp that is not younger than anything the calling thread does after it. */
+static inline uint64_t strata_stamp_before(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_expect(strata_stamp_is_counter, 1))
+        return __rdtsc();
+#endif
+    return strata_stamp_clock();
+}
+
+/* A stamp that is not older than anything the calling thread has read before it. The counter may be read ahead of loads
+ * that come before it (Intel SDM, RDTSC), so they are waited for. */
+static inline uint64_t strata_stamp_after(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_expect(strata_stamp_is_counter, 1)) {
+        _mm_lfence();
+        return __rdtsc();
+    }
+#endif
+    return strata_stamp_clock();
+}
+
+typedef struct strata_stamp_point {
+    uint64_t stamp;
+    uint64_t monotonic_ns;
+    uint64_t wall_ns;
+} strata_stamp_point;
+
+/* The moment as the stamps and both clocks say it. */
+void strata_stamp_take_point(strata_stamp_point *point);
+
+/* Nanoseconds for each tick between two points; 1 if they are one. */
+double strata_stamp_rate(const strata_stamp_point *from, const strata_stamp_point *to);
+
+/* The monotonic time of a stamp that is `rate` nanoseconds a tick away from a point. */
+static inline uint64_t strata_stamp_time(const strata_stamp_point *point, double rate, uint64_t stamp)
+{
+    double away = (double)(int64_t)(stamp - point->stamp) * rate;
+    return point->monotonic_ns + (uint64_t)(int64_t)away;
+}
+
+#endif
