@@ -120,28 +120,32 @@ static void hand_over(log_ring *ring, uint64_t serial)
     ring->limit = ring->stored;
     ring->inside = false;
     ring->freeing = 0;
+    ring->unsaid = true;
+}
+
+static log_ring *refuse_ring(log_rings *rings)
+{
+    atomic_fetch_add_explicit(&rings->homeless, 1, memory_order_relaxed);
+    log_rings_wake(rings);
+    return NULL;
 }
 
 log_ring *log_ring_attach(log_rings *rings)
 {
     const strata_thread *thread = strata_thread_self();
-    if (!thread || !thread->index) {
-        atomic_fetch_add_explicit(&rings->homeless, 1, memory_order_relaxed);
-        return NULL;
-    }
+    if (!thread || !thread->index)
+        return refuse_ring(rings);
     log_seat *seat = &rings->seats[thread->index];
     log_ring *ring = atomic_load_explicit(&seat->ring, memory_order_relaxed);
     bool fresh = !ring;
+    uint64_t lost = seat->lost_serial == thread->serial ? seat->lost : 0;
     if (fresh && !(ring = take_spare(rings))) {
-        add(&seat->lost, 1);
-        seat->pending = seat->lost_serial == thread->serial ? seat->pending + 1 : 1;
+        seat->lost = lost + 1;
         seat->lost_serial = thread->serial;
-        log_rings_wake(rings);
-        return NULL;
+        return refuse_ring(rings);
     }
     hand_over(ring, thread->serial);
-    ring->unsaid = true;
-    atomic_store_explicit(&ring->gap, seat->lost_serial == thread->serial ? seat->pending : 0, memory_order_relaxed);
+    atomic_store_explicit(&ring->gap, fresh ? lost : 0, memory_order_relaxed);
     if (fresh) {
         atomic_store_explicit(&seat->ring, ring, memory_order_release);
         enter_ring(rings, ring);
@@ -177,8 +181,6 @@ bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake)
 uint64_t log_rings_dropped(const log_rings *rings)
 {
     uint64_t sum = atomic_load_explicit(&rings->homeless, memory_order_relaxed);
-    for (size_t i = 1; i < STRATA_THREAD_LIMIT; i++)
-        sum += atomic_load_explicit(&rings->seats[i].lost, memory_order_relaxed);
     for (const log_ring *ring = atomic_load_explicit(&rings->used, memory_order_acquire); ring; ring = ring->next)
         sum += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
     return sum;

@@ -76,16 +76,15 @@ typedef struct log_ring {
 /* What a thread has without a ring. */
 typedef struct log_seat {
     _Atomic(log_ring *) ring; /* written once, by the thread with that number; read by any */
-    _Atomic uint64_t lost;    /* records dropped for want of a ring: the same thread's; statistics, relaxed */
-    uint64_t lost_serial;     /* of the thread that dropped the last of them; that thread's own, like pending */
-    uint64_t pending;         /* how many that one dropped: a gap in its numbers once it has a ring */
+    uint64_t lost_serial;     /* of the thread that dropped records for want of a ring; its own, like lost */
+    uint64_t lost;            /* how many: a gap in its numbers once it has a ring */
 } log_seat;
 
 typedef struct log_rings {
     log_seat seats[STRATA_THREAD_LIMIT];    /* by thread number; 0 is not used */
     _Atomic(log_ring *) used;               /* through next: grows at the front, shrinks never; any thread */
     _Atomic(log_ring *) spares[LOG_SPARES]; /* taken by threads, put there by the collector */
-    _Atomic uint64_t homeless;              /* records of threads without a number; any thread */
+    _Atomic uint64_t homeless;              /* records dropped for want of a ring; any thread, relaxed: statistics */
     _Atomic bool asleep;                    /* the collector waits on `wake`; any thread */
     sem_t wake;
     uint64_t lines; /* of a ring; constant */

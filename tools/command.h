@@ -14,6 +14,7 @@ enum {
 /* The subcommands. argv[0] is what to call the program in messages, such as "strata replay". */
 int command_budget(int argc, char **argv);
 int command_info(int argc, char **argv);
+int command_log(int argc, char **argv);
 int command_replay(int argc, char **argv);
 
 /* Opens the driver that --driver (NULL if it was not given), else STRATA_DRIVER, else "auto" chooses, and describes it.

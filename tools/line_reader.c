@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -89,6 +90,32 @@ line_status line_reader_next(line_reader *reader)
         return LINE_ERROR;
     }
     return LINE_READ;
+}
+
+unsigned char *line_reader_take_all(line_reader *reader, size_t *size)
+{
+    size_t room = LINE_BUFFER;
+    unsigned char *bytes = malloc(room);
+    *size = 0;
+    while (bytes && !reader->at_end) {
+        if (*size + reader->filled > room) {
+            unsigned char *grown = realloc(bytes, room *= 2);
+            if (!grown)
+                break;
+            bytes = grown;
+        }
+        memcpy(bytes + *size, reader->buffer, reader->filled);
+        *size += reader->filled;
+        reader->filled = 0;
+        if (!fill(reader))
+            goto refuse;
+    }
+    if (bytes && reader->at_end)
+        return bytes;
+    snprintf(reader->problem, sizeof reader->problem, "no host memory for a file of this length");
+refuse:
+    free(bytes);
+    return NULL;
 }
 
 void line_reader_close(line_reader *reader)

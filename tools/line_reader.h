@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LINE_LIMIT = 1024, LINE_BUFFER = 1 << 16 };
+enum { LINE_LIMIT = 2048, LINE_BUFFER = 1 << 16 };
 
 typedef struct line_reader {
     struct gzFile_s *file;
@@ -31,6 +31,10 @@ bool line_reader_open(line_reader *reader, const char *path);
 /* Reads the next line into reader->line, without its line end ("\n" or "\r\n"). Refuses a line that is too long or
  * holds a zero byte, and a compressed file that is damaged or cut off. */
 line_status line_reader_next(line_reader *reader);
+
+/* Reads everything that follows the start of the file, of which no more was read than the first line. The bytes are the
+ * caller's to free; NULL: problem says why. */
+unsigned char *line_reader_take_all(line_reader *reader, size_t *size);
 
 void line_reader_close(line_reader *reader);
 

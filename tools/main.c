@@ -17,6 +17,7 @@ typedef struct subcommand {
 static const subcommand subcommands[] = {
     {"budget", "strata budget", command_budget},
     {"info", "strata info", command_info},
+    {"log", "strata log", command_log},
     {"replay", "strata replay", command_replay},
 };
 
@@ -76,6 +77,7 @@ int main(int argc, char **argv)
         "\vCommands:\n"
         "  budget    the limits that processes share: list them, set them\n"
         "  info      the driver, its devices, and the stack that the environment asks for\n"
+        "  log       print, filter and convert what the layer \"logging\" has recorded\n"
         "  replay    replay recorded allocations through a stack\n\n"
         "`strata COMMAND --help` says more about one. STRATA_DRIVER (auto, cuda, sim or a library's path) chooses the "
         "driver, STRATA_STACK the stack.";

@@ -194,6 +194,7 @@ static bool run_pass(replay *of, const replay_plan *plan, uint32_t number)
     of->rows_done += plan->trace->row_count;
     of->result->shared_blocks += plan->shared_blocks;
     of->result->recorded_failures += plan->trace->recorded_failures;
+    of->result->recorded_strays += plan->trace->recorded_strays;
     of->result->left_by_trace += plan->trace->live_at_end;
     gate_close(&gate);
     return true;

@@ -51,8 +51,11 @@ static void operations(FILE *to, const replay_result *result)
         line(to, "shared", "%s blocks used and freed on another stream than their own",
              words_of_count(result->shared_blocks).text);
     if (result->recorded_failures)
-        line(to, "left out", "%s allocations that had failed when the trace was recorded",
+        line(to, "left out", "%s calls that had failed when the trace was recorded",
              words_of_count(result->recorded_failures).text);
+    if (result->recorded_strays)
+        line(to, "left out", "%s frees and uses of blocks whose allocation the log does not have",
+             words_of_count(result->recorded_strays).text);
     line(to, "failures", "%s", words_of_count(result->failures).text);
     if (result->skipped)
         line(to, "skipped", "%s operations on blocks that could not be allocated",

@@ -2,6 +2,7 @@
 #include "tools/trace.h"
 
 #include "tools/line_reader.h"
+#include "tools/log_reader.h"
 #include "tools/trace_builder.h"
 
 #include <errno.h>
@@ -47,11 +48,29 @@ bool trace_read_number(trace_builder *builder, const char *name, const char *tex
 /* The kind of file that begins with this line, or NULL. */
 static const trace_format *recognize(const char *line, uint64_t *memory)
 {
-    static const trace_format *const formats[] = {&trace_format_csv, &trace_format_rmm};
+    static const trace_format *const formats[] = {&trace_format_csv, &trace_format_rmm, &trace_format_log};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i]->begins(line, memory))
             return formats[i];
     return NULL;
+}
+
+static bool check_rows(trace_builder *builder)
+{
+    if (builder->trace.row_count == 0)
+        return trace_builder_refuse(builder, "the trace holds no operation");
+    return true;
+}
+
+static bool read_binary(line_reader *file, trace_builder *builder)
+{
+    size_t size;
+    unsigned char *bytes = line_reader_take_all(file, &size);
+    if (!bytes)
+        return trace_builder_refuse(builder, "%s", file->problem);
+    bool read = trace_log_read(builder, bytes, size);
+    free(bytes);
+    return read && check_rows(builder);
 }
 
 static bool read_all(line_reader *lines, trace_builder *builder)
@@ -61,11 +80,13 @@ static bool read_all(line_reader *lines, trace_builder *builder)
     line_status status;
     while ((status = line_reader_next(lines)) == LINE_READ) {
         if (!format) {
+            if (log_begins_with(lines->line))
+                return read_binary(lines, builder);
             format = recognize(lines->line, &memory);
             if (!format)
                 return trace_builder_refuse(builder, "expected one of the headers \"op,id,bytes,stream,time_us\", "
                                                      "\"op,id,bytes,stream,time_us,access\" and "
-                                                     "\"Thread,Time,Action,Pointer,Size,Stream\"");
+                                                     "\"Thread,Time,Action,Pointer,Size,Stream\", or a binary log");
         } else if (!*lines->line) {
             return trace_builder_refuse(builder, "an empty line");
         } else if (!format->row(builder, lines->line, lines->number, &memory)) {
@@ -76,9 +97,7 @@ static bool read_all(line_reader *lines, trace_builder *builder)
         return trace_builder_refuse(builder, "%s", lines->problem);
     if (!format)
         return trace_builder_refuse(builder, "the file is empty");
-    if (builder->trace.row_count == 0)
-        return trace_builder_refuse(builder, "the trace holds no operation");
-    return true;
+    return check_rows(builder);
 }
 
 bool trace_read(const char *path, trace *out, trace_problem *problem)

@@ -1,7 +1,7 @@
 /* Recorded allocations: what a trace file says, read completely and checked before anything is replayed.
  *
- * Two kinds of file, plain or gzip, told apart by their first line: Strata's own CSV and the log of RMM's
- * logging_resource_adaptor. docs/replay.md describes both. */
+ * Four kinds of file, plain or gzip, told apart by their first line: Strata's own CSV, the log of RMM's
+ * logging_resource_adaptor, and the two kinds of log that the layer `logging` writes. docs/replay.md describes them. */
 #ifndef STRATA_TOOLS_TRACE_H
 #define STRATA_TOOLS_TRACE_H
 
@@ -52,7 +52,8 @@ typedef struct trace {
     uint32_t block_count;
     uint32_t stream_count;
     uint32_t live_at_end;       /* blocks that the trace never frees */
-    uint32_t recorded_failures; /* allocations that had failed when the trace was recorded; they are not replayed */
+    uint32_t recorded_failures; /* calls that had failed when the trace was recorded; they are not replayed */
+    uint32_t recorded_strays;   /* frees and uses of blocks that the log does not begin with; the same */
     uint64_t peak_live_bytes;   /* if rows are taken in the order of the file */
 } trace;
 

@@ -87,6 +87,12 @@ static void note_id(trace_builder *builder, uint64_t id, uint32_t block)
     *slot = block + 1;
 }
 
+const char *trace_builder_home(trace_builder *builder, uint64_t id)
+{
+    const trace_block *block = find_block(builder, id);
+    return block && !block->freed ? builder->streams[builder->trace.rows[block->alloc_row].stream].text : NULL;
+}
+
 static uint32_t line_of(const trace_builder *builder, uint32_t row)
 {
     return builder->trace.rows[row].line;

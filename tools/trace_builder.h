@@ -40,11 +40,14 @@ bool trace_builder_add(trace_builder *builder, const trace_words *words);
 /* Writes the reason and returns false. */
 bool trace_builder_refuse(trace_builder *builder, const char *format, ...) STRATA_PRINTF(2, 3);
 
+/* The name of the stream that a live block was allocated on; NULL if there is no such block. */
+const char *trace_builder_home(trace_builder *builder, uint64_t id);
+
 void trace_builder_drop(trace_builder *builder);
 
 /* ---- the kinds of file ---- */
 
-enum { TRACE_FIELD_LIMIT = 8 };
+enum { TRACE_FIELD_LIMIT = 24 };
 
 /* Cuts `line` at its commas. Returns how many fields there are; those beyond TRACE_FIELD_LIMIT are only counted. */
 size_t trace_split(char *line, char *fields[TRACE_FIELD_LIMIT]);
@@ -61,5 +64,9 @@ typedef struct trace_format {
 
 extern const trace_format trace_format_csv; /* trace_csv.c */
 extern const trace_format trace_format_rmm; /* trace_rmm.c */
+extern const trace_format trace_format_log; /* trace_log.c: the CSV of the logging layer */
+
+/* Reads a binary log, out of memory. */
+bool trace_log_read(trace_builder *builder, const void *bytes, size_t size);
 
 #endif
