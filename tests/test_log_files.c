@@ -1,0 +1,681 @@
+/* Where records go: rings that overflow, one order for all threads, files and their rotation, and what is left of a log
+ * when its process ends in one way or another. */
+#include "support/child.h"
+#include "support/effort.h"
+#include "support/fixture.h"
+#include "support/itself.h"
+
+#include "resources/log_csv.h"
+#include "tools/log_reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 4096, PATH_ROOM = 256 };
+
+/* ---- a folder for each test ---- */
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/strata-log-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char path[PATH_ROOM + 64];
+    DIR *open = opendir(folder);
+    for (struct dirent *entry; open && (entry = readdir(open));) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(path);
+    }
+    if (open)
+        closedir(open);
+    return rmdir(folder);
+}
+
+typedef struct name {
+    char text[PATH_ROOM];
+} name;
+
+static name in_folder(const char *file)
+{
+    name path;
+    snprintf(path.text, sizeof path.text, "%s/%s", folder, file);
+    return path;
+}
+
+static bool exists(const char *file)
+{
+    return access(in_folder(file).text, F_OK) == 0;
+}
+
+static off_t size_of(const char *file)
+{
+    struct stat is = {0};
+    return stat(in_folder(file).text, &is) == 0 ? is.st_size : -1;
+}
+
+/* ---- stacks ---- */
+
+/* "logging(file=FOLDER/FILE MORE), null" */
+static strata_status try_stack(const char *file, const char *more, strata_stack **out)
+{
+    char text[512];
+    snprintf(text, sizeof text, "logging(file=\"%s\"%s), null", in_folder(file).text, more);
+    return strata_stack_create(text, 0, out);
+}
+
+static strata_stack *make_stack(const char *file, const char *more)
+{
+    strata_stack *stack;
+    check_ok(try_stack(file, more, &stack));
+    return stack;
+}
+
+static void make_pairs(strata_stack *stack, int pairs)
+{
+    strata_resource *top = strata_stack_top(stack);
+    strata_block block;
+    for (int i = 0; i < pairs; i++) {
+        check_ok(strata_resource_allocate(top, &(strata_request){.bytes = (size_t)i + 1}, &block));
+        check_ok(strata_resource_deallocate(top, &block, NULL));
+    }
+}
+
+static uint64_t value(strata_stack *stack, const char *called)
+{
+    uint64_t read;
+    check_ok(strata_control(stack, called, &read, NULL));
+    return read;
+}
+
+static log_contents read_log(const char *file)
+{
+    log_contents contents;
+    log_problem problem;
+    if (!log_read_file(in_folder(file).text, &contents, &problem))
+        fail_msg("%s: %s", file, problem.text);
+    return contents;
+}
+
+/* Pairs in their order, as make_pairs makes them, from pair number `first` on. */
+static void check_pairs(const strata_log_record *records, size_t count, uint64_t first)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(records[i].kind, i % 2 ? STRATA_LOG_DEALLOCATE : STRATA_LOG_ALLOCATE);
+        assert_int_equal(records[i].requested, first + i / 2 + 1);
+        assert_int_equal(records[i].number, 2 * first + i + 1);
+    }
+}
+
+/* ---- a sink that can be held back ---- */
+
+enum { KEPT = 1 << 17 };
+
+static struct {
+    strata_log_record records[KEPT];
+    size_t count;
+    _Atomic bool hold;
+    sem_t go;
+    pthread_t thread;
+} kept;
+
+static void keep_records(const strata_log_record *records, size_t count, void *data)
+{
+    assert_ptr_equal(data, &kept);
+    kept.thread = pthread_self();
+    if (kept.hold)
+        sem_wait(&kept.go);
+    for (size_t i = 0; i < count && kept.count < KEPT; i++)
+        kept.records[kept.count++] = records[i];
+}
+
+/* "logging" with that sink, above null. */
+static strata_stack *keeping_stack(uint64_t ring)
+{
+    strata_resource *resources[2];
+    strata_stack *stack;
+    kept.count = 0;
+    kept.hold = false;
+    assert_int_equal(sem_init(&kept.go, 0, 0), 0);
+    strata_logging_options options = {.ring = ring, .callback = keep_records, .callback_data = &kept};
+    check_ok(strata_logging_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[1]));
+    check_ok(strata_stack_build(resources, 2, 0, &stack));
+    return stack;
+}
+
+static void a_callback_gets_everything_on_a_thread_of_its_own(void **state)
+{
+    (void)state;
+    strata_stack *stack = keeping_stack(0);
+    make_pairs(stack, 1000);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    assert_int_equal(kept.count, 2000);
+    check_pairs(kept.records, kept.count, 0);
+    assert_false(pthread_equal(kept.thread, pthread_self()));
+    assert_int_equal(value(stack, "logging.late_records"), 0);
+    uint64_t now = (uint64_t)time(NULL);
+    assert_in_range(kept.records[0].wall_ns / 1000000000, now - 600, now + 1);
+    make_pairs(stack, 10);
+    check_ok(strata_stack_destroy(stack)); /* what is recorded is collected at the end */
+    assert_in_range(kept.count, 2020, 2024); /* ending a stack reaps */
+}
+
+/* The writer holds one batch; the ring takes its fill; what comes then is dropped, until there is room again. */
+static void a_ring_that_is_full_drops_records_and_their_numbers_say_where(void **state)
+{
+    (void)state;
+    strata_stack *stack = keeping_stack(64);
+    kept.hold = true;
+    uint64_t made = 0;
+    for (int round = 0; round < 3; round++) {
+        for (; value(stack, "logging.dropped_records") < 40u * (unsigned)(round + 1); made += 2)
+            make_pairs(stack, 1);
+        sem_post(&kept.go);
+        for (int i = 0; i < 100; i++, made += 2) { /* some fit, some may not */
+            make_pairs(stack, 1);
+            nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+        }
+    }
+    kept.hold = false;
+    sem_post(&kept.go);
+    sem_post(&kept.go);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    make_pairs(stack, 1); /* so that the last gap has an end */
+    made += 2;
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    uint64_t dropped = value(stack, "logging.dropped_records"), missing = 0, gaps = 0, last = 0;
+    for (size_t i = 0; i < kept.count; i++) {
+        assert_true(kept.records[i].number > last);
+        missing += kept.records[i].number - last - 1;
+        gaps += kept.records[i].number != last + 1;
+        last = kept.records[i].number;
+    }
+    assert_true(dropped >= 120 && gaps >= 3);
+    assert_int_equal(missing, dropped);
+    assert_int_equal(kept.count + dropped, made);
+    assert_int_equal(value(stack, "logging.records"), kept.count);
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* More threads at once than there are spare rings: each either has a ring, or counts what it drops and begins with a
+ * gap. */
+enum { CROWD = 24 };
+
+static pthread_barrier_t crowd;
+
+static void *make_some(void *data)
+{
+    pthread_barrier_wait(&crowd);
+    make_pairs(data, 20);
+    pthread_barrier_wait(&crowd);
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL); /* rings are made */
+    make_pairs(data, 20);
+    return NULL;
+}
+
+static void many_threads_that_begin_at_once_lose_nothing_that_is_not_counted(void **state)
+{
+    (void)state;
+    pthread_t threads[CROWD];
+    strata_stack *stack = keeping_stack(0);
+    assert_int_equal(pthread_barrier_init(&crowd, NULL, CROWD), 0);
+    for (int i = 0; i < CROWD; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, make_some, stack), 0);
+    for (int i = 0; i < CROWD; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&crowd);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    uint64_t dropped = value(stack, "logging.dropped_records"), missing = 0, ids = 0;
+    static uint64_t last[4096];
+    memset(last, 0, sizeof last);
+    for (size_t i = 0; i < kept.count; i++) {
+        uint64_t *of = &last[kept.records[i].thread % 4096];
+        ids += *of == 0;
+        assert_true(kept.records[i].number > *of);
+        missing += kept.records[i].number - *of - 1;
+        *of = kept.records[i].number;
+    }
+    assert_int_equal(ids, CROWD);
+    assert_int_equal(missing, dropped);
+    assert_int_equal(kept.count + dropped, CROWD * 80);
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* ---- one order ---- */
+
+/* Threads pass blocks on in a circle: each is freed by another thread than the one that allocated it, and its slot, by
+ * which null makes addresses, goes to whichever thread frees it. */
+enum { HANDS = 3, ROUNDS = 1500 };
+
+typedef struct hand {
+    strata_resource *top;
+    _Atomic(strata_block *) in;
+    struct hand *next;
+    strata_block blocks[2];
+} hand;
+
+static void *pass_on(void *data)
+{
+    hand *self = data;
+    int rounds = (int)test_effort(ROUNDS, ROUNDS / 10);
+    for (int i = 0; i < rounds; i++) {
+        strata_block *mine = &self->blocks[i % 2];
+        if (strata_resource_allocate(self->top, &(strata_request){.bytes = BYTES}, mine) != STRATA_SUCCESS)
+            return data;
+        while (atomic_load(&self->next->in))
+            sched_yield();
+        atomic_store(&self->next->in, mine);
+        strata_block *given;
+        while (!(given = atomic_load(&self->in)))
+            sched_yield();
+        strata_block copy = *given;
+        atomic_store(&self->in, NULL);
+        if (strata_resource_deallocate(self->top, &copy, NULL) != STRATA_SUCCESS)
+            return data;
+    }
+    return NULL;
+}
+
+static void in_the_merged_order_a_free_stands_between_two_lives_of_its_memory(void **state)
+{
+    (void)state;
+    static hand hands[HANDS];
+    pthread_t threads[HANDS];
+    strata_stack *stack = keeping_stack(16384);
+    memset(hands, 0, sizeof hands);
+    for (int i = 0; i < HANDS; i++) {
+        hands[i].top = strata_stack_top(stack);
+        hands[i].next = &hands[(i + 1) % HANDS];
+    }
+    for (int i = 0; i < HANDS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, pass_on, &hands[i]), 0);
+    bool failed = false;
+    for (int i = 0; i < HANDS; i++) {
+        void *answer;
+        pthread_join(threads[i], &answer);
+        failed |= answer != NULL;
+    }
+    assert_false(failed);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    assert_int_equal(value(stack, "logging.dropped_records"), 0);
+    assert_int_equal(kept.count, 2 * HANDS * test_effort(ROUNDS, ROUNDS / 10));
+    assert_true(log_sort(kept.records, kept.count)); /* those that came late */
+    static uint64_t live[4096];
+    memset(live, 0, sizeof live);
+    size_t handed_over = 0;
+    static uint64_t maker[4096];
+    for (size_t i = 0; i < kept.count; i++) {
+        const strata_log_record *record = &kept.records[i];
+        assert_in_range(record->slot, 1, 4095);
+        if (record->kind == STRATA_LOG_ALLOCATE) {
+            assert_int_equal(live[record->slot], 0);
+            live[record->slot] = record->generation;
+            maker[record->slot] = record->thread;
+        } else {
+            assert_int_equal(live[record->slot], record->generation);
+            live[record->slot] = 0;
+            handed_over += maker[record->slot] != record->thread;
+        }
+    }
+    assert_int_equal(handed_over, kept.count / 2);
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* ---- files ---- */
+
+static void a_binary_file_has_all_records_the_stack_and_the_tags(void **state)
+{
+    (void)state;
+    strata_stack *stack = make_stack("run.slog", "");
+    strata_resource *top = strata_stack_top(stack);
+    strata_request request = {.bytes = 77, .alignment = 4096};
+    strata_block block;
+    check_ok(strata_tag_intern("gradients", &request.tag));
+    make_pairs(stack, 2000);
+    check_ok(strata_resource_allocate(top, &request, &block));
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    check_ok(strata_logging_flush(top));
+    assert_int_equal(value(stack, "logging.written_bytes"), size_of("run.slog"));
+    char text[512];
+    strcpy(text, strata_stack_text(stack));
+    check_ok(strata_stack_destroy(stack));
+    log_contents log = read_log("run.slog");
+    assert_in_range(log.count, 4002, 4010); /* ending a stack reaps */
+    check_pairs(log.records, 4000, 0);
+    assert_int_equal(log.records[4000].tag, request.tag);
+    assert_int_equal(log.records[4001].tag, request.tag);
+    assert_int_equal(log.records[4000].alignment, 4096);
+    assert_true(log.records[4001].flags & STRATA_LOG_FLAG_COMPLETE);
+    assert_string_equal(log.stack, text);
+    assert_true(log.process == (uint32_t)getpid() && log.device == 0 && log.torn == 0 && log.dropped == 0);
+    assert_true((size_t)size_of("run.slog") < 24 * log.count + 600); /* compact */
+    log_contents_free(&log);
+}
+
+static void a_csv_file_has_the_columns_of_rmm_first(void **state)
+{
+    (void)state;
+    strata_stack *stack = make_stack("run.csv", "");
+    strata_request request = {.bytes = 77};
+    strata_block block;
+    check_ok(strata_tag_intern("a,b\n\"c\\", &request.tag));
+    check_ok(strata_resource_allocate(strata_stack_top(stack), &request, &block));
+    check_ok(strata_resource_deallocate(strata_stack_top(stack), &block, NULL));
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    char line[LOG_CSV_ROOM], begin[96], pointer[32];
+    FILE *file = fopen(in_folder("run.csv").text, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_int_equal(strncmp(line, "Thread,Time,Action,Pointer,Size,Stream,", 39), 0);
+    assert_non_null(fgets(line, sizeof line, file));
+    snprintf(begin, sizeof begin, "%d,", (int)gettid());
+    snprintf(pointer, sizeof pointer, ",allocate,0x%llx,77,0x0,", (unsigned long long)block.address);
+    assert_int_equal(strncmp(line, begin, strlen(begin)), 0);
+    assert_non_null(strstr(line, pointer));
+    assert_non_null(strstr(line, ",a\\x2cb\\x0a\\x22c\\x5c\n"));
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_non_null(strstr(line, ",free,"));
+    assert_non_null(strstr(line, ",STRATA_SUCCESS,C,"));
+    assert_null(fgets(line, sizeof line, file));
+    fclose(file);
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void names_of_files_have_the_process_and_the_device(void **state)
+{
+    (void)state;
+    char expected[64];
+    strata_stack *stack = make_stack("a%p-%d%%.slog", "");
+    snprintf(expected, sizeof expected, "a%d-0%%.slog", (int)getpid());
+    assert_true(exists(expected));
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void a_file_that_is_there_is_kept_unless_something_else_is_said(void **state)
+{
+    (void)state;
+    strata_stack *stack = make_stack("run.slog", ""), *other = (strata_stack *)&other;
+    make_pairs(stack, 3);
+    check_status(try_stack("run.slog", ", existing=replace", &other), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "another log is writing");
+    assert_null(other);
+    check_ok(strata_stack_destroy(stack));
+    off_t size = size_of("run.slog");
+    check_status(try_stack("run.slog", "", &other), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "existing=rotate");
+    assert_int_equal(size_of("run.slog"), size);
+    check_ok(strata_stack_destroy(make_stack("run.slog", ", rotate=1MiB")));
+    assert_int_equal(size_of("run.slog.1"), size);
+    check_ok(strata_stack_destroy(make_stack("run.slog", ", existing=rotate")));
+    assert_int_equal(size_of("run.slog.2"), size);
+    check_ok(strata_stack_destroy(make_stack("run.slog", ", existing=replace")));
+    assert_false(exists("run.slog.3"));
+    log_contents log = read_log("run.slog");
+    log_contents_free(&log);
+}
+
+static void full_files_are_renamed_and_the_oldest_removed(void **state)
+{
+    (void)state;
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, keep=2, uses=off");
+    uint64_t next = 0;
+    for (int i = 0; i < 60; i++) { /* each collection writes at most so much, and then looks */
+        make_pairs(stack, 50);
+        check_ok(strata_logging_flush(strata_stack_top(stack)));
+    }
+    check_ok(strata_stack_destroy(stack));
+    assert_true(exists("run.slog") && exists("run.slog.1") && exists("run.slog.2") && !exists("run.slog.3"));
+    assert_in_range(size_of("run.slog.1"), 4096, 4096 + 4000);
+    static const char *const files[] = {"run.slog.2", "run.slog.1", "run.slog"};
+    for (size_t i = 0; i < 3; i++) {
+        log_contents log = read_log(files[i]);
+        assert_true(log.count > 0 && strncmp(log.stack, "logging(", 8) == 0);
+        for (size_t j = 0; j < log.count; j++) {
+            assert_true(next == 0 ||
+                        log.records[j].number == next); /* each file stands by itself, and none is missing */
+            next = log.records[j].number + 1;
+        }
+        log_contents_free(&log);
+    }
+    assert_true(next > 6000);
+}
+
+static void a_disk_that_is_full_drops_records_and_says_why(void **state)
+{
+    (void)state;
+    strata_stack *stack;
+    char text[] = "logging(file=/dev/full), null";
+    check_status(strata_stack_create(text, 0, &stack), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "/dev/full: No space left on device");
+    check_status(strata_stack_create("logging(file=\"/\"), null", 0, &stack), STRATA_ERROR_IO);
+}
+
+/* ---- in processes of their own ---- */
+
+static strata_stack *child_stack(const char *more)
+{
+    char text[512];
+    strata_stack *stack;
+    snprintf(text, sizeof text, "logging(file=\"%s\"%s), null", getenv("STRATA_TEST_LOG"), more);
+    child_ok(strata_stack_create(text, 0, &stack));
+    return stack;
+}
+
+static void child_pairs(strata_stack *stack, int pairs)
+{
+    strata_resource *top = strata_stack_top(stack);
+    strata_block block;
+    for (int i = 0; i < pairs; i++) {
+        child_ok(strata_resource_allocate(top, &(strata_request){.bytes = (size_t)i + 1}, &block));
+        child_ok(strata_resource_deallocate(top, &block, NULL));
+    }
+}
+
+/* In the middle of logging: the writer may be in the middle of a write. */
+static void killed(void)
+{
+    int after = atoi(getenv("STRATA_TEST_AFTER"));
+    strata_stack *stack = child_stack(", interval=100us, ring=1024");
+    child_pairs(stack, 400);
+    child_ok(strata_logging_flush(strata_stack_top(stack)));
+    child_pairs(stack, after);
+    kill(getpid(), SIGKILL);
+}
+
+static void run_killed(int after)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", after);
+        setenv("STRATA_TEST_LOG", in_folder("killed.slog").text, 1);
+        setenv("STRATA_TEST_AFTER", text, 1);
+        test_run_itself((char *const[]){"test", "--child", "killed", NULL});
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void a_killed_process_leaves_everything_that_was_collected(void **state)
+{
+    (void)state;
+    static const int after[] = {0, 700, 20011};
+    for (size_t i = 0; i < test_effort(3, 1); i++) {
+        run_killed(after[i]);
+        log_contents log = read_log("killed.slog");
+        assert_in_range(log.count, 800, 800 + 2 * after[i]);
+        check_pairs(log.records, 800, 0);
+        log_contents_free(&log);
+        unlink(in_folder("killed.slog").text);
+    }
+}
+
+/* The runtime of a device is never ended. */
+static void exits(void)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    char text[512];
+    snprintf(text, sizeof text, "logging(file=\"%s\", interval=1s), null", getenv("STRATA_TEST_LOG"));
+    setenv("STRATA_STACK", text, 1);
+    child_ok(strata_runtime_get(0, &runtime));
+    for (size_t i = 0; i < 500; i++) {
+        child_ok(strata_runtime_allocate(runtime, i + 1, NULL, &block));
+        child_ok(strata_runtime_deallocate(runtime, &block));
+    }
+}
+
+static void allocate_at_exit(void)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_allocate(runtime, 501, NULL, &block));
+    child_ok(strata_runtime_deallocate(runtime, &block));
+}
+
+static void exits_late(void)
+{
+    exits();
+    atexit(allocate_at_exit);
+}
+
+static void a_process_that_exits_loses_nothing(void **state)
+{
+    (void)state;
+    static const char *const scenarios[] = {"exits", "exits_late"};
+    for (size_t i = 0; i < 2; i++) {
+        char log_name[PATH_ROOM + 32];
+        snprintf(log_name, sizeof log_name, "STRATA_TEST_LOG=%s", in_folder("exits.slog").text);
+        test_child_run(scenarios[i], (const char *const[]){log_name, NULL});
+        log_contents log = read_log("exits.slog");
+        assert_int_equal(log.count, 1000 + 2 * i);
+        check_pairs(log.records, log.count, 0);
+        assert_int_equal(log.torn, 0);
+        log_contents_free(&log);
+        unlink(in_folder("exits.slog").text);
+    }
+}
+
+static void forks(void)
+{
+    strata_stack *stack = child_stack(", interval=1s");
+    child_pairs(stack, 100);
+    pid_t child = fork();
+    child_check(child >= 0);
+    if (child == 0) {
+        child_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_FORKED);
+        exit(0);
+    }
+    int status;
+    child_check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    struct stat is;
+    child_check(stat(getenv("STRATA_TEST_LOG"), &is) == 0 && is.st_size == LOG_FILE_HEADER);
+    child_pairs(stack, 100);
+    child_ok(strata_stack_destroy(stack));
+}
+
+static void a_forked_child_touches_no_file(void **state)
+{
+    (void)state;
+    char log_name[PATH_ROOM + 32];
+    snprintf(log_name, sizeof log_name, "STRATA_TEST_LOG=%s", in_folder("forks.slog").text);
+    test_child_run("forks", (const char *const[]){log_name, NULL});
+    log_contents log = read_log("forks.slog");
+    assert_in_range(log.count, 400, 404);
+    log_contents_free(&log);
+}
+
+/* A file may grow no further for a while. What was dropped then leaves a gap, and no damage. */
+static void meets_a_limit(void)
+{
+    struct rlimit limit = {.rlim_cur = 6000, .rlim_max = RLIM_INFINITY};
+    strata_stack *stack = child_stack(", interval=1s");
+    strata_resource *top = strata_stack_top(stack);
+    uint64_t dropped, error;
+    signal(SIGXFSZ, SIG_IGN);
+    child_pairs(stack, 50);
+    child_ok(strata_logging_flush(top));
+    child_check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    child_pairs(stack, 400);
+    child_status(strata_logging_flush(top), STRATA_ERROR_IO);
+    child_check_words("File too large");
+    child_ok(strata_control(stack, "logging.dropped_records", &dropped, NULL));
+    child_ok(strata_control(stack, "logging.write_error", &error, NULL));
+    child_check(dropped == 800 && error == EFBIG);
+    limit.rlim_cur = RLIM_INFINITY;
+    child_check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    child_pairs(stack, 50);
+    child_ok(strata_logging_flush(top));
+    child_ok(strata_stack_destroy(stack));
+}
+
+static void what_a_full_disk_refused_is_a_gap_in_a_whole_file(void **state)
+{
+    (void)state;
+    char log_name[PATH_ROOM + 32];
+    snprintf(log_name, sizeof log_name, "STRATA_TEST_LOG=%s", in_folder("limit.slog").text);
+    test_child_run("meets_a_limit", (const char *const[]){log_name, NULL});
+    log_contents log = read_log("limit.slog");
+    assert_in_range(log.count, 200, 204);
+    assert_int_equal(log.torn, 0);
+    assert_int_equal(log.dropped, 800);
+    check_pairs(log.records, 100, 0);
+    assert_int_equal(log.records[100].number, 901);
+    log_contents_free(&log);
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(killed), TEST_SCENARIO(exits),         TEST_SCENARIO(exits_late),
+        TEST_SCENARIO(forks),  TEST_SCENARIO(meets_a_limit),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    setenv("STRATA_DRIVER", "auto", 0);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_callback_gets_everything_on_a_thread_of_its_own),
+        cmocka_unit_test(a_ring_that_is_full_drops_records_and_their_numbers_say_where),
+        cmocka_unit_test(many_threads_that_begin_at_once_lose_nothing_that_is_not_counted),
+        cmocka_unit_test(in_the_merged_order_a_free_stands_between_two_lives_of_its_memory),
+        cmocka_unit_test_setup_teardown(a_binary_file_has_all_records_the_stack_and_the_tags, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_csv_file_has_the_columns_of_rmm_first, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(names_of_files_have_the_process_and_the_device, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_file_that_is_there_is_kept_unless_something_else_is_said, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(full_files_are_renamed_and_the_oldest_removed, make_folder, remove_folder),
+        cmocka_unit_test(a_disk_that_is_full_drops_records_and_says_why),
+        cmocka_unit_test_setup_teardown(a_killed_process_leaves_everything_that_was_collected, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_process_that_exits_loses_nothing, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_forked_child_touches_no_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_a_full_disk_refused_is_a_gap_in_a_whole_file, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,403 @@
+/* Reading binary logs: what the encoder wrote comes back, a cut-off file is read up to where it was cut, and no damage
+ * goes unnoticed. And logs as traces for `strata replay`. */
+#include "replay_support.h"
+
+#include "resources/log_binary.h"
+#include "resources/log_csv.h"
+#include "tools/log_choice.h"
+#include "tools/log_reader.h"
+#include "tools/trace.h"
+
+#include <inttypes.h>
+
+enum { RECORDS = 700 };
+
+typedef struct whole_log {
+    strata_log_record records[RECORDS];
+    unsigned char bytes[RECORDS * 160 + 65536];
+    size_t size;
+    size_t ends[RECORDS]; /* of batches */
+    size_t batches;
+} whole_log;
+
+static const char stack_text[] = "logging(file=x.slog), async";
+
+/* Small numbers often, large ones sometimes. */
+static uint64_t some_number(uint64_t *seed)
+{
+    uint64_t wide = (uint64_t)next_random(seed) << 33 ^ (uint64_t)next_random(seed) << 16 ^ next_random(seed);
+    return wide >> next_random(seed) % 64;
+}
+
+static strata_log_record some_record(uint64_t *seed, const strata_log_record *before, const strata_tag tags[4])
+{
+    uint32_t pick = next_random(seed);
+    strata_log_record record = {
+        .monotonic_ns = before->monotonic_ns + next_random(seed) % 5000,
+        .thread = 1 + pick % 70, /* more than there are places */
+        .thread_id = 4000 + pick % 70,
+        .stream = some_number(seed),
+        .stream_id = (uint32_t)some_number(seed),
+        .requested = some_number(seed),
+        .bytes = some_number(seed),
+        .device = 3,
+        .kind = (strata_log_kind)(1 + pick / 70 % (STRATA_LOG_KIND_LIMIT - 1)),
+        .flags = next_random(seed) % 8,
+    };
+    if (next_random(seed) % 4 == 0) { /* often the same stream again */
+        record.stream = before->stream;
+        record.stream_id = before->stream_id;
+    }
+    record.number = next_random(seed) % 3 ? before->number + 1 : some_number(seed);
+    if (next_random(seed) % 2) {
+        record.address = some_number(seed);
+        record.generation = some_number(seed) >> 16 | 1;
+        record.slot = next_random(seed) & 0xffffff;
+    }
+    if (next_random(seed) % 3 == 0)
+        record.tag = tags[next_random(seed) % 4];
+    if (next_random(seed) % 5 == 0)
+        record.status = STRATA_ERROR_OUT_OF_MEMORY;
+    if (next_random(seed) % 5 == 0)
+        record.access = STRATA_ACCESS_READ_WRITE;
+    if (next_random(seed) % 7 == 0)
+        record.alignment = UINT64_C(1) << (1 + next_random(seed) % 40);
+    if (next_random(seed) % 2) {
+        record.flags |= STRATA_LOG_FLAG_DURATION;
+        record.duration_ns = some_number(seed);
+    }
+    return record;
+}
+
+static whole_log *make_log(size_t count)
+{
+    whole_log *made = calloc(1, sizeof *made);
+    log_encoder *encoder = malloc(sizeof *encoder);
+    strata_tag tags[4];
+    char long_name[256];
+    assert_true(made && encoder);
+    memset(long_name, 'x', 255);
+    long_name[255] = '\0';
+    const char *const names[] = {"weights", "a,b", "", long_name};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(strata_tag_intern(names[i], &tags[i]), STRATA_SUCCESS);
+    uint64_t seed = 7;
+    strata_log_record before = {.monotonic_ns = 1000000000};
+    log_encode_header(encoder, 3, 1700000000000000000u, made->bytes);
+    made->size = LOG_FILE_HEADER;
+    for (size_t i = 0; i < count; i++) {
+        before = some_record(&seed, &before, tags);
+        before.wall_ns = before.monotonic_ns + 1600000000000000000u;
+        made->records[i] = before;
+    }
+    for (size_t done = 0; done < count;) {
+        size_t bytes, most = count - done < 90 ? count - done : 90;
+        done += log_encode_batch(encoder, &made->records[done], most, stack_text, 42, made->bytes + made->size, &bytes);
+        assert_true(bytes <= LOG_BATCH_ROOM);
+        made->size += bytes;
+        made->ends[made->batches++] = made->size;
+        assert_true(made->size < sizeof made->bytes - LOG_BATCH_ROOM);
+    }
+    free(encoder);
+    return made;
+}
+
+static void what_was_encoded_is_read_back(void **state)
+{
+    (void)state;
+    whole_log *made = make_log(RECORDS);
+    log_contents read;
+    log_problem problem;
+    if (!log_read_bytes(made->bytes, made->size, &read, &problem))
+        fail_msg("%s", problem.text);
+    assert_int_equal(read.count, RECORDS);
+    for (size_t i = 0; i < RECORDS; i++) {
+        const strata_log_record *wrote = &made->records[i];
+        if (memcmp(&read.records[i], wrote, sizeof *wrote) != 0)
+            fail_msg("record %zu is another one: number %" PRIu64 " and %" PRIu64, i, read.records[i].number,
+                     wrote->number);
+    }
+    assert_int_equal(read.dropped, 42);
+    assert_int_equal(read.device, 3);
+    assert_true(read.created_ns == 1700000000000000000u);
+    assert_string_equal(read.stack, stack_text);
+    log_contents_free(&read);
+    free(made);
+}
+
+static void a_log_that_was_cut_off_anywhere_is_read_up_to_there(void **state)
+{
+    (void)state;
+    whole_log *made = make_log(200);
+    for (size_t size = 0; size <= made->size; size++) {
+        log_contents read;
+        log_problem problem = {""};
+        unsigned char *bytes = malloc(size ? size : 1); /* nothing is read beyond it */
+        assert_non_null(bytes);
+        memcpy(bytes, made->bytes, size);
+        bool good = log_read_bytes(bytes, size, &read, &problem);
+        free(bytes);
+        assert_int_equal(good, size >= LOG_FILE_HEADER);
+        if (!good) {
+            assert_int_equal(strncmp(problem.text, "byte ", 5), 0);
+            continue;
+        }
+        size_t whole = LOG_FILE_HEADER;
+        for (size_t i = 0; i < made->batches; i++)
+            whole = made->ends[i] <= size ? made->ends[i] : whole;
+        assert_int_equal(read.torn, size - whole);
+        assert_true(memcmp(read.records, made->records, read.count * sizeof *read.records) == 0);
+        assert_int_equal(read.count == 200, size == made->size);
+        log_contents_free(&read);
+    }
+    free(made);
+}
+
+static void damage_anywhere_is_noticed_and_its_place_is_said(void **state)
+{
+    (void)state;
+    whole_log *made = make_log(60);
+    for (size_t at = 0; at < made->size; at++) {
+        for (int bit = 0; bit < 8; bit += 3) {
+            log_contents read;
+            log_problem problem = {""};
+            made->bytes[at] ^= (unsigned char)(1 << bit);
+            bool good = log_read_bytes(made->bytes, made->size, &read, &problem);
+            made->bytes[at] ^= (unsigned char)(1 << bit);
+            bool length =
+                at >= LOG_FILE_HEADER + 4u && at < LOG_FILE_HEADER + 8u; /* a batch that never ends is a torn one */
+            if (good && !(length && read.torn))
+                fail_msg("damage at byte %zu is not noticed", at);
+            assert_true(good || strncmp(problem.text, "byte ", 5) == 0);
+            log_contents_free(&read);
+        }
+    }
+    free(made);
+}
+
+/* Entries that no encoder writes, behind a checksum that is right. */
+static void entries_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned char entries[16];
+        size_t size;
+        const char *words;
+    } wrong[] = {
+        {{0x01, 0x00}, 2, "a record of no thread"},
+        {{0x01, 0x03, 9, 9}, 4, "a thread that was not defined"},
+        {{0x01, 0x01, 99}, 3, "a record of no thread"},
+        {{0x0f, 0x03}, 2, "unknown kind"},
+        {{0x40}, 1, "unknown kind"},
+        {{0x10, 99, 1, 1}, 4, "no such place for a thread"},
+        {{0x20, 99, 1, 1}, 4, "no such place for a stream"},
+        {{0x30, 0, 1, 'x'}, 4, "a tag without a number"},
+        {{0x30, 1, 2, 'x', 0}, 5, "a zero byte"},
+        {{0x30, 1, 9, 'x'}, 4, "a text has no end"},
+        {{0x00, 0xff, 0xff, 0x7f}, 4, "a text is too long"},
+        {{0x10, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 13, "more than 64 bits"},
+        {{0x10, 1, 1}, 3, "an entry has no end"},
+        {{0x10, 1, 1, 0xff, 0xff, 0xff, 0xff, 0x7f}, 8, "a thread's number is too large"},
+        {{0x10, 1, 1, 1}, 4, "a batch of 1 records holds 0"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        whole_log *made = make_log(1);
+        unsigned char *batch = made->bytes + LOG_FILE_HEADER;
+        memcpy(batch + LOG_BATCH_HEADER, wrong[i].entries, wrong[i].size);
+        log_put_u32(batch + 4, (uint32_t)wrong[i].size);
+        log_put_u32(batch + 8,
+                    log_crc(0, batch + LOG_BATCH_CHECKED, LOG_BATCH_HEADER - LOG_BATCH_CHECKED + wrong[i].size));
+        log_contents read;
+        log_problem problem = {""};
+        assert_false(log_read_bytes(made->bytes, LOG_FILE_HEADER + LOG_BATCH_HEADER + wrong[i].size, &read, &problem));
+        if (!strstr(problem.text, wrong[i].words))
+            fail_msg("expected \"%s\", got \"%s\"", wrong[i].words, problem.text);
+        free(made);
+    }
+}
+
+static void the_checksum_is_that_of_zlib(void **state)
+{
+    (void)state;
+    assert_int_equal(log_crc(0, "123456789", 9), 0xcbf43926); /* the check value of CRC-32/ISO-HDLC */
+    assert_int_equal(log_crc(log_crc(0, "1234", 4), "56789", 5), 0xcbf43926);
+}
+
+static void records_are_sorted_and_those_of_one_time_keep_their_order(void **state)
+{
+    (void)state;
+    enum { COUNT = 500 };
+    static strata_log_record records[COUNT];
+    uint64_t seed = 3;
+    for (size_t i = 0; i < COUNT; i++)
+        records[i] = (strata_log_record){.monotonic_ns = next_random(&seed) % 100, .number = i};
+    assert_true(log_sort(records, COUNT));
+    for (size_t i = 1; i < COUNT; i++) {
+        assert_true(records[i].monotonic_ns >= records[i - 1].monotonic_ns);
+        if (records[i].monotonic_ns == records[i - 1].monotonic_ns)
+            assert_true(records[i].number > records[i - 1].number);
+    }
+}
+
+static void moments_are_read_in_three_ways(void **state)
+{
+    (void)state;
+    log_moment moment;
+    assert_true(log_choice_read_moment("1.5s", &moment) && moment.kind == LOG_MOMENT_SINCE_START);
+    assert_true(moment.ns == 1500000000);
+    assert_true(log_choice_read_moment("13:05:59.25", &moment) && moment.kind == LOG_MOMENT_OF_DAY);
+    assert_true(moment.ns == ((13 * 60 + 5) * 60 + 59) * UINT64_C(1000000000) + 250000000);
+    assert_true(log_choice_read_moment("2026-01-31T13:05:59", &moment) && moment.kind == LOG_MOMENT_WALL);
+    static const char *const wrong[] = {"", "x", "25:00:00", "13:05:59.x", "13:61:00", "2026-01-31", "-1s", "1h"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(log_choice_read_moment(wrong[i], &moment));
+}
+
+/* ---- as traces ---- */
+
+static strata_log_record at(strata_log_kind kind, uint32_t slot, uint64_t generation, uint64_t bytes, uint64_t stream,
+                            uint64_t time_us)
+{
+    return (strata_log_record){.kind = kind,
+                               .slot = slot,
+                               .generation = generation,
+                               .requested = bytes,
+                               .bytes = bytes,
+                               .stream = stream,
+                               .monotonic_ns = time_us * 1000 + 1000000,
+                               .wall_ns = time_us * 1000,
+                               .thread = 1,
+                               .thread_id = 5,
+                               .address = 0x1000 * slot,
+                               .access = kind == STRATA_LOG_FINISH_USE ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE};
+}
+
+static size_t make_story(strata_log_record *to)
+{
+    size_t count = 0;
+    to[count++] = at(STRATA_LOG_DEALLOCATE, 9, 3, 64, 0x55, 0); /* from before the log */
+    to[count++] = at(STRATA_LOG_ALLOCATE, 1, 1, 1000, 0x55, 10);
+    to[count] = at(STRATA_LOG_ALLOCATE, 0, 0, 1 << 30, 0x55, 20);
+    to[count++].status = STRATA_ERROR_OUT_OF_MEMORY;
+    to[count++] = at(STRATA_LOG_PREPARE_USE, 1, 1, 1000, 0x66, 30);
+    to[count++] = at(STRATA_LOG_FINISH_USE, 1, 1, 1000, 0x66, 40);
+    to[count++] = at(STRATA_LOG_DEALLOCATE, 1, 1, 1000, UINT64_MAX, 50); /* its stream is gone */
+    to[count++] = at(STRATA_LOG_REUSED, 1, 1, 1000, 0, 60);
+    to[count++] = at(STRATA_LOG_ALLOCATE, 1, 2, 2000, 2, 60); /* the same slot and address; per-thread stream */
+    to[count] = at(STRATA_LOG_ALLOCATE, 2, 1, 3000, 2, 70);   /* that of another thread */
+    to[count++].thread = 2;
+    to[count++] = at(STRATA_LOG_DEALLOCATE, 1, 2, 2000, 2, 80);
+    to[count] = at(STRATA_LOG_FINISH_USE, 2, 1, 3000, 0x66, 90); /* cancelled */
+    to[count++].access = STRATA_ACCESS_NONE;
+    to[count++] = at(STRATA_LOG_REAP, 0, 0, 1, 0, 100);
+    return count;
+}
+
+static void check_story(const trace *read)
+{
+    static const struct {
+        trace_op op;
+        uint32_t stream, block;
+        uint64_t bytes, time_us;
+    } wanted[] = {
+        {TRACE_ALLOC, 0, 0, 1000, 0},  {TRACE_USE, 1, 0, 1000, 30},   {TRACE_FREE, 0, 0, 1000, 40},
+        {TRACE_ALLOC, 2, 1, 2000, 50}, {TRACE_ALLOC, 3, 2, 3000, 60}, {TRACE_FREE, 2, 1, 2000, 70},
+    };
+    assert_int_equal(read->row_count, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(read->rows[i].op, wanted[i].op);
+        assert_int_equal(read->rows[i].stream, wanted[i].stream);
+        assert_int_equal(read->rows[i].block, wanted[i].block);
+        assert_int_equal(read->rows[i].time_us, wanted[i].time_us);
+        assert_int_equal(read->blocks[read->rows[i].block].bytes, wanted[i].bytes);
+    }
+    assert_int_equal(read->rows[1].access, STRATA_ACCESS_WRITE);
+    assert_int_equal(read->recorded_failures, 1);
+    assert_int_equal(read->recorded_strays, 1);
+    assert_int_equal(read->live_at_end, 1);
+}
+
+static void check_file(const scratch_file *file)
+{
+    trace read;
+    trace_problem problem = {""};
+    bool good = trace_read(file->path, &read, &problem);
+    scratch_remove(file);
+    if (!good)
+        fail_msg("%s", problem.text);
+    check_story(&read);
+    trace_free(&read);
+}
+
+static void a_log_is_a_trace_binary_or_csv(void **state)
+{
+    (void)state;
+    strata_log_record story[16];
+    size_t count = make_story(story), bytes;
+    static log_encoder encoder;
+    static unsigned char whole[LOG_FILE_HEADER + LOG_BATCH_ROOM];
+    log_encode_header(&encoder, 0, 0, whole);
+    assert_int_equal(log_encode_batch(&encoder, story, count, "", 0, whole + LOG_FILE_HEADER, &bytes), count);
+    scratch_file file = scratch_write_bytes(whole, LOG_FILE_HEADER + bytes);
+    check_file(&file);
+    text_builder text;
+    char line[LOG_CSV_ROOM];
+    text_begin(&text);
+    fputs(LOG_CSV_HEADER "\n", text.stream);
+    for (size_t i = 0; i < count; i++)
+        fwrite(line, 1, log_csv_line(&story[i], "tag, with \"words\"", line), text.stream);
+    file = text_end_as_file(&text);
+    check_file(&file);
+}
+
+static void check_refused(const void *bytes, size_t size, const char *words)
+{
+    scratch_file file = scratch_write_bytes(bytes, size);
+    trace read;
+    trace_problem problem = {""};
+    bool good = trace_read(file.path, &read, &problem);
+    bool named = strncmp(problem.text, file.path, strlen(file.path)) == 0;
+    scratch_remove(&file);
+    if (good || !named || !strstr(problem.text, words))
+        fail_msg("expected \"%s\", got \"%s\"", words, problem.text);
+}
+
+static void a_log_that_is_no_good_trace_is_refused(void **state)
+{
+    (void)state;
+    whole_log *made = make_log(20);
+    made->bytes[made->size - 1] ^= 1;
+    check_refused(made->bytes, made->size, "the batch is damaged");
+    check_refused(made->bytes, LOG_FILE_HEADER, "holds no operation");
+    check_refused(made->bytes, 20, "ends inside of its header");
+    free(made);
+#define CSV_BEGIN LOG_CSV_HEADER "\n5,10:00:00.000001,"
+#define CSV_END   ",1,1,1,1,0,1,64,0,1,1,,STRATA_SUCCESS,,,\n"
+    static const struct {
+        const char *text, *words;
+    } wrong[] = {
+        {CSV_BEGIN "fly,0x10,64,0x0" CSV_END, ":2: Action is \"fly\""},
+        {CSV_BEGIN "allocate,10,64,0x0" CSV_END, ":2: Pointer is \"10\""},
+        {CSV_BEGIN "allocate,0x10,many,0x0" CSV_END, ":2: Size is \"many\""},
+        {CSV_BEGIN "allocate,0x10,64,0" CSV_END, ":2: Stream is \"0\""},
+        {CSV_BEGIN "allocate,0x10,64\n", ":2: 5 columns: expected 21"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        check_refused(wrong[i].text, strlen(wrong[i].text), wrong[i].words);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_encoded_is_read_back),
+        cmocka_unit_test(a_log_that_was_cut_off_anywhere_is_read_up_to_there),
+        cmocka_unit_test(damage_anywhere_is_noticed_and_its_place_is_said),
+        cmocka_unit_test(entries_that_make_no_sense_are_refused),
+        cmocka_unit_test(the_checksum_is_that_of_zlib),
+        cmocka_unit_test(records_are_sorted_and_those_of_one_time_keep_their_order),
+        cmocka_unit_test(moments_are_read_in_three_ways),
+        cmocka_unit_test(a_log_is_a_trace_binary_or_csv),
+        cmocka_unit_test(a_log_that_is_no_good_trace_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
