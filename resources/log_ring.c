@@ -21,7 +21,8 @@ static log_ring *make_ring(uint64_t lines)
 
 bool log_rings_refill(log_rings *rings)
 {
-    for (size_t i = 0; i < LOG_SPARES; i++) {
+    size_t wanted = LOG_SPARES + atomic_exchange_explicit(&rings->wanted, 0, memory_order_relaxed);
+    for (size_t i = 0; i < LOG_MOST_SPARES && i < wanted; i++) {
         if (atomic_load_explicit(&rings->spares[i], memory_order_relaxed))
             continue;
         log_ring *ring = make_ring(rings->lines);
@@ -51,7 +52,7 @@ static void end_ring(log_ring *ring)
 
 void log_rings_end(log_rings *rings)
 {
-    for (size_t i = 0; i < LOG_SPARES; i++)
+    for (size_t i = 0; i < LOG_MOST_SPARES; i++)
         end_ring(atomic_load_explicit(&rings->spares[i], memory_order_relaxed));
     log_ring *next, *ring = atomic_load_explicit(&rings->used, memory_order_relaxed);
     for (; ring; ring = next) {
@@ -77,7 +78,7 @@ static inline void add(_Atomic uint64_t *to, uint64_t count)
 
 static log_ring *take_spare(log_rings *rings)
 {
-    for (size_t i = 0; i < LOG_SPARES; i++) {
+    for (size_t i = 0; i < LOG_MOST_SPARES; i++) {
         log_ring *ring = atomic_exchange_explicit(&rings->spares[i], NULL, memory_order_acquire);
         if (ring)
             return ring;
@@ -140,6 +141,8 @@ log_ring *log_ring_attach(log_rings *rings)
     bool fresh = !ring;
     uint64_t lost = seat->lost_serial == thread->serial ? seat->lost : 0;
     if (fresh && !(ring = take_spare(rings))) {
+        if (!lost)
+            atomic_fetch_add_explicit(&rings->wanted, 1, memory_order_relaxed);
         seat->lost = lost + 1;
         seat->lost_serial = thread->serial;
         return refuse_ring(rings);

@@ -23,7 +23,8 @@
 enum {
     LOG_KIND_CONTROL = 0, /* in place of a strata_log_kind */
     LOG_LINE_BYTES = 64,
-    LOG_SPARES = 8,
+    LOG_SPARES = 8,         /* rings that are made in advance */
+    LOG_MOST_SPARES = 64,   /* where more threads than that begin at once */
     LOG_DURATION_SHIFT = 4, /* durations are kept in units of 16 ticks */
 };
 
@@ -81,11 +82,12 @@ typedef struct log_seat {
 } log_seat;
 
 typedef struct log_rings {
-    log_seat seats[STRATA_THREAD_LIMIT];    /* by thread number; 0 is not used */
-    _Atomic(log_ring *) used;               /* through next: grows at the front, shrinks never; any thread */
-    _Atomic(log_ring *) spares[LOG_SPARES]; /* taken by threads, put there by the collector */
-    _Atomic uint64_t homeless;              /* records dropped for want of a ring; any thread, relaxed: statistics */
-    _Atomic bool asleep;                    /* the collector waits on `wake`; any thread */
+    log_seat seats[STRATA_THREAD_LIMIT];         /* by thread number; 0 is not used */
+    _Atomic(log_ring *) used;                    /* through next: grows at the front, shrinks never; any thread */
+    _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* taken by threads, put there by the collector */
+    _Atomic uint64_t homeless; /* records dropped for want of a ring; any thread, relaxed: statistics */
+    _Atomic uint32_t wanted;   /* rings that threads have asked for and not got; any thread */
+    _Atomic bool asleep;       /* the collector waits on `wake`; any thread */
     sem_t wake;
     uint64_t lines; /* of a ring; constant */
 } log_rings;
@@ -96,7 +98,8 @@ bool log_rings_init(log_rings *rings, uint64_t lines);
 /* No thread records any more. */
 void log_rings_end(log_rings *rings);
 
-/* Puts a ring where a spare was taken. Not for threads that record. False without host memory. */
+/* Makes rings until there are as many spares as there should be. Not for threads that record. False without host
+ * memory. */
 bool log_rings_refill(log_rings *rings);
 
 /* Wakes the collector, if it sleeps. Never blocks. */

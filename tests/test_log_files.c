@@ -176,7 +176,7 @@ static void a_callback_gets_everything_on_a_thread_of_its_own(void **state)
     uint64_t now = (uint64_t)time(NULL);
     assert_in_range(kept.records[0].wall_ns / 1000000000, now - 600, now + 1);
     make_pairs(stack, 10);
-    check_ok(strata_stack_destroy(stack)); /* what is recorded is collected at the end */
+    check_ok(strata_stack_destroy(stack));   /* what is recorded is collected at the end */
     assert_in_range(kept.count, 2020, 2024); /* ending a stack reaps */
 }
 
@@ -228,7 +228,7 @@ static void *make_some(void *data)
     pthread_barrier_wait(&crowd);
     make_pairs(data, 20);
     pthread_barrier_wait(&crowd);
-    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL); /* rings are made */
+    pthread_barrier_wait(&crowd); /* rings are made */
     make_pairs(data, 20);
     return NULL;
 }
@@ -238,9 +238,13 @@ static void many_threads_that_begin_at_once_lose_nothing_that_is_not_counted(voi
     (void)state;
     pthread_t threads[CROWD];
     strata_stack *stack = keeping_stack(0);
-    assert_int_equal(pthread_barrier_init(&crowd, NULL, CROWD), 0);
+    assert_int_equal(pthread_barrier_init(&crowd, NULL, CROWD + 1), 0);
     for (int i = 0; i < CROWD; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, make_some, stack), 0);
+    pthread_barrier_wait(&crowd);
+    pthread_barrier_wait(&crowd);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    pthread_barrier_wait(&crowd);
     for (int i = 0; i < CROWD; i++)
         pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&crowd);
@@ -257,7 +261,9 @@ static void many_threads_that_begin_at_once_lose_nothing_that_is_not_counted(voi
     }
     assert_int_equal(ids, CROWD);
     assert_int_equal(missing, dropped);
-    assert_int_equal(kept.count + dropped, CROWD * 80);
+    /* Without a ring nobody knows that a free was complete at once: what the owner says of it counts as dropped, too.
+     */
+    assert_in_range(kept.count + dropped, CROWD * 80, CROWD * 100);
     check_ok(strata_stack_destroy(stack));
 }
 
@@ -583,8 +589,12 @@ static void a_process_that_exits_loses_nothing(void **state)
 
 static void forks(void)
 {
-    strata_stack *stack = child_stack(", interval=1s");
-    child_pairs(stack, 100);
+    struct stat before, after;
+    strata_stack *stack = child_stack(", interval=60s");
+    child_pairs(stack, 1);
+    child_ok(strata_logging_flush(strata_stack_top(stack)));
+    child_pairs(stack, 99);
+    child_check(stat(getenv("STRATA_TEST_LOG"), &before) == 0);
     pid_t child = fork();
     child_check(child >= 0);
     if (child == 0) {
@@ -593,8 +603,7 @@ static void forks(void)
     }
     int status;
     child_check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    struct stat is;
-    child_check(stat(getenv("STRATA_TEST_LOG"), &is) == 0 && is.st_size == LOG_FILE_HEADER);
+    child_check(stat(getenv("STRATA_TEST_LOG"), &after) == 0 && after.st_size == before.st_size);
     child_pairs(stack, 100);
     child_ok(strata_stack_destroy(stack));
 }
