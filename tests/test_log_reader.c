@@ -10,7 +10,7 @@
 
 #include <inttypes.h>
 
-enum { RECORDS = 700 };
+enum { RECORDS = 700, CUT = 110 };
 
 typedef struct whole_log {
     strata_log_record records[RECORDS];
@@ -128,7 +128,7 @@ static void what_was_encoded_is_read_back(void **state)
 static void a_log_that_was_cut_off_anywhere_is_read_up_to_there(void **state)
 {
     (void)state;
-    whole_log *made = make_log(200);
+    whole_log *made = make_log(CUT);
     for (size_t size = 0; size <= made->size; size++) {
         log_contents read;
         log_problem problem = {""};
@@ -146,8 +146,8 @@ static void a_log_that_was_cut_off_anywhere_is_read_up_to_there(void **state)
         for (size_t i = 0; i < made->batches; i++)
             whole = made->ends[i] <= size ? made->ends[i] : whole;
         assert_int_equal(read.torn, size - whole);
-        assert_true(memcmp(read.records, made->records, read.count * sizeof *read.records) == 0);
-        assert_int_equal(read.count == 200, size == made->size);
+        assert_true(!read.count || memcmp(read.records, made->records, read.count * sizeof *read.records) == 0);
+        assert_int_equal(read.count == CUT, size == made->size);
         log_contents_free(&read);
     }
     free(made);
@@ -156,7 +156,7 @@ static void a_log_that_was_cut_off_anywhere_is_read_up_to_there(void **state)
 static void damage_anywhere_is_noticed_and_its_place_is_said(void **state)
 {
     (void)state;
-    whole_log *made = make_log(60);
+    whole_log *made = make_log(30);
     for (size_t at = 0; at < made->size; at++) {
         for (int bit = 0; bit < 8; bit += 3) {
             log_contents read;
