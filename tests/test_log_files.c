@@ -188,13 +188,18 @@ static void a_callback_gets_everything_on_a_thread_of_its_own(void **state)
     assert_in_range(kept.count, 2020, 2024); /* ending a stack reaps */
 }
 
-/* Until the writer is held with the next batch. Then there is room for as many records in the rings. */
+/* Until the writer is held with its next batch. Then the rings have the room back that it took. */
+static void wait_for_writer(size_t calls)
+{
+    while (kept.calls == calls)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
 static void let_go_once(void)
 {
     size_t calls = kept.calls;
     sem_post(&kept.go);
-    while (kept.calls == calls)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    wait_for_writer(calls);
 }
 
 /* The writer holds one batch; the ring takes its fill; what comes then is dropped, until there is room again. */
@@ -202,14 +207,15 @@ static void a_ring_that_is_full_drops_records_and_their_numbers_say_where(void *
 {
     (void)state;
     strata_stack *stack = keeping_stack(64);
+    size_t calls = kept.calls;
     kept.hold = true;
-    uint64_t made = 0;
-    for (int round = 0; round < 3; round++) {
-        for (; value(stack, "logging.dropped_records") < 40u * (unsigned)(round + 1); made += 2)
-            make_pairs(stack, 1);
+    uint64_t made = 2;
+    make_pairs(stack, 1);
+    wait_for_writer(calls);
+    for (int round = 0; round < 3; round++, made += 140) {
+        make_pairs(stack, 60); /* the ring has 64 lines */
         let_go_once();
-        make_pairs(stack, 100); /* some fit */
-        made += 200;
+        make_pairs(stack, 10);
     }
     kept.hold = false;
     sem_post(&kept.go);
