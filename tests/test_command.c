@@ -97,7 +97,7 @@ static outcome *run(const char *line)
 
 static outcome *run_on(const char *format, const scratch_file *file)
 {
-    char line[512];
+    char line[640];
     snprintf(line, sizeof line, "%s %s", format, file->path);
     return run(line);
 }
@@ -136,6 +136,122 @@ static void help_and_version_go_to_stdout(void **state)
     }
 }
 
+/* A log that `strata replay` made of the small trace, in a folder of its own. */
+static scratch_file make_log_file(const char *more)
+{
+    scratch_file trace = scratch_write(SMALL_TRACE), log = scratch_write("");
+    char line[512];
+    snprintf(line, sizeof line, "replay --driver sim --stack logging(file=%s,existing=replace%s),async", log.path,
+             more);
+    outcome *of = run_on(line, &trace);
+    assert_outcome(of, 0, "operations", "");
+    free(of);
+    scratch_remove(&trace);
+    return log;
+}
+
+static size_t lines_of(const char *text)
+{
+    size_t lines = 0;
+    for (; (text = strchr(text, '\n')); text++)
+        lines++;
+    return lines;
+}
+
+static void a_log_is_printed_filtered_and_converted(void **state)
+{
+    (void)state;
+    scratch_file log = make_log_file(",duration=on");
+    static const struct {
+        const char *line;
+        const char *words;
+        size_t lines;
+    } asked[] = {
+        {"log --kind allocate", "300000", 4}, /* and a line above them */
+        {"log --kind allocate,free", "complete", 7},
+        {"log --kind free,allocate --min-size 100KiB", "300000", 3},
+        {"log --failed", "tag, and more", 1},
+        {"log --tag nothing", "time", 1},
+        {"log --stream gone", "time", 1},
+        {"log --stream 0x7", "time", 1},
+        {"log --thread 999999999", "time", 1},
+        {"log --from 100s", "time", 1},
+        {"log --to 2001-01-01T00:00:00", "time", 1},
+        {"log --csv --kind allocate --from 0s", "Thread,Time,Action,Pointer,Size,Stream,", 4},
+        {"log --json --kind allocate", "\"requested\":300000", 3},
+        {"log --summary", "peak live        294 KiB", 12},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        outcome *of = run_on(asked[i].line, &log);
+        bool whole = strstr(asked[i].line, "summary") != NULL;
+        assert_outcome(of, 0, strstr(asked[i].words, "complete") ? "" : asked[i].words, "");
+        assert_true(whole ? lines_of(of->out) >= asked[i].lines : lines_of(of->out) == asked[i].lines);
+        assert_string_equal(of->err, "");
+        free(of);
+    }
+    scratch_remove(&log);
+}
+
+static json_t *json_of(const char *text)
+{
+    json_error_t problem;
+    json_t *read = json_loads(text, JSON_DISABLE_EOF_CHECK, &problem);
+    assert_non_null(read);
+    return read;
+}
+
+static void a_log_is_replayed_as_the_trace_that_it_was_made_from(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", ",format=csv"};
+    for (size_t i = 0; i < 2; i++) {
+        scratch_file log = make_log_file(more[i]);
+        outcome *of = run_on("replay --driver sim --stack direct --json", &log);
+        assert_outcome(of, 0, "{", "");
+        json_t *report = json_of(of->out);
+        assert_int_equal(json_integer_value(json_object_get(report, "allocations")), 3);
+        assert_int_equal(json_integer_value(json_object_get(report, "frees")), 3); /* one at the end of the pass */
+        assert_int_equal(json_integer_value(json_object_get(report, "uses")), 1);
+        assert_int_equal(json_integer_value(json_object_get(report, "failures")), 0);
+        assert_int_equal(json_integer_value(json_object_get(report, "recorded_strays")), 0);
+        assert_int_equal(json_integer_value(json_object_get(report, "peak_live_bytes")), 301000);
+        json_decref(report);
+        free(of);
+        scratch_remove(&log);
+    }
+}
+
+static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
+{
+    (void)state;
+    scratch_file log = make_log_file("");
+    char bytes[4096];
+    FILE *file = fopen(log.path, "rb");
+    assert_non_null(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    scratch_file cut = scratch_write_bytes(bytes, size - 5);
+    bytes[size / 2] ^= 0x40;
+    scratch_file damaged = scratch_write_bytes(bytes, size);
+    outcome *of = run("log /nowhere/run.slog");
+    assert_outcome(of, 2, "", "/nowhere/run.slog: No such file or directory");
+    assert_string_equal(of->out, "");
+    free(of);
+    of = run_on("log", &damaged);
+    assert_outcome(of, 2, "", ": byte ");
+    assert_string_equal(of->out, "");
+    free(of);
+    of = run_on("replay --driver sim", &damaged);
+    assert_outcome(of, 2, "", "byte ");
+    free(of);
+    of = run_on("log --json", &cut);
+    assert_outcome(of, 0, "", "a part of a batch whose writer was cut off");
+    free(of);
+    scratch_remove(&cut);
+    scratch_remove(&damaged);
+    scratch_remove(&log);
+}
+
 static void bad_usage_is_status_2_with_a_reason(void **state)
 {
     (void)state;
@@ -155,6 +271,13 @@ static void bad_usage_is_status_2_with_a_reason(void **state)
         {"replay --threads 0", "from 1 to 1024"},
         {"replay --repeat -1", "--repeat is \"-1\""},
         {"replay --device x", "--device is \"x\""},
+        {"log", "which log?"},
+        {"log --kind fly x", "--kind is \"fly\""},
+        {"log --from noon x", "--from is \"noon\""},
+        {"log --stream blue x", "--stream is \"blue\""},
+        {"log --thread one x", "--thread is \"one\""},
+        {"log --min-size big x", "--min-size is \"big\""},
+        {"log --csv --json x", "--csv goes with neither"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         bool has_trace = strncmp(wrong[i].line, "replay --", 9) == 0;
@@ -501,6 +624,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_and_version_go_to_stdout),
         cmocka_unit_test(bad_usage_is_status_2_with_a_reason),
+        cmocka_unit_test(a_log_is_printed_filtered_and_converted),
+        cmocka_unit_test(a_log_is_replayed_as_the_trace_that_it_was_made_from),
+        cmocka_unit_test(a_log_that_is_missing_damaged_or_cut_off_is_said_to_be),
         cmocka_unit_test(output_that_is_lost_is_status_1_with_the_reason),
         cmocka_unit_test(what_cannot_be_started_is_status_2_with_a_reason),
         cmocka_unit_test(a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed),
