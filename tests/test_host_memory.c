@@ -503,5 +503,7 @@ int main(int count, char **arguments)
     };
     test_before_clearing = stop_refusing;
     int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+    static const char *const recorded[] = {"logging(format=memory, memory=16), async"};
+    failed += test_run_on(recorded, 1, cases, 2);
     return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
 }
