@@ -5,16 +5,18 @@
 
 #include <unistd.h>
 
+/* The lines lie in memory of their own: its zeroed pages come from the system when they are first touched, so a ring
+ * costs what was written to it. */
 static log_ring *make_ring(uint64_t lines)
 {
-    /* Zeroed pages come from the system when they are first touched, so a ring costs what was written to it. */
-    char *memory = strata_host_zalloc(sizeof(log_ring) + lines * sizeof(log_line) + LOG_LINE_BYTES);
-    if (!memory)
+    log_ring *ring = strata_host_zalloc_aligned(LOG_LINE_BYTES, sizeof *ring);
+    char *memory = ring ? strata_host_zalloc(lines * sizeof(log_line) + LOG_LINE_BYTES) : NULL;
+    if (!memory) {
+        strata_host_free(ring);
         return NULL;
-    uintptr_t aligned = ((uintptr_t)memory + LOG_LINE_BYTES - 1) & ~(uintptr_t)(LOG_LINE_BYTES - 1);
-    log_ring *ring = (log_ring *)aligned;
+    }
     ring->memory = memory;
-    ring->lines = (log_line *)(ring + 1);
+    ring->lines = (log_line *)(((uintptr_t)memory + LOG_LINE_BYTES - 1) & ~(uintptr_t)(LOG_LINE_BYTES - 1));
     ring->mask = lines - 1;
     return ring;
 }
@@ -48,6 +50,7 @@ static void end_ring(log_ring *ring)
 {
     if (ring)
         strata_host_free(ring->memory);
+    strata_host_free(ring);
 }
 
 void log_rings_end(log_rings *rings)

@@ -64,7 +64,7 @@ typedef struct log_ring {
     _Atomic uint64_t controls;                         /* control lines published or stored */
     _Atomic uint64_t gap;  /* records dropped since the last line; also read by the collector at the end */
     struct log_ring *next; /* rings in use: set before publication */
-    void *memory;          /* what the ring was made of; constant */
+    void *memory;          /* what the lines lie in; constant */
     /* The collector's; `tail` is read by the thread. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t tail; /* lines collected */
     uint64_t numbered;                              /* records of the thread so far, dropped ones included */

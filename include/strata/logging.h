@@ -71,6 +71,7 @@ typedef struct strata_log_record {
     strata_log_kind kind;
     strata_status status;
     strata_access access; /* of a use */
+    uint32_t reserved;    /* 0 */
 } strata_log_record;
 
 typedef enum strata_log_format {
