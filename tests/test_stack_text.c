@@ -284,7 +284,7 @@ typedef struct bad_text {
 } bad_text;
 
 static const bad_text bad_texts[] = {
-    {"", 1, "expected async, direct, plain, bare"},
+    {"", 1, "expected async, direct, "},
     {"   ", 4, "expected async"},
     {",direct", 1, "expected async"},
     {"direct,", 8, "expected async"},

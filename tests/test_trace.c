@@ -196,8 +196,8 @@ static void a_line_that_is_too_long_or_holds_a_zero_byte_is_refused(void **state
     (void)state;
     char text[4096];
     strcpy(text, TRACE_HEADER "alloc,");
-    memset(text + strlen(text), '1', 2000);
-    strcpy(text + strlen(TRACE_HEADER) + 6 + 2000, ",1,0,0\n");
+    memset(text + strlen(text), '1', 3000);
+    strcpy(text + strlen(TRACE_HEADER) + 6 + 3000, ",1,0,0\n");
     assert_refused(text, 2, "longer than");
 
     static const char zero[] = TRACE_HEADER "alloc,0,1,0,0\nalloc,1\0,1,0,0\n";
