@@ -68,8 +68,10 @@ static void put_text(output *to, const char *text, size_t length)
 
 static void define_thread(log_encoder *self, output *to, const strata_log_record *record, unsigned place)
 {
-    if (self->threads[place].thread == record->thread && self->threads[place].id == record->thread_id)
+    if (self->threads[place].used && self->threads[place].thread == record->thread &&
+        self->threads[place].id == record->thread_id)
         return;
+    self->threads[place].used = true;
     self->threads[place].thread = record->thread;
     self->threads[place].id = record->thread_id;
     self->threads[place].number = 0;
@@ -122,7 +124,7 @@ static unsigned what_it_has(const log_encoder *self, const strata_log_record *re
     has |= record->number != self->threads[thread].number + 1 ? LOG_HAS_NUMBER : 0;
     has |= record->status != STRATA_SUCCESS ? LOG_HAS_STATUS : 0;
     has |= record->flags & STRATA_LOG_FLAG_DURATION ? LOG_HAS_DURATION : 0;
-    has |= record->generation || record->address ? LOG_HAS_BLOCK : 0;
+    has |= record->generation || record->address || record->slot ? LOG_HAS_BLOCK : 0;
     has |= record->tag ? LOG_HAS_TAG : 0;
     has |= record->access || record->alignment ? LOG_HAS_MORE : 0;
     return has;

@@ -9,8 +9,9 @@
 /* What the reader of the file knows so far. */
 typedef struct log_encoder {
     struct {
-        uint64_t thread, number; /* number of its last record; thread 0: none has the place */
+        uint64_t thread, number; /* number of its last record */
         uint32_t id;
+        bool used;
     } threads[LOG_THREADS];
     struct {
         uint64_t handle;

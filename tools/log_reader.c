@@ -241,8 +241,10 @@ static void read_record(decoder *self, input *in, unsigned first, previous *befo
     read_parties(self, in, has, before, &record);
     if (has & LOG_HAS_STATUS)
         record.status = (strata_status)get_byte(in);
-    if (has & LOG_HAS_DURATION)
+    if (has & LOG_HAS_DURATION) {
         record.duration_ns = get_number(in);
+        record.flags |= STRATA_LOG_FLAG_DURATION;
+    }
     if (has & LOG_HAS_BLOCK)
         read_block(in, before, &record);
     if (has & LOG_HAS_TAG)
