@@ -4,6 +4,7 @@
 #include "bench.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { THREADS = 16, PAIR_BYTES = 4096 };
@@ -60,6 +61,13 @@ static void run_side(void *state, size_t pairs)
     pthread_barrier_wait(&self->end);
 }
 
+/* What the threads have recorded is collected between measurements: a ring that is full is another measurement. */
+static void collect_records(void *state)
+{
+    const stack_side *self = state;
+    scene_check(strata_logging_flush(strata_stack_top(strata_runtime_stack(self->runtime))), "strata_logging_flush");
+}
+
 static void begin_side(stack_side *self, const char *text, unsigned count)
 {
     *self = (stack_side){.count = count};
@@ -104,18 +112,26 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     snprintf(text, sizeof text, "%s, null", layers);
     begin_side(&alone, "null", count);
     begin_side(&stacked, text, count);
-    const bench_plan plan = {.warm = 500, .batch = count == 1 ? 20000 : 5000, .batches = 1};
-    bench_row(self, name, plan, (bench_side){run_side, NULL, &alone}, (bench_side){run_side, NULL, &stacked}, target);
+    bool records = strstr(layers, "logging") != NULL; /* of a pair two, and the ring has room for 4096 */
+    const bench_plan plan = {.warm = 500,
+                             .batch = records      ? 500
+                                      : count == 1 ? 20000
+                                                   : 5000,
+                             .batches = records ? 5 : 1};
+    bench_row(self, name, plan, (bench_side){run_side, NULL, &alone},
+              (bench_side){run_side, records ? collect_records : NULL, &stacked}, target);
     end_side(&stacked);
     end_side(&alone);
 }
 
 /* The stack for production, as it comes when nobody names one. */
-static const char production[] = "budget(limit=64GiB)";
+static const char production[] = "budget(limit=64GiB), logging(format=null)";
 
 void bench_layers(const bench *self)
 {
-    static const char *const layers[] = {"budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)"};
+    static const char *const layers[] = {"budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)",
+                                         "logging(format=null)", "logging(format=null, duration=on)",
+                                         "logging(format=null, enabled=off)"};
     report_heading(self->report, "What layers add to an allocation and its free, beside the null resource alone",
                    false);
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)

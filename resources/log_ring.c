@@ -174,10 +174,10 @@ bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake)
     if (unsaid)
         store_control(ring);
     ring->unsaid = false;
-    bool half = ring->stored - tail >= size / 2;
-    if (half && may_wake)
+    bool pressed = ring->stored - tail >= size - size / 4;
+    if (pressed && may_wake)
         log_rings_wake(rings);
-    uint64_t next_look = ring->stored + (half && !may_wake ? 1 : size / 4);
+    uint64_t next_look = ring->stored + (pressed && !may_wake ? 1 : size / 4);
     ring->limit = next_look < tail + size ? next_look : tail + size;
     return true;
 }

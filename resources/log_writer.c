@@ -193,8 +193,8 @@ static void merge(log_writer *self, const time_scale *scale, uint64_t newest)
     write_batch(self);
 }
 
-/* Collects once. Returns whether it should go on at once. */
-static bool collect(log_writer *self, bool all)
+/* Collects once. Returns the most lines that a ring held. */
+static uint64_t collect(log_writer *self, bool all)
 {
     uint64_t half = self->rings.lines / 2;
     uint64_t most = look_at_rings(self);
@@ -207,16 +207,16 @@ static bool collect(log_writer *self, bool all)
     merge(self, &scale, all || most >= half ? UINT64_MAX : now.stamp - slack);
     log_rings_refill(&self->rings);
     self->last = now;
-    return most >= half;
+    return most;
 }
 
 /* ---- the thread ---- */
 
-static void sleep_until_needed(log_writer *self)
+static void sleep_until_needed(log_writer *self, bool busy)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t end = (uint64_t)until.tv_nsec + self->interval_ns;
+    uint64_t end = (uint64_t)until.tv_nsec + (busy ? self->interval_ns / 8 : self->interval_ns);
     until.tv_sec += (time_t)(end / 1000000000);
     until.tv_nsec = (long)(end % 1000000000);
     atomic_store(&self->rings.asleep, true);
@@ -231,7 +231,7 @@ static void *run(void *data)
     for (;;) {
         bool stop = atomic_load(&self->stop);
         uint64_t asked = atomic_load(&self->asked);
-        bool again = collect(self, stop || asked != self->done);
+        uint64_t most = collect(self, stop || asked != self->done);
         if (asked != self->done) {
             strata_lock_take(&self->lock);
             self->done = asked;
@@ -240,8 +240,8 @@ static void *run(void *data)
         }
         if (stop)
             return NULL;
-        if (!again)
-            sleep_until_needed(self);
+        if (most < self->rings.lines / 2)
+            sleep_until_needed(self, most >= self->rings.lines / 8);
     }
 }
 

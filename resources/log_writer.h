@@ -3,7 +3,10 @@
  *
  * Each collection looks at how far the rings are, then at the clocks; stamps lie between that moment and the one
  * before, and so do their times. What is younger than 0.2 ms is left for the next one, because a record with an older
- * stamp may be under way; not so when a ring is half full, or somebody waits for all that there is. */
+ * stamp may be under way; not so when a ring is half full, or somebody waits for all that there is.
+ *
+ * It sleeps for an interval, or for an eighth of one while there is much to collect, so that threads seldom have to
+ * wake it. */
 #ifndef STRATA_RESOURCES_LOG_WRITER_H
 #define STRATA_RESOURCES_LOG_WRITER_H
 

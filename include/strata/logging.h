@@ -6,7 +6,7 @@
  *
  * Each thread writes its records into a ring of its own, without a lock, a locked instruction or a word that another
  * thread writes, and never waits: a record that finds no room is counted in dropped_records and leaves a gap in its
- * thread's numbers. One thread of the layer collects them, about every 10 ms or when a ring is half full, puts them
+ * thread's numbers. One thread of the layer collects them, about every 10 ms or when a ring gets full, puts them
  * into one order and hands them to a sink: a file, binary or CSV, memory, or a callback.
  *
  * Order. An allocation is stamped after it was made and a free before it is asked for, so in the merged order a free
