@@ -185,21 +185,39 @@ static const log_sink_ops file_ops = {file_write, file_close};
 
 /* ---- opening ---- */
 
+/* What stands for a letter behind a '%'. False if nothing does. */
+static bool put_part(const file_sink *self, char letter, int turn, char part[16])
+{
+    switch (letter) {
+    case '%':
+        strcpy(part, "%");
+        return true;
+    case 'p':
+        snprintf(part, 16, "%d", (int)getpid());
+        return true;
+    case 'd':
+        snprintf(part, 16, "%d", self->device);
+        return true;
+    case 'n':
+        snprintf(part, 16, "%d", turn);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static strata_status make_path(file_sink *self, const char *given)
 {
+    static _Atomic int turns; /* log files of this process; any thread */
+    const int turn = atomic_fetch_add(&turns, 1) + 1;
     size_t length = 0;
-    for (const char *c = *given ? given : "strata-%p.%d.slog"; *c; c++) {
+    for (const char *c = *given ? given : "strata-%p.%n.slog"; *c; c++) {
         char part[16] = {*c};
-        if (*c == '%') {
-            c++;
-            if (*c != 'p' && *c != 'd' && *c != '%')
-                return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                                   "logging: the file \"%s\" has a %% at character %zu that is not %%p (process), %%d "
-                                   "(device) or %%%%",
-                                   given, (size_t)(c - given));
-            if (*c != '%')
-                snprintf(part, sizeof part, "%d", *c == 'p' ? (int)getpid() : self->device);
-        }
+        if (*c == '%' && !put_part(self, *++c, turn, part))
+            return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "logging: the file \"%s\" has a %% at character %zu that is not %%p (process), %%d "
+                               "(device), %%n (number of the log) or %%%%",
+                               given, (size_t)(c - given));
         length += (size_t)snprintf(self->path + length, sizeof self->path - length, "%s", part);
         if (length >= sizeof self->path)
             return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has more than %zu bytes",

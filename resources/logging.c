@@ -596,7 +596,7 @@ static strata_status make_logging(int device, const void *options, strata_resour
 
 static const strata_option texts[] = {
     {"file", STRATA_OPTION_STRING, offsetof(strata_logging_options, file), NULL,
-     "where to; %p: the process, %d: the device; default: strata-%p.%d.slog"},
+     "where to; %p: the process, %d: the device, %n: a number; default: strata-%p.%n.slog"},
     {"format", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, format), "auto|binary|csv|memory|null",
      "of the file, or instead of one; auto: by its name"},
     {"existing", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, existing), "auto|refuse|rotate|replace",

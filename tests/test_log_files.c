@@ -504,14 +504,18 @@ static void a_csv_file_has_the_columns_of_rmm_first(void **state)
     check_ok(strata_stack_destroy(stack));
 }
 
-static void names_of_files_have_the_process_and_the_device(void **state)
+static void names_of_files_have_the_process_the_device_and_a_number(void **state)
 {
     (void)state;
     char expected[64];
-    strata_stack *stack = make_stack("a%p-%d%%.slog", "");
+    strata_stack *stack = make_stack("a%p-%d%%.slog", ""), *two[2];
     snprintf(expected, sizeof expected, "a%d-0%%.slog", (int)getpid());
     assert_true(exists(expected));
     check_ok(strata_stack_destroy(stack));
+    two[0] = make_stack("%n.slog", ""); /* the same text for both */
+    two[1] = make_stack("%n.slog", "");
+    check_ok(strata_stack_destroy(two[0]));
+    check_ok(strata_stack_destroy(two[1]));
 }
 
 static void a_file_that_is_there_is_kept_unless_something_else_is_said(void **state)
@@ -775,7 +779,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_binary_file_has_all_records_the_stack_and_the_tags, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_csv_file_has_the_columns_of_rmm_first, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(names_of_files_have_the_process_and_the_device, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(names_of_files_have_the_process_the_device_and_a_number, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_file_that_is_there_is_kept_unless_something_else_is_said, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(full_files_are_renamed_and_the_oldest_removed, make_folder, remove_folder),

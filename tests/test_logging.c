@@ -342,7 +342,7 @@ static void options_that_do_not_go_together_are_refused(test_fixture *fixture)
         {{.format = STRATA_LOG_NULL, .ring = 7}, "a ring of 7 records; expected 64 to 1048576"},
         {{.format = STRATA_LOG_NULL, .interval = 7}, "an interval of 7 ns"},
         {{.format = STRATA_LOG_MEMORY, .memory = 1u << 30}, "memory may be"},
-        {{.file = "a%nb"}, "character 2 that is not %p"},
+        {{.file = "a%xb"}, "character 2 that is not %p"},
         {{.file = "/nowhere/x.slog"}, "/nowhere/x.slog: No such file"},
     };
     strata_resource *resource;

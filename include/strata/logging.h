@@ -90,7 +90,8 @@ typedef enum strata_log_existing {
     STRATA_LOG_EXISTING_REPLACE,  /* it is lost */
 } strata_log_existing;
 
-/* Receives records in their order, on the writer's thread. It may not end the stack. The array is good during the call.
+/* Receives records in their order, on the writer's thread, until the stack ends or the process exits. It may not end
+ * the stack. The array is good during the call.
  */
 typedef void (*strata_log_sink_callback)(const strata_log_record *records, size_t count, void *data);
 
@@ -98,7 +99,8 @@ typedef struct strata_logging_options {
     uint32_t size;     /* sizeof(strata_logging_options), or 0 */
     int format;        /* strata_log_format */
     int existing;      /* strata_log_existing */
-    char file[256];    /* %p: the process, %d: the device, %%: a %. "": "strata-%p.%d.slog". "/dev/stdout" and
+    char file[256];    /* %p: the process, %d: the device, %n: the how manieth log file of the process
+                            it is, %%: a %. "": "strata-%p.%n.slog". "/dev/stdout" and
                           "/dev/stderr" are written to, not opened. */
     uint64_t ring;     /* records that a thread has room for, rounded up to a power of two, 64 to 1048576; 0: 4096 */
     uint64_t rotate;   /* bytes: a file that has reached them is renamed to FILE.1, that to FILE.2, ...; 0: never */
