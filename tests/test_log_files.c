@@ -5,6 +5,7 @@
 #include "support/fixture.h"
 #include "support/itself.h"
 
+#include "core/stamp.h"
 #include "resources/log_csv.h"
 #include "tools/log_reader.h"
 
@@ -444,6 +445,77 @@ static void a_free_stands_before_the_allocation_that_got_its_memory_in_another_t
         assert_true(passed_on > 0);
 }
 
+/* A free that waits for its stream for long: it was stamped before. */
+typedef struct slow_free {
+    strata_resource *top;
+    strata_block block;
+    CUstream stream;
+    strata_status status;
+} slow_free;
+
+static void *free_slowly(void *data)
+{
+    slow_free *self = data;
+    test_make_current();
+    self->status = strata_resource_deallocate(self->top, &self->block, self->stream);
+    return NULL;
+}
+
+static void a_record_that_comes_late_is_marked_counted_and_put_in_its_place_by_its_time(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    strata_resource *direct;
+    check_ok(strata_direct_create(0, NULL, &direct));
+    strata_stack *stack = keeping_stack_over(direct, 0);
+    slow_free slow = {.top = strata_stack_top(stack)};
+    check_cu(test_cu()->StreamCreate(&slow.stream, CU_STREAM_NON_BLOCKING));
+    strata_request request = {.bytes = BYTES, .stream = slow.stream};
+    check_ok(strata_resource_allocate(slow.top, &request, &slow.block));
+    check_ok(strata_logging_flush(slow.top));
+    test_stall *stall = test_stall_begin(slow.stream);
+    assert_int_equal(pthread_create(&thread, NULL, free_slowly, &slow), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* it waits */
+    check_status(strata_resource_deallocate(slow.top, &(strata_block){.address = 1}, NULL),
+                 STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_logging_flush(slow.top));
+    size_t early = kept.count;
+    test_stall_release(stall);
+    pthread_join(thread, NULL);
+    test_stall_end(stall);
+    check_ok(slow.status);
+    check_ok(strata_logging_flush(slow.top));
+    assert_int_equal(early, 2);
+    assert_int_equal(kept.count, 3);
+    assert_int_equal(kept.records[2].kind, STRATA_LOG_DEALLOCATE);
+    assert_true(kept.records[2].flags & STRATA_LOG_FLAG_LATE);
+    assert_false(kept.records[1].flags & STRATA_LOG_FLAG_LATE);
+    assert_int_equal(value(stack, "logging.late_records"), 1);
+    assert_true(log_sort(kept.records, kept.count));
+    assert_int_equal(kept.records[1].status, STRATA_SUCCESS);
+    assert_int_equal(kept.records[2].status, STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_stack_destroy(stack));
+    check_cu(test_cu()->StreamDestroy(slow.stream));
+}
+
+static void without_a_counter_that_can_be_trusted_stamps_are_the_clocks(void **state)
+{
+    (void)state;
+    bool is_counter = strata_stamp_is_counter;
+    strata_stamp_is_counter = false;
+    uint64_t before = strata_stamp_clock();
+    strata_stack *stack = keeping_stack(0);
+    make_pairs(stack, 100);
+    check_ok(strata_stack_destroy(stack));
+    strata_stamp_is_counter = is_counter;
+    assert_in_range(kept.count, 200, 204);
+    check_pairs(kept.records, 200, 0);
+    for (size_t i = 0; i < 200; i++) {
+        assert_in_range(kept.records[i].monotonic_ns, before, strata_stamp_clock());
+        assert_true(i == 0 || kept.records[i].monotonic_ns >= kept.records[i - 1].monotonic_ns);
+    }
+}
+
 /* ---- files ---- */
 
 static void a_binary_file_has_all_records_the_stack_and_the_tags(void **state)
@@ -776,6 +848,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(many_threads_that_begin_at_once_lose_nothing_that_is_not_counted),
         cmocka_unit_test(the_records_of_threads_that_pass_blocks_on_are_in_one_order),
         cmocka_unit_test(a_free_stands_before_the_allocation_that_got_its_memory_in_another_thread),
+        cmocka_unit_test(a_record_that_comes_late_is_marked_counted_and_put_in_its_place_by_its_time),
+        cmocka_unit_test(without_a_counter_that_can_be_trusted_stamps_are_the_clocks),
         cmocka_unit_test_setup_teardown(a_binary_file_has_all_records_the_stack_and_the_tags, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_csv_file_has_the_columns_of_rmm_first, make_folder, remove_folder),
