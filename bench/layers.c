@@ -125,7 +125,7 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
 }
 
 /* The stack for production, as it comes when nobody names one. */
-static const char production[] = "budget(limit=64GiB), logging(format=null)";
+static const char production[] = "budget(limit=64GiB), logging(format=null), statistics";
 
 void bench_layers(const bench *self)
 {
