@@ -5,9 +5,10 @@
  * that of the first run, nothing is left over in the end.
  *
  * faults: the library's n-th driver call fails, for n = 1, 2, ... until it makes no more. An error is said, or the case
- * passes as if nothing had been; the checker is silent; what the library made it ends, once; and the same runtime then
- * serves a block as ever. A case that made a stack or a runtime by itself, or has threads left, could only end these
- * itself: where it fails, what is left over means nothing ("abandoned").
+ * passes as if nothing had been (but for a query of an event: one that fails counts as "not finished"); the checker is
+ * silent; what the library made it ends, once; and the same runtime then serves a block as ever. A case that made a
+ * stack or a runtime by itself, or has threads left, could only end these itself: where it fails, what is left over
+ * means nothing ("abandoned").
  *
  * edges: the library's n-th record, wait or synchronization is forgotten by the simulated driver. The checker reports
  * it, or the case fails. Edges that order nothing new are left out (strata_sim_check_accounts), and those that only

@@ -201,6 +201,9 @@ static void run_case(void **state)
  */
 static bool says_nothing(const test_door_seen *seen)
 {
+    /* A query that fails is taken for "not finished", which is always right: what would have been saved is not. */
+    if (seen->fired && strcmp(seen->name, "cuEventQuery") == 0)
+        return false;
     return seen->fired && seen->here && !seen->said && !test_fault_was_begun() && !test_stall_timed_out() &&
            memcmp(strata_last_error(), &seen->before, sizeof seen->before) == 0;
 }
