@@ -129,14 +129,19 @@ static const char production[] = "budget(limit=64GiB), logging(format=null), sta
 
 void bench_layers(const bench *self)
 {
-    static const char *const layers[] = {"budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)",
-                                         "logging(format=null)", "logging(format=null, duration=on)",
-                                         "logging(format=null, enabled=off)"};
+    static const char *const layers[] = {
+        "budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)", "logging(format=null)",
+        "statistics",          "logging(format=null, duration=on)",        "logging(format=null, enabled=off)",
+        "statistics"};
     report_heading(self->report, "What layers add to an allocation and its free, beside the null resource alone",
                    false);
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
         measure(self, layers[i], 1, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, production, 1, (bench_target){REPORT_ADDS_AT_MOST, 100});
     bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
+    measure(self, "budget(limit=64GiB)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, "logging(format=null)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, "logging(format=null, enabled=off)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, "statistics", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, production, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 150});
 }
