@@ -185,6 +185,7 @@ void strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *h
         strata_timeline_enter_home(home);
     atomic_store_explicit(&entry->owner, thread ? (uint16_t)thread->index : 0, memory_order_relaxed);
     atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
+    atomic_store_explicit(&entry->quarantines, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
     block->device = table->device->ordinal;
@@ -253,23 +254,35 @@ static __attribute__((cold)) strata_status refuse_pinned(const strata_block *blo
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* Which fact of the block given is not the entry's, and what that is called; NULL if all are. */
-static const char *wrong_fact(const strata_table *table, const strata_entry *entry, const strata_block *block,
-                              strata_status *status)
+/* Which fact of the block given is not that of the block that was allocated, and what that is called; NULL if all are.
+ */
+static const char *wrong_fact(const strata_block *allocated, const strata_block *block, strata_status *status)
 {
     *status = STRATA_ERROR_WRONG_DEVICE;
-    if (block->device != table->device->ordinal)
+    if (block->device != allocated->device)
         return "device";
     *status = STRATA_ERROR_FOREIGN_POINTER;
-    if (block->address != atomic_load_explicit(&entry->address, memory_order_acquire))
+    if (block->address != allocated->address)
         return "address";
     *status = STRATA_ERROR_SIZE_MISMATCH;
-    if (block->bytes != atomic_load_explicit(&entry->bytes, memory_order_acquire))
+    if (block->bytes != allocated->bytes)
         return "size";
-    if (block->requested != atomic_load_explicit(&entry->requested, memory_order_acquire))
+    if (block->requested != allocated->requested)
         return "requested size";
     *status = STRATA_SUCCESS;
     return NULL;
+}
+
+/* What a free compares with; the entry may be becoming another block's. */
+static strata_block facts_of(const strata_table *table, const strata_entry *entry)
+{
+    return (strata_block){
+        .address = atomic_load_explicit(&entry->address, memory_order_acquire),
+        .bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_acquire),
+        .requested = (size_t)atomic_load_explicit(&entry->requested, memory_order_acquire),
+        .device = table->device->ordinal,
+        .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
+    };
 }
 
 static inline bool has_facts(const strata_table *table, const strata_entry *entry, const strata_block *block)
@@ -287,21 +300,20 @@ static inline bool turn_to_retired(strata_entry *entry, uint64_t *word)
                                                    memory_order_acquire);
 }
 
-static __attribute__((cold)) strata_status refuse_fact(const strata_table *table, const strata_entry *entry,
-                                                       const strata_block *block, strata_status status,
-                                                       const char *what)
+static __attribute__((cold)) strata_status refuse_fact(const strata_block *allocated, const strata_block *block,
+                                                       strata_status status, const char *what)
 {
     strata_error *error = strata_error_begin(status);
     error->requested = block->requested;
-    error->tag = entry->tag;
+    error->tag = allocated->tag;
     error->generation = block->id.generation;
     return strata_error_raise(
         error,
         "the %s of the block given does not match: it says 0x%llx, %zu bytes, %zu requested, device %d; allocated was "
         "0x%llx, %zu bytes, %zu requested, device %d (tag \"%s\", generation %llu)",
         what, (unsigned long long)block->address, block->bytes, block->requested, block->device,
-        (unsigned long long)entry->address, (size_t)entry->bytes, (size_t)entry->requested, table->device->ordinal,
-        strata_tag_name(entry->tag), (unsigned long long)block->id.generation);
+        (unsigned long long)allocated->address, allocated->bytes, allocated->requested, allocated->device,
+        strata_tag_name(allocated->tag), (unsigned long long)block->id.generation);
 }
 
 /* The general way: waits for a lock bit, and finds out what is wrong. */
@@ -314,7 +326,7 @@ static __attribute__((noinline)) strata_status retire_slowly(strata_table *table
         return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
     for (unsigned turn = 0;;) {
-        if (!strata_word_is(word, block->id.generation, STRATA_BLOCK_LIVE))
+        if (!strata_word_lives(word, block->id.generation))
             return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
         if (word & STRATA_WORD_LOCKED) {
             strata_backoff(&turn);
@@ -324,11 +336,12 @@ static __attribute__((noinline)) strata_status retire_slowly(strata_table *table
         if ((word & STRATA_WORD_PINS_MASK) || own_pins(entry, block->id.generation))
             return refuse_pinned(block);
         strata_status status;
-        const char *wrong = wrong_fact(table, entry, block, &status);
+        const strata_block allocated = facts_of(table, entry);
+        const char *wrong = wrong_fact(&allocated, block, &status);
         if (wrong) {
             uint64_t now = atomic_load_explicit(&entry->word, memory_order_relaxed);
-            if (strata_word_is(now, block->id.generation, STRATA_BLOCK_LIVE))
-                return refuse_fact(table, entry, block, status, wrong);
+            if (strata_word_lives(now, block->id.generation))
+                return refuse_fact(&allocated, block, status, wrong);
             word = now;
             continue;
         }
@@ -352,10 +365,17 @@ strata_status strata_entry_retire(strata_table *table, const strata_block *block
     return STRATA_SUCCESS;
 }
 
+/* The state of a block that lives, by how many layers hold it back. */
+static uint64_t living_state(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->quarantines, memory_order_relaxed) ? STRATA_BLOCK_QUARANTINED
+                                                                           : STRATA_BLOCK_LIVE;
+}
+
 void strata_entry_revive(strata_entry *entry)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_LIVE, memory_order_release);
+    atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | living_state(entry), memory_order_release);
 }
 
 void strata_entry_clear(strata_entry *entry)
@@ -399,16 +419,26 @@ strata_block_state strata_table_state(const strata_table *table, strata_block_id
 {
     const strata_entry *entry = strata_table_lookup(table, id);
     uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
-    if (!entry || word >> STRATA_WORD_GENERATION != id.generation)
-        return STRATA_BLOCK_FREED;
-    return (strata_block_state)(word & STRATA_WORD_STATE_MASK);
+    uint64_t generation = word >> STRATA_WORD_GENERATION;
+    strata_block_state state = (strata_block_state)(word & STRATA_WORD_STATE_MASK);
+    if (generation == id.generation)
+        return state;
+    bool held_back = state == STRATA_BLOCK_QUARANTINED && id.generation && id.generation < generation &&
+                     generation - id.generation <= atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
+    return held_back ? STRATA_BLOCK_QUARANTINED : STRATA_BLOCK_FREED;
+}
+
+uint64_t strata_table_living(const strata_table *table, uint32_t slot)
+{
+    uint64_t word = atomic_load_explicit(&strata_table_entry(table, slot)->word, memory_order_acquire);
+    return word & STRATA_BLOCK_LIVE ? word >> STRATA_WORD_GENERATION : 0;
 }
 
 bool strata_entry_lock(strata_entry *entry, uint64_t generation)
 {
     strata_lock_order_enter(STRATA_RANK_LEAF);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
+    for (unsigned turn = 0; strata_word_lives(word, generation);) {
         if (word & STRATA_WORD_LOCKED) {
             strata_backoff(&turn);
             word = atomic_load_explicit(&entry->word, memory_order_relaxed);
@@ -425,5 +455,54 @@ void strata_entry_unlock(strata_entry *entry)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     atomic_store_explicit(&entry->word, word & ~STRATA_WORD_LOCKED, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+}
+
+/* ---- quarantine ---- */
+
+static strata_status refuse_quarantine(const strata_block *block)
+{
+    return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                       "block 0x%llx (generation %llu) cannot be held back: it is the last one that its entry can have",
+                       (unsigned long long)block->address, (unsigned long long)block->id.generation);
+}
+
+strata_status strata_entry_quarantine(const strata_table *table, const strata_block *block, const strata_block *shown,
+                                      strata_block_id *held)
+{
+    *held = (strata_block_id){0};
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    uint64_t generation = block->id.generation;
+    if (!entry || !strata_entry_lock(entry, generation))
+        return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+    strata_status status;
+    const char *wrong = wrong_fact(shown, block, &status);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    bool pinned = (word & STRATA_WORD_PINS_MASK) || own_pins(entry, generation);
+    uint8_t quarantines = atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
+    bool last = generation >= STRATA_GENERATION_LAST || quarantines == UINT8_MAX;
+    if (pinned || wrong || last) {
+        strata_entry_unlock(entry);
+        return pinned  ? refuse_pinned(block)
+               : wrong ? refuse_fact(shown, block, status, wrong)
+                       : refuse_quarantine(block);
+    }
+    atomic_store_explicit(&entry->quarantines, (uint8_t)(quarantines + 1), memory_order_relaxed);
+    uint64_t quarantined = (generation + 1) << STRATA_WORD_GENERATION | STRATA_BLOCK_QUARANTINED;
+    atomic_store_explicit(&entry->word, quarantined, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF); /* the new word has no lock bit */
+    *held = block->id;
+    held->generation++;
+    return STRATA_SUCCESS;
+}
+
+void strata_entry_unquarantine(const strata_table *table, strata_block_id held)
+{
+    strata_entry *entry = strata_table_lookup(table, held);
+    if (!entry || !strata_entry_lock(entry, held.generation))
+        return;
+    atomic_fetch_sub_explicit(&entry->quarantines, 1, memory_order_relaxed);
+    uint64_t living = (held.generation - 1) << STRATA_WORD_GENERATION | living_state(entry);
+    atomic_store_explicit(&entry->word, living, memory_order_release);
     strata_lock_order_leave(STRATA_RANK_LEAF);
 }

@@ -7,6 +7,10 @@
  *
  * A generation is used once. When an entry's generations are used up, it is never handed out again.
  *
+ * Quarantine. A layer that holds a freed block back takes it from its user under the next generation, with the state
+ * QUARANTINED. To the user the block is freed; under its new identity, which that layer alone knows, everything is done
+ * with it that is done with a live one, through the layers below. Only a search by address does not find it.
+ *
  * Pins. A block is pinned between prepare and finish. The thread that made the block pins it in `own_pins`, which only
  * that thread writes, so that its fast path has no locked instruction; every other thread counts in the word. A free
  * looks at both. A free that races with an unsynchronized prepare may miss the pin of the owning thread: that program
@@ -54,8 +58,9 @@ typedef struct strata_entry {
         _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
     };
     uint8_t alignment_log2;
-    _Atomic bool home_known; /* the stream on which it was allocated was known then */
-    _Atomic bool touched;    /* a use was noted; any thread */
+    _Atomic bool home_known;     /* the stream on which it was allocated was known then */
+    _Atomic bool touched;        /* a use was noted; any thread */
+    _Atomic uint8_t quarantines; /* layers that hold it back, one above another. Changes under the word's lock bit. */
 } strata_entry;
 
 struct strata_timeline;
@@ -111,6 +116,13 @@ static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_blo
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
+/* Whether the word is that of a block under this generation that can be used and freed: a live one, or one that its
+ * layer holds in quarantine. Both have the lowest bit of the state, and no other state has. */
+static inline bool strata_word_lives(uint64_t word, uint64_t generation)
+{
+    return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_BLOCK_LIVE);
+}
+
 /* A free slot with the layers' bytes zeroed, 0 without memory; and back. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
@@ -133,12 +145,17 @@ uint32_t strata_table_slots_end(strata_table *table);
  * then its block cannot be freed. Moves *slot behind it. NULL: there is none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
 
-/* Turns LIVE into RETIRED for the one free that may: checks identity, facts, device and pins, and raises what is wrong.
- * After that the entry is the caller's alone. */
+/* Turns LIVE, or QUARANTINED, into RETIRED for the one free that may: checks identity, facts, device and pins, and
+ * raises what is wrong. After that the entry is the caller's alone. */
 strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* Takes that back. */
 void strata_entry_revive(strata_entry *entry);
+
+/* strata_block_quarantine and strata_block_unquarantine. */
+strata_status strata_entry_quarantine(const strata_table *table, const strata_block *block, const strata_block *shown,
+                                      strata_block_id *held);
+void strata_entry_unquarantine(const strata_table *table, strata_block_id held);
 
 /* Frees what hangs on a block that is the caller's alone. */
 __attribute__((cold)) void strata_entry_clear(strata_entry *entry);
@@ -183,10 +200,13 @@ static inline bool strata_entry_is_renewable(const strata_entry *entry)
     return atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION < STRATA_GENERATION_LAST;
 }
 
-/* The state of an identity. */
+/* The state of an identity. The one that a quarantined block had before is QUARANTINED, too. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
 
-/* The lock bit of an entry, for changing its points: taken only while `generation` is live. */
+/* The generation under which a block lives in a slot that is in use; 0: none does. */
+uint64_t strata_table_living(const strata_table *table, uint32_t slot);
+
+/* The lock bit of an entry, for changing its points: taken only while `generation` lives. */
 bool strata_entry_lock(strata_entry *entry, uint64_t generation);
 void strata_entry_unlock(strata_entry *entry);
 

@@ -54,3 +54,17 @@ strata_status strata_block_wait_uses(strata_resource *owner, const strata_block 
     strata_status status = strata_block_record_use(owner, block, stream, STRATA_ACCESS_READ);
     return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;
 }
+
+strata_status strata_block_quarantine(strata_resource *layer, const strata_block *block, const strata_block *shown,
+                                      strata_block_id *held)
+{
+    if (!layer || !layer->stack || !block || !shown || !held)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is put into quarantine without a layer or a block");
+    return strata_entry_quarantine(strata_resource_table(layer), block, shown, held);
+}
+
+void strata_block_unquarantine(strata_resource *layer, strata_block_id held)
+{
+    if (layer && layer->stack)
+        strata_entry_unquarantine(strata_resource_table(layer), held);
+}

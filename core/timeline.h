@@ -91,6 +91,14 @@ static inline bool strata_point_known_complete(strata_point point)
            atomic_load_explicit(&strata_timeline_of(point)->completed, memory_order_relaxed);
 }
 
+/* The same, for a thread that then reads what the work wrote to host memory: another thread may have asked the driver,
+ * and what that one was told is known to this one, too. */
+static inline bool strata_point_seen_complete(strata_point point)
+{
+    return strata_point_epoch(point) <=
+           atomic_load_explicit(&strata_timeline_of(point)->completed, memory_order_acquire);
+}
+
 /* Makes the stream's later work wait for `point`, at the lowest cost: nothing if the stream comes after it already,
  * else one wait, and one record if no event covers the point yet. Errors: DRIVER and what the driver's answer maps to.
  */

@@ -71,7 +71,7 @@ static strata_status refuse_stale(const strata_table *table, const strata_block 
 
 static inline bool lives(const strata_entry *entry, uint64_t generation)
 {
-    return strata_word_is(atomic_load_explicit(&entry->word, memory_order_acquire), generation, STRATA_BLOCK_LIVE);
+    return strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), generation);
 }
 
 static inline bool is_owner(const strata_entry *entry)
@@ -112,9 +112,9 @@ static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
 static strata_status pin(const strata_table *table, strata_entry *entry, const strata_block *block)
 {
     uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    if (strata_word_is(word, generation, STRATA_BLOCK_LIVE) && is_owner(entry))
+    if (strata_word_lives(word, generation) && is_owner(entry))
         return pin_own(entry, generation) ? STRATA_SUCCESS : refuse_pin(block);
-    for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE);) {
+    for (unsigned turn = 0; strata_word_lives(word, generation);) {
         if ((word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK)
             return refuse_pin(block);
         if (word & STRATA_WORD_LOCKED) {
@@ -139,7 +139,7 @@ static bool unpin(strata_entry *entry, uint64_t generation)
         return true;
     }
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    for (unsigned turn = 0; strata_word_is(word, generation, STRATA_BLOCK_LIVE) && (word & STRATA_WORD_PINS_MASK);) {
+    for (unsigned turn = 0; strata_word_lives(word, generation) && (word & STRATA_WORD_PINS_MASK);) {
         if (word & STRATA_WORD_LOCKED) {
             strata_backoff(&turn);
             word = atomic_load_explicit(&entry->word, memory_order_relaxed);
@@ -156,7 +156,7 @@ static bool unpin(strata_entry *entry, uint64_t generation)
 static bool is_pinned(const strata_entry *entry, uint64_t generation)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    if (!strata_word_is(word, generation, STRATA_BLOCK_LIVE))
+    if (!strata_word_lives(word, generation))
         return false;
     if (!is_owner(entry))
         return (word & STRATA_WORD_PINS_MASK) != 0;
@@ -551,12 +551,19 @@ strata_status strata_uses_synchronize(strata_table *table, const strata_block *b
     return entry ? wait_for_points(table, entry, block, NULL, STRATA_ACCESS_WRITE) : refuse_stale(table, block);
 }
 
-bool strata_uses_untouched(strata_table *table, strata_block_id id)
+bool strata_uses_untouched(const strata_table *table, strata_block_id id)
 {
     const strata_entry *entry = strata_table_lookup(table, id);
     if (!entry || strata_table_state(table, id) != STRATA_BLOCK_LIVE)
         return false;
     return !atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+void strata_uses_forget_touch(strata_table *table, strata_block_id id)
+{
+    strata_entry *entry = strata_table_lookup(table, id);
+    if (entry)
+        atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
 }
 
 strata_status strata_uses_end_of_home(const strata_entry *entry, const strata_block *block, strata_point *end)

@@ -230,6 +230,25 @@ STRATA_API strata_status strata_block_record_use(strata_resource *owner, const s
                                                  strata_access access);
 STRATA_API strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream);
 
+/* ---- for layers that hold freed blocks back ---- */
+
+/* Takes a block from its user without giving it to the layer below. `shown` is the block as `layer` gave it out; what a
+ * free checks is checked: identity, pins, and that address, sizes and device of `block` are those of `shown`. From then
+ * on a free or a use by the identity that the user has is one of a freed block, strata_runtime_block_state says
+ * QUARANTINED, and a search does not find it. *held is the identity under which the memory is the layer's: with it the
+ * layer prepares and finishes uses and deallocates, through the layer below and with that one's facts. What was noted
+ * of the block's uses stays noted. Completions of its free come with this identity.
+ *
+ * Any thread; of several at a time one succeeds. Errors, and nothing has changed: DOUBLE_FREE, FOREIGN_POINTER,
+ * SIZE_MISMATCH, WRONG_DEVICE, BLOCK_IN_USE, and UNSUPPORTED where the entry has no further generation, which takes
+ * 2^48 blocks: such a block is passed down as it is. */
+STRATA_API strata_status strata_block_quarantine(strata_resource *layer, const strata_block *block,
+                                                 const strata_block *shown, strata_block_id *held);
+
+/* Gives a block from quarantine back to its user, who finds it as it was: for a free that came to nothing. The layer
+ * has no use of it under way, and its identity is stale. */
+STRATA_API void strata_block_unquarantine(strata_resource *layer, strata_block_id held);
+
 /* Fills the thread's error record, calls the log callback, and returns `status`, so that a layer can write
  * `return strata_fail(STRATA_ERROR_..., "...", ...)`. */
 STRATA_API strata_status strata_fail(strata_status status, const char *format, ...) STRATA_PRINTF(2, 3);

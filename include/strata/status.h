@@ -33,7 +33,8 @@ extern "C" {
     X(ERROR_SHUT_DOWN, 20, "the CUDA driver has shut down")                            \
     X(ERROR_FORKED, 21, "CUDA cannot be used in a forked child")                       \
     X(ERROR_BUSY, 22, "the object is still in use")                                    \
-    X(ERROR_IO, 23, "a file could not be read or written")
+    X(ERROR_IO, 23, "a file could not be read or written")                             \
+    X(ERROR_CORRUPTED, 24, "memory around a block, or of a freed one, was overwritten")
 
 typedef enum strata_status {
 #define STRATA_STATUS_ENUM(name, code, text) STRATA_##name = code,
