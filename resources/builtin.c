@@ -6,7 +6,8 @@
 #include "core/stack.h"
 
 static const strata_layer *const builtin[] = {&strata_async_layer,  &strata_direct_layer,     &strata_null_layer,
-                                              &strata_budget_layer, &strata_statistics_layer, &strata_logging_layer};
+                                              &strata_budget_layer, &strata_statistics_layer, &strata_logging_layer,
+                                              &strata_guard_layer};
 static _Atomic bool registered; /* all of them; set once */
 
 strata_status strata_builtin_register(void)

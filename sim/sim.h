@@ -645,6 +645,8 @@ strata_sim_kernel sim_kernel_find(const char *name, const char **known_as); /* a
 CUresult sim_kernel_register(const char *name, strata_sim_kernel twin);
 void sim_kernels_close(void);
 strata_sim_kernel sim_twin_find(const char *name, const char **known_as); /* Strata's own; twins.c */
+void sim_guard_check(strata_sim_launch *launch);                          /* guard_twin.c */
+void sim_guard_fill(strata_sim_launch *launch);
 const char *sim_kernel_name(const struct sim_op *op);
 bool sim_kernel_run(struct sim_op *op);                                            /* false after an illegal access */
 struct sim_kernel_launch *sim_kernel_copy(const struct sim_kernel_launch *kernel); /* NULL without memory */

@@ -6,6 +6,7 @@
 #include "test_sim.h"
 
 #include <semaphore.h>
+#include <strata/strata.h>
 #include <sys/wait.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -128,6 +129,52 @@ static void a_kernel_uses_memory_after_its_free_in_the_stream(void)
     finish();
 }
 
+/* A block of the library's guard, whose red zones are part of the allocation below. */
+static strata_runtime *runtime;
+static strata_block guarded;
+
+static void allocate_guarded(void)
+{
+    assert_int_equal(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard, async"}, &runtime), 0);
+    assert_int_equal(strata_runtime_stream_acquire(runtime, &stream), 0);
+    assert_int_equal(strata_runtime_allocate(runtime, BYTES, stream, &guarded), 0);
+}
+
+static void free_guarded(void)
+{
+    assert_int_equal(strata_runtime_deallocate(runtime, &guarded), 0);
+}
+
+static void end_guarded(void)
+{
+    finish();
+    strata_guard_check(strata_stack_top(strata_runtime_stack(runtime)), NULL);
+    assert_int_equal(strata_runtime_stream_release(runtime, stream), 0);
+    assert_int_equal(strata_runtime_destroy(runtime), 0);
+}
+
+static void a_kernel_writes_into_a_red_zone_and_into_a_block_in_quarantine(void)
+{
+    allocate_guarded();
+    launch(WRITES_BEHIND, guarded.address);
+    finish();
+    launch(KEEPS, guarded.address);
+    free_guarded();
+    finish();
+    launch(USES_KEPT, device);
+    end_guarded();
+}
+
+static void bytes_of_a_guarded_block_are_read_that_nobody_wrote(void)
+{
+    allocate_guarded();
+    OK(p_cuMemcpyDtoHAsync(pinned, guarded.address, BYTES, stream));
+    finish();
+    look_at(pinned + 5);
+    free_guarded();
+    end_guarded();
+}
+
 static void bytes_that_nobody_wrote_are_read(void)
 {
     char there[BYTES];
@@ -236,6 +283,20 @@ static void a_block_lives_until_its_free_runs(void)
     finish();
     look_at(pinned);
     assert_int_equal(sevens, 1);
+}
+
+static void guarded_blocks_are_used_as_they_should_be(void)
+{
+    for (int i = 0; i < 3; i++) {
+        allocate_guarded();
+        launch(FILLS, guarded.address);
+        OK(p_cuMemcpyDtoHAsync(pinned, guarded.address, BYTES, stream));
+        finish();
+        look_at(pinned + BYTES - 1);
+        free_guarded();
+        end_guarded();
+    }
+    assert_int_equal(sevens, 3);
 }
 
 /* What a stream reads from pinned memory is not lost because another copy is to go there later. */
@@ -356,6 +417,10 @@ static const struct program programs[] = {
     {PROGRAM(a_kernel_uses_memory_after_its_free_in_the_stream),
      {"Invalid write of size 1", "16 bytes inside a block of size 4,000 free'd"},
      {poisoned, "twin"}},
+    {PROGRAM(a_kernel_writes_into_a_red_zone_and_into_a_block_in_quarantine),
+     {"is 4,256 bytes inside a block of size 4,608 alloc'd", "is 272 bytes inside a block of size 4,608 alloc'd"},
+     {NULL}},
+    {PROGRAM(bytes_of_a_guarded_block_are_read_that_nobody_wrote), {uninitialised, "look_at"}, {NULL}},
     {PROGRAM(bytes_that_nobody_wrote_are_read), {uninitialised, "look_at"}, {NULL}},
     {PROGRAM(bytes_that_nobody_wrote_come_a_long_way), {uninitialised, "look_at"}, {NULL}},
     {PROGRAM(bytes_of_the_allocation_before_are_read), {uninitialised, "look_at"}, {NULL}},
@@ -380,6 +445,7 @@ static const struct program programs[] = {
     {PROGRAM(what_was_written_goes_a_long_way), {NULL}, {NULL}},
     {PROGRAM(a_kernel_that_only_says_what_it_writes), {NULL}, {NULL}},
     {PROGRAM(a_block_lives_until_its_free_runs), {NULL}, {NULL}},
+    {PROGRAM(guarded_blocks_are_used_as_they_should_be), {NULL}, {NULL}},
     {PROGRAM(pinned_memory_is_read_and_written_in_turn), {NULL}, {NULL}},
     {PROGRAM(beside_what_is_on_its_way), {NULL}, {NULL}},
     {PROGRAM(the_host_holds_the_stream), {NULL}, {NULL}},

@@ -8,6 +8,7 @@
 #include <strata/control.h>
 #include <strata/direct.h>
 #include <strata/emitter.h>
+#include <strata/guard.h>
 #include <strata/info.h>
 #include <strata/launch.h>
 #include <strata/logging.h>

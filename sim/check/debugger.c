@@ -112,6 +112,26 @@ void sim_bytes_written(const char *memory, uint64_t bytes)
     VALGRIND_MAKE_MEM_DEFINED(memory, bytes);
 }
 
+void sim_bytes_fence(const char *memory, uint64_t bytes)
+{
+    VALGRIND_MAKE_MEM_NOACCESS(memory, bytes);
+}
+
+void sim_bytes_unwritten(const char *memory, uint64_t bytes)
+{
+    VALGRIND_MAKE_MEM_UNDEFINED(memory, bytes);
+}
+
+void sim_debugger_look_away(void)
+{
+    VALGRIND_DISABLE_ERROR_REPORTING;
+}
+
+void sim_debugger_look_again(void)
+{
+    VALGRIND_ENABLE_ERROR_REPORTING;
+}
+
 /* The bits of memcheck for each byte. */
 static bool put_aside(const char *memory, uint64_t bytes, unsigned char *bits)
 {
@@ -136,6 +156,26 @@ void sim_bytes_written(const char *memory, uint64_t bytes)
 {
     (void)memory;
     (void)bytes;
+}
+
+void sim_bytes_fence(const char *memory, uint64_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+}
+
+void sim_bytes_unwritten(const char *memory, uint64_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+}
+
+void sim_debugger_look_away(void)
+{
+}
+
+void sim_debugger_look_again(void)
+{
 }
 
 static bool put_aside(const char *memory, uint64_t bytes, unsigned char *bits)

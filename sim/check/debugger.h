@@ -43,6 +43,15 @@ void sim_bytes_gone(const char *memory, uint64_t bytes);
 
 void sim_bytes_written(const char *memory, uint64_t bytes);
 
+/* For memcheck alone: bytes of an allocation that its user must not touch for now, or that nobody has written yet.
+ * Until they are written or the allocation ends. */
+void sim_bytes_fence(const char *memory, uint64_t bytes);
+void sim_bytes_unwritten(const char *memory, uint64_t bytes);
+
+/* Between the two, memcheck says nothing of what this thread reads. */
+void sim_debugger_look_away(void);
+void sim_debugger_look_again(void);
+
 /* The addresses are anybody's. The second is for a whole mapping before it goes, in which every part that was in use
  * has been forgotten already: its costs do not depend on how large it is. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);

@@ -2,6 +2,7 @@
  *
  *   strata_pattern_fill(u64 address, u64 bytes, u64 seed)
  *   strata_pattern_check(u64 address, u64 bytes, u64 seed, u64 result)
+ *   strata_guard_check, strata_guard_fill: guard_twin.c
  *
  * The pattern's byte at offset i is byte i % 8, in little endian, of the word mix(seed + i / 8). The check adds the
  * number of bytes that differ to the word at `result`, and lowers the word after it to the offset of the first of them.
@@ -172,7 +173,10 @@ strata_sim_kernel sim_twin_find(const char *name, const char **known_as)
     static const struct {
         const char *name;
         strata_sim_kernel twin;
-    } twins[] = {{"strata_pattern_fill", pattern_fill}, {"strata_pattern_check", pattern_check}};
+    } twins[] = {{"strata_pattern_fill", pattern_fill},
+                 {"strata_pattern_check", pattern_check},
+                 {"strata_guard_check", sim_guard_check},
+                 {"strata_guard_fill", sim_guard_fill}};
     for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++) {
         if (strcmp(name, twins[i].name) == 0) {
             *known_as = twins[i].name;

@@ -38,6 +38,8 @@ BY_HAND(strata_async_create, (int ordinal, const strata_async_options *options, 
         (ordinal, options, out))
 BY_HAND(strata_direct_create, (int ordinal, const strata_direct_options *options, strata_resource **out),
         (ordinal, options, out))
+BY_HAND(strata_guard_create, (int ordinal, const strata_guard_options *options, strata_resource **out),
+        (ordinal, options, out))
 #undef BY_HAND
 
 static void note_runtime(strata_runtime *old, strata_runtime *new)
@@ -82,13 +84,27 @@ static bool serves_a_block(strata_runtime *runtime, CUstream stream)
     return TWICE(strata_runtime_deallocate_on(runtime, &block, stream)) && good;
 }
 
+/* The user's view of a block that the owner describes: a layer above may put it some way into the memory. */
+static bool find_block(strata_runtime *runtime, strata_block *block)
+{
+    enum { STEP = 256 };
+    strata_block found;
+    for (size_t at = 0; at < block->bytes; at += STEP) {
+        if (strata_runtime_find(runtime, block->address + at, &found) != STRATA_SUCCESS)
+            continue;
+        *block = found;
+        return true;
+    }
+    return false;
+}
+
 /* Frees what a case that failed half-way left alive, uses under way included. */
 static void free_blocks(strata_runtime *runtime)
 {
     strata_table *table = runtime->stack->table;
     for (uint32_t slot = 1; slot < table->fresh; slot++) {
         strata_block block;
-        if (!strata_entry_describe(table, slot, &block))
+        if (!strata_entry_describe(table, slot, &block) || !find_block(runtime, &block))
             continue;
         while (strata_runtime_finish_block_use(runtime, &block, CU_STREAM_LEGACY, STRATA_ACCESS_NONE) == STRATA_SUCCESS)
             ;

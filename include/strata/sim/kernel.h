@@ -49,7 +49,7 @@ typedef void (*strata_sim_kernel)(strata_sim_launch *launch);
 
 /* Registers a twin, at any time; the last one registered under a name counts for functions that are asked for
  * afterwards. The name is copied. NULL: CUDA_ERROR_INVALID_VALUE. Registered from the start: strata_pattern_fill,
- * strata_pattern_check. */
+ * strata_pattern_check, strata_guard_check, strata_guard_fill. */
 CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin);
 
 typedef CUresult (*PFN_strata_sim_register_kernel)(const char *name, strata_sim_kernel twin);
