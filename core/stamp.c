@@ -58,10 +58,10 @@ void strata_stamp_take_point(strata_stamp_point *point)
 {
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < 4; i++) {
-        uint64_t before = strata_stamp_before();
+        uint64_t before = strata_stamp_now();
         uint64_t monotonic = strata_stamp_clock();
         uint64_t wall = wall_clock();
-        uint64_t took = strata_stamp_after() - before;
+        uint64_t took = strata_stamp_now() - before;
         if (took >= best)
             continue;
         best = took;

@@ -27,25 +27,14 @@ static inline uint64_t strata_stamp_clock(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* A stamp that is not younger than anything the calling thread does after it. */
-static inline uint64_t strata_stamp_before(void)
+/* The counter may be read ahead of loads that come before it in the program (Intel SDM, RDTSC), and waiting for them
+ * would cost as much again: a stamp may be older than what the thread has read before it by some 100 ns. Where one
+ * thread's record follows from another's, and they are closer together than that, either may have the lower stamp. */
+static inline uint64_t strata_stamp_now(void)
 {
 #if defined(__x86_64__)
     if (__builtin_expect(strata_stamp_is_counter, 1))
         return __rdtsc();
-#endif
-    return strata_stamp_clock();
-}
-
-/* A stamp that is not older than anything the calling thread has read before it. The counter may be read ahead of loads
- * that come before it (Intel SDM, RDTSC), so they are waited for. */
-static inline uint64_t strata_stamp_after(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_expect(strata_stamp_is_counter, 1)) {
-        _mm_lfence();
-        return __rdtsc();
-    }
 #endif
     return strata_stamp_clock();
 }

@@ -124,6 +124,7 @@ static void hand_over(log_ring *ring, uint64_t serial)
     ring->limit = ring->stored;
     ring->inside = false;
     ring->freeing = 0;
+    ring->blind = 0;
     ring->unsaid = true;
 }
 
@@ -163,10 +164,16 @@ log_ring *log_ring_attach(log_rings *rings)
 bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake)
 {
     const uint64_t size = ring->mask + 1;
+    if (ring->blind) {
+        ring->blind--;
+        lose(ring);
+        return false;
+    }
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
     bool unsaid = ring->unsaid || atomic_load_explicit(&ring->gap, memory_order_relaxed);
     if (size - (ring->stored - tail) < (unsaid ? 2u : 1u)) {
         lose(ring);
+        ring->blind = size > 16 * LOG_BLIND ? LOG_BLIND : 0;
         if (may_wake)
             log_rings_wake(rings);
         return false;

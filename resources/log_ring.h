@@ -25,6 +25,7 @@ enum {
     LOG_LINE_BYTES = 64,
     LOG_SPARES = 8,         /* rings that are made in advance */
     LOG_MOST_SPARES = 64,   /* where more threads than that begin at once */
+    LOG_BLIND = 32,         /* records that are dropped at a time when a ring is full */
     LOG_DURATION_SHIFT = 4, /* durations are kept in units of 16 ticks */
 };
 
@@ -57,6 +58,7 @@ typedef struct log_ring {
     bool inside;     /* a call of this thread is under way in the layer */
     bool freed;      /* that block's free was reported complete */
     bool unsaid;     /* whose the lines are */
+    uint32_t blind;  /* records to drop without a look at the tail, which another thread writes */
     uint64_t mask;   /* lines - 1; constant */
     log_line *lines; /* constant */
     /* Seldom written, by the thread; read by any, relaxed: statistics. */

@@ -33,10 +33,20 @@ typedef struct logging {
 
 /* ---- lines ---- */
 
+static inline strata_entry *entry_of(const strata_resource *resource, strata_block_id id)
+{
+    return strata_table_lookup(strata_resource_table(resource), id);
+}
+
+static inline kept_block *kept_in(const strata_resource *resource, strata_entry *entry)
+{
+    return (kept_block *)(void *)((char *)entry + resource->block_offset);
+}
+
 static inline kept_block *kept_of(const strata_resource *resource, strata_block_id id)
 {
-    strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
-    return __builtin_expect(entry != NULL, 1) ? (kept_block *)(void *)((char *)entry + resource->block_offset) : NULL;
+    strata_entry *entry = entry_of(resource, id);
+    return __builtin_expect(entry != NULL, 1) ? kept_in(resource, entry) : NULL;
 }
 
 static inline uint32_t stream_number(uint16_t number, uint32_t turn)
@@ -51,14 +61,11 @@ static inline uint32_t stream_id(const logging *self, CUstream stream)
     return timeline ? stream_number(timeline->number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) : 0;
 }
 
-/* Of the stream of a block that was just made: its owner has found out. */
-static inline uint32_t home_id(const logging *self, const strata_block *block, CUstream stream)
+/* Of the stream on which a block was made: its owner has found out. */
+static inline uint32_t home_id(const strata_entry *entry)
 {
-    uint32_t id = stream_id(self, stream);
-    if (__builtin_expect(id != 0, 1))
-        return id;
-    const strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
-    return entry ? stream_number(entry->home, entry->home_turn) : 0;
+    return stream_number(atomic_load_explicit(&entry->home, memory_order_relaxed),
+                         atomic_load_explicit(&entry->home_turn, memory_order_relaxed));
 }
 
 static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned flags, uint64_t generation)
@@ -97,7 +104,7 @@ static inline bool begin(logging *self, passage *call)
     call->ring = log_ring_mine(&self->writer.rings);
     if (__builtin_expect(!call->ring, 0))
         return false;
-    call->begun = self->duration ? strata_stamp_before() : 0;
+    call->begun = self->duration ? strata_stamp_now() : 0;
     call->from = call->ring->stored;
     call->ring->inside = true;
     return true;
@@ -118,11 +125,14 @@ static __attribute__((noinline)) void stamp_reports(const passage *call, uint64_
 static inline log_line *end(logging *self, const passage *call)
 {
     log_ring *ring = call->ring;
-    uint64_t stamp = strata_stamp_after();
-    if (__builtin_expect(ring->stored != call->from, 0))
-        stamp_reports(call, ring->stored, stamp);
+    const uint64_t reported = ring->stored;
     ring->inside = false;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
+    if (__builtin_expect(!line && reported == call->from, 0))
+        return NULL;
+    uint64_t stamp = strata_stamp_now();
+    if (__builtin_expect(reported != call->from, 0))
+        stamp_reports(call, reported, stamp);
     if (__builtin_expect(!line, 0)) {
         log_ring_publish(ring);
         return NULL;
@@ -139,13 +149,46 @@ static inline unsigned duration_flag(const logging *self)
 
 /* ---- operations ---- */
 
-static void keep(kept_block *kept, const strata_block *block, const strata_request *request)
+static inline void keep(kept_block *kept, const strata_block *block, const strata_request *request)
 {
-    if (!kept)
-        return;
     atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
     atomic_store_explicit(&kept->requested, request->bytes, memory_order_relaxed);
     atomic_store_explicit(&kept->tag, request->tag, memory_order_relaxed);
+}
+
+/* A block that was made. */
+static inline void record_made(logging *self, const passage *call, const strata_request *request,
+                               const strata_block *made)
+{
+    strata_entry *entry = entry_of(&self->resource, made->id);
+    if (__builtin_expect(entry != NULL, 1))
+        keep(kept_in(&self->resource, entry), made, request);
+    log_line *line = end(self, call);
+    if (__builtin_expect(!line, 0))
+        return;
+    line->stream = (uint64_t)(uintptr_t)request->stream;
+    line->stream_id = entry ? home_id(entry) : 0;
+    line->address = made->address;
+    line->requested = request->bytes;
+    line->bytes = made->bytes;
+    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, duration_flag(self), made->id.generation);
+    line->where = where(request->tag, made->id.slot, STRATA_ACCESS_NONE, request->alignment);
+    log_ring_publish(call->ring);
+}
+
+static __attribute__((cold)) void record_refused(logging *self, const passage *call, const strata_request *request,
+                                                 strata_status status)
+{
+    log_line *line = end(self, call);
+    if (!line)
+        return;
+    line->stream = (uint64_t)(uintptr_t)request->stream;
+    line->stream_id = stream_id(self, request->stream);
+    line->address = line->bytes = 0;
+    line->requested = request->bytes;
+    line->what = what(STRATA_LOG_ALLOCATE, status, duration_flag(self), 0);
+    line->where = where(request->tag, 0, STRATA_ACCESS_NONE, request->alignment);
+    log_ring_publish(call->ring);
 }
 
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -156,20 +199,10 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     if (!begin(self, &call))
         return upstream->ops->allocate(upstream, request, out);
     const strata_status status = upstream->ops->allocate(upstream, request, out);
-    const bool made = status == STRATA_SUCCESS;
-    if (__builtin_expect(made, 1))
-        keep(kept_of(resource, out->id), out, request);
-    log_line *line = end(self, &call);
-    if (!line)
-        return status;
-    line->stream = (uint64_t)(uintptr_t)request->stream;
-    line->stream_id = made ? home_id(self, out, request->stream) : stream_id(self, request->stream);
-    line->address = made ? out->address : 0;
-    line->requested = request->bytes;
-    line->bytes = made ? out->bytes : 0;
-    line->what = what(STRATA_LOG_ALLOCATE, status, duration_flag(self), made ? out->id.generation : 0);
-    line->where = where(request->tag, made ? out->id.slot : 0, STRATA_ACCESS_NONE, request->alignment);
-    log_ring_publish(call.ring);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        record_made(self, &call, request, out);
+    else
+        record_refused(self, &call, request, status);
     return status;
 }
 
@@ -181,6 +214,20 @@ static inline strata_tag tag_of(const kept_block *kept, const strata_block *bloc
                : block->tag;
 }
 
+/* What a free's line says before it is known how it ended. */
+static inline void fill_free(const logging *self, log_line *line, uint64_t stamp, const strata_block *block,
+                             CUstream stream)
+{
+    line->stamp = stamp;
+    line->stream = (uint64_t)(uintptr_t)stream;
+    line->address = block->address;
+    line->requested = block->requested;
+    line->bytes = block->bytes;
+    line->where = where(tag_of(kept_of(&self->resource, block->id), block), block->id.slot, STRATA_ACCESS_NONE, 0);
+    line->stream_id = stream_id(self, stream);
+    line->duration = 0;
+}
+
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
@@ -190,34 +237,26 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
         return upstream->ops->deallocate(upstream, block, stream);
     log_ring *ring = call.ring;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
-    const strata_block facts = *block;
-    const strata_tag tag = tag_of(kept_of(resource, facts.id), &facts);
-    const uint32_t number = stream_id(self, stream);
+    if (__builtin_expect(line != NULL, 1))
+        fill_free(self, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
     call.from = ring->stored;
-    ring->freeing = facts.id.generation;
-    ring->freeing_slot = facts.id.slot;
+    const uint64_t generation = ring->freeing = block->id.generation;
+    ring->freeing_slot = block->id.slot;
     ring->freed = false;
-    const uint64_t stamp = self->duration ? call.begun : strata_stamp_before();
     const strata_status status = upstream->ops->deallocate(upstream, block, stream);
     ring->freeing = 0;
     ring->inside = false;
-    uint64_t after = self->duration || ring->stored != call.from ? strata_stamp_after() : 0;
+    uint64_t after = self->duration || ring->stored != call.from ? strata_stamp_now() : 0;
     if (__builtin_expect(ring->stored != call.from, 0))
         stamp_reports(&call, ring->stored, after);
     if (__builtin_expect(line != NULL, 1)) {
         const bool good = status == STRATA_SUCCESS;
+        if (__builtin_expect(!good, 0)) /* then the tag is the caller's */
+            line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
         const unsigned flags = duration_flag(self) | (good && ring->freed ? STRATA_LOG_FLAG_COMPLETE : 0);
-        *line = (log_line){
-            .stamp = stamp,
-            .stream = (uint64_t)(uintptr_t)stream,
-            .address = facts.address,
-            .requested = facts.requested,
-            .bytes = facts.bytes,
-            .what = what(STRATA_LOG_DEALLOCATE, status, flags, facts.id.generation),
-            .where = where(good ? tag : facts.tag, facts.id.slot, STRATA_ACCESS_NONE, 0),
-            .stream_id = number,
-            .duration = self->duration ? units_of(after - stamp) : 0,
-        };
+        line->what = what(STRATA_LOG_DEALLOCATE, status, flags, generation);
+        if (self->duration)
+            line->duration = units_of(after - line->stamp);
     }
     log_ring_publish(ring);
     return status;
@@ -340,7 +379,7 @@ static void logging_completed(strata_resource *resource, const strata_completion
         return;
     bool reused = completion->kind == STRATA_COMPLETION_REUSED;
     *line = (log_line){
-        .stamp = ring->inside ? 0 : strata_stamp_after(),
+        .stamp = ring->inside ? 0 : strata_stamp_now(),
         .address = kept ? atomic_load_explicit(&kept->address, memory_order_relaxed) : 0,
         .requested = kept ? atomic_load_explicit(&kept->requested, memory_order_relaxed) : 0,
         .bytes = completion->bytes,
