@@ -118,14 +118,33 @@ void strata_error_unhush(bool say_it)
     say(&thread->error);
 }
 
+const strata_error *strata_error_unsaid(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? &thread->unsaid : &no_thread_state;
+}
+
+static void say_unless_hushed(const strata_error *error)
+{
+    const strata_thread *thread = strata_thread_current;
+    if (!thread || !thread->hushed)
+        say(error);
+}
+
+strata_status strata_error_raise_again(const strata_error *kept)
+{
+    strata_error *error = strata_error_begin(kept->status);
+    *error = *kept;
+    say_unless_hushed(error);
+    return error->status;
+}
+
 static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
 {
     char text[sizeof error->message];
     vsnprintf(text, sizeof text, format, arguments);
     strata_escape(error->message, sizeof error->message, text);
-    const strata_thread *thread = strata_thread_current;
-    if (!thread || !thread->hushed)
-        say(error);
+    say_unless_hushed(error);
     return error->status;
 }
 

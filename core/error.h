@@ -16,6 +16,12 @@ strata_status strata_error_raise(strata_error *error, const char *format, ...) S
 void strata_error_hush(void);
 void strata_error_unhush(bool say);
 
+/* What was raised last between the two, for a copy before the second; SUCCESS if nothing was. Never NULL. */
+const strata_error *strata_error_unsaid(void);
+
+/* Raises a record that was copied before: it becomes the thread's last failure, and the log callback hears it. */
+strata_status strata_error_raise_again(const strata_error *kept);
+
 /* A failed driver call: the status that belongs to `result` (OUT_OF_MEMORY, SHUT_DOWN, STREAM_CAPTURE, ERROR_DRIVER),
  * with the driver's code and name in the record. `call` is the entry point, such as "cuMemAlloc". */
 strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...) STRATA_PRINTF(3, 4);

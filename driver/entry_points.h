@@ -60,6 +60,10 @@
     X(REQUIRED, MemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags), (address, bytes, flags))                       \
     X(REQUIRED, MemFreeHost, 2000, (void *address), (address))                                                                     \
     X(REQUIRED, PointerGetAttribute, 4000, (void *value, CUpointer_attribute attribute, CUdeviceptr address), (value, attribute, address)) \
+    /* managed memory */                                                                                                           \
+    X(OPTIONAL, MemAllocManaged, 6000, (CUdeviceptr *address, size_t bytes, unsigned flags), (address, bytes, flags))              \
+    X(OPTIONAL, MemPrefetchAsync, 12020, (CUdeviceptr address, size_t bytes, CUmemLocation to, unsigned flags, CUstream stream), (address, bytes, to, flags, stream))\
+    X(OPTIONAL, MemAdvise, 12020, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location), (address, bytes, advice, location))\
     /* stream-ordered memory */                                                                                                    \
     X(OPTIONAL, MemAllocFromPoolAsync, 11020, (CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream), (address, bytes, pool, stream)) \
     X(OPTIONAL, MemFreeAsync, 11020, (CUdeviceptr address, CUstream stream), (address, stream))                                    \

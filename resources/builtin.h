@@ -11,6 +11,12 @@ extern const strata_layer strata_budget_layer;
 extern const strata_layer strata_statistics_layer;
 extern const strata_layer strata_logging_layer;
 extern const strata_layer strata_guard_layer;
+extern const strata_layer strata_managed_layer;
+extern const strata_layer strata_pinned_layer;
+extern const strata_layer strata_aligned_layer;
+extern const strata_layer strata_failure_callback_layer;
+extern const strata_layer strata_fault_layer;
+extern const strata_layer strata_prefetch_layer;
 
 /* Makes their names known to stack texts; done once, later calls return at once. Any thread. */
 strata_status strata_builtin_register(void);

@@ -485,6 +485,7 @@ int main(int count, char **arguments)
     setenv("STRATA_DRIVER", "auto", 0);
     test_child_begin(count, arguments, scenarios, 1);
     test_open_driver();
+    enum { LAYER_CASES = 2 }; /* of these the first, which are about layers */
     static const test_case cases[] = {
         TEST_CASE(building_and_ending_a_runtime),
         TEST_CASE(allocating_and_freeing),
@@ -504,6 +505,11 @@ int main(int count, char **arguments)
     test_before_clearing = stop_refusing;
     int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
     static const char *const recorded[] = {"logging(format=memory, memory=16), async"};
-    failed += test_run_on(recorded, 1, cases, 2);
-    return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
+    failed += test_run_on(recorded, 1, cases, LAYER_CASES);
+    if (test_is_swept())
+        return failed;
+    static const char *const layers[] = {"aligned(alignment=4KiB), failure_callback, fault, prefetch, managed",
+                                         "pinned"};
+    failed += test_run_on(layers, sizeof layers / sizeof layers[0], cases, LAYER_CASES);
+    return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -393,10 +393,10 @@ static void threads_allocate_and_free_on_streams_of_every_kind(test_fixture *fix
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
         pthread_t threads[THREADS];
         worker workers[THREADS];
-        for (size_t i = 0; i < THREADS; i++) {
+        for (size_t i = 0; i < THREADS; i++) /* what can fail comes before the threads */
             workers[i] = (worker){.fixture = fixture, .stream = test_stream(fixture, kind), .seed = i};
+        for (size_t i = 0; i < THREADS; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_free, &workers[i]), 0);
-        }
         for (size_t i = 0; i < THREADS; i++)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
         for (size_t i = 0; i < THREADS; i++) {

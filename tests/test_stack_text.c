@@ -285,6 +285,7 @@ typedef struct bad_text {
 
 static const bad_text bad_texts[] = {
     {"", 1, "expected async, direct, "},
+    {"", 1, ", plain, bare"},
     {"   ", 4, "expected async"},
     {",direct", 1, "expected async"},
     {"direct,", 8, "expected async"},

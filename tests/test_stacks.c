@@ -637,12 +637,33 @@ static void check_device(strata_status made, strata_resource *resource)
     child_ok(strata_stack_destroy(stack));
 }
 
+static strata_status no_memory(CUdeviceptr *address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    (void)address, (void)bytes, (void)alignment, (void)stream, (void)data;
+    return STRATA_ERROR_OUT_OF_MEMORY;
+}
+
+static strata_status no_return(CUdeviceptr address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    (void)address, (void)bytes, (void)alignment, (void)stream, (void)data;
+    return STRATA_SUCCESS;
+}
+
 static void owners_know_their_device(void)
 {
     strata_resource *resource;
     strata_status made = strata_async_create(1, NULL, &resource);
     check_device(made, resource);
     made = strata_direct_create(1, NULL, &resource);
+    check_device(made, resource);
+    made = strata_null_create(1, NULL, &resource);
+    check_device(made, resource);
+    made = strata_managed_create(1, NULL, &resource);
+    check_device(made, resource);
+    made = strata_pinned_create(1, NULL, &resource);
+    check_device(made, resource);
+    const strata_callback_options functions = {.allocate = no_memory, .deallocate = no_return};
+    made = strata_callback_create(1, &functions, &resource);
     check_device(made, resource);
 }
 

@@ -618,13 +618,13 @@ static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
     strata_block block = test_allocate(fixture, BYTES, NULL);
     pthread_t threads[THREADS];
     user users[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++) /* what can fail comes before the threads */
         users[i] = (user){.fixture = fixture,
                           .block = block,
                           .stream = test_stream(fixture, kinds[i]),
                           .seen = fixture->seen + i * BYTES};
+    for (size_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, use_many_times, &users[i]), 0);
-    }
     for (size_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     for (size_t i = 0; i < THREADS; i++)

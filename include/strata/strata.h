@@ -2,17 +2,24 @@
 #ifndef STRATA_H
 #define STRATA_H
 
+#include <strata/aligned.h>
 #include <strata/async.h>
 #include <strata/block.h>
 #include <strata/budget.h>
+#include <strata/callback.h>
 #include <strata/control.h>
 #include <strata/direct.h>
 #include <strata/emitter.h>
+#include <strata/failure_callback.h>
+#include <strata/fault.h>
 #include <strata/guard.h>
 #include <strata/info.h>
 #include <strata/launch.h>
 #include <strata/logging.h>
+#include <strata/managed.h>
 #include <strata/null.h>
+#include <strata/pinned.h>
+#include <strata/prefetch.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>
 #include <strata/stack.h>

@@ -348,6 +348,12 @@ static CUresult CUDAAPI note_MemAlloc(CUdeviceptr *address, size_t bytes)
     return made(result, THING_BLOCK, *address);
 }
 
+static CUresult CUDAAPI note_MemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags)
+{
+    CUresult result = watch_MemAllocManaged(address, bytes, flags);
+    return made(result, THING_BLOCK, *address);
+}
+
 static CUresult CUDAAPI note_MemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                                    CUstream stream)
 {
@@ -420,6 +426,7 @@ void test_door_watch(const test_plan *wanted)
     NOTE(MemPoolCreate)
     NOTE(MemPoolDestroy)
     NOTE(MemAlloc)
+    NOTE(MemAllocManaged)
     NOTE(MemFree)
     NOTE(MemAllocFromPoolAsync)
     NOTE(MemFreeAsync)

@@ -1,6 +1,7 @@
 /* One run of a sweep, in a process of its own: it runs the case, looks at what that left, clears it away, and looks
  * again. Whether that is good is sweep.c's to judge. */
 #include "core/stack.h"
+#include "core/stream_map.h"
 #include "core/timeline.h"
 #include "runtime/runtime.h"
 #include "support/faults.h"
@@ -22,15 +23,17 @@ strata_status __wrap_strata_runtime_create(const strata_runtime_config *config, 
 strata_status __real_strata_runtime_destroy(strata_runtime *runtime);
 strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime);
 
-/* Layers and stacks that a case made by itself: only it can end them. */
+/* Layers and stacks that a case made by itself: only it can end them. Those that a runtime makes end with it. */
 static _Atomic bool made_by_hand;
+static _Thread_local bool making_runtime;
 
 #define BY_HAND(name, parameters, arguments) \
     strata_status __real_##name parameters;  \
     strata_status __wrap_##name parameters;  \
     strata_status __wrap_##name parameters   \
     {                                        \
-        made_by_hand = true;                 \
+        if (!making_runtime)                 \
+            made_by_hand = true;             \
         return __real_##name arguments;      \
     }
 BY_HAND(strata_stack_create, (const char *text, int ordinal, strata_stack **out), (text, ordinal, out))
@@ -39,6 +42,10 @@ BY_HAND(strata_async_create, (int ordinal, const strata_async_options *options, 
 BY_HAND(strata_direct_create, (int ordinal, const strata_direct_options *options, strata_resource **out),
         (ordinal, options, out))
 BY_HAND(strata_guard_create, (int ordinal, const strata_guard_options *options, strata_resource **out),
+        (ordinal, options, out))
+BY_HAND(strata_stack_build, (strata_resource *const *resources, size_t count, int ordinal, strata_stack **out),
+        (resources, count, ordinal, out))
+BY_HAND(strata_callback_create, (int ordinal, const strata_callback_options *options, strata_resource **out),
         (ordinal, options, out))
 #undef BY_HAND
 
@@ -54,7 +61,9 @@ static void note_runtime(strata_runtime *old, strata_runtime *new)
 
 strata_status __wrap_strata_runtime_create(const strata_runtime_config *config, strata_runtime **out)
 {
+    making_runtime = true;
     strata_status status = __real_strata_runtime_create(config, out);
+    making_runtime = false;
     if (sweep_is_child && status == STRATA_SUCCESS)
         note_runtime(NULL, *out);
     return status;
@@ -71,17 +80,31 @@ strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime)
 /* A call that may fail once, if the fault met it. */
 #define TWICE(call) ((call) == STRATA_SUCCESS || (call) == STRATA_SUCCESS)
 
+static bool has_memory(const strata_runtime *runtime)
+{
+    const strata_stack *stack = runtime->stack;
+    return strcmp(stack->layers[stack->count - 1]->ops->name, "null") != 0;
+}
+
 static bool serves_a_block(strata_runtime *runtime, CUstream stream)
 {
     enum { BYTES = 256 };
     strata_block block;
     if (!TWICE(strata_runtime_allocate(runtime, BYTES, stream, &block)))
         return false;
-    bool memory = strata_resource_capabilities(runtime->top) & STRATA_CAPABILITY_DEVICE_MEMORY;
     bool good = TWICE(strata_runtime_prepare_block_use(runtime, &block, stream, STRATA_ACCESS_WRITE)) &&
-                (!memory || test_cu()->MemsetD8Async(block.address, 1, BYTES, stream) == CUDA_SUCCESS) &&
+                (!has_memory(runtime) || test_cu()->MemsetD8Async(block.address, 1, BYTES, stream) == CUDA_SUCCESS) &&
                 TWICE(strata_runtime_finish_block_use(runtime, &block, stream, STRATA_ACCESS_WRITE));
     return TWICE(strata_runtime_deallocate_on(runtime, &block, stream)) && good;
+}
+
+/* A budget may be full as long as the case's blocks live. */
+static bool serves_or_is_full(strata_runtime *runtime, CUstream stream, bool *full)
+{
+    if (serves_a_block(runtime, stream))
+        return true;
+    *full |= strata_last_error()->status == STRATA_ERROR_OUT_OF_BUDGET;
+    return *full;
 }
 
 /* The user's view of a block that the owner describes: a layer above may put it some way into the memory. */
@@ -157,25 +180,39 @@ static void release_streams(strata_runtime *runtime)
             (void)TWICE(strata_runtime_stream_release(runtime, runtime->streams[i].stream));
 }
 
+/* Streams that a case itself had made known to a runtime. */
+static void unregister_streams(const test_fixture *fixture)
+{
+    for (size_t i = 0; i < fixture->stream_count; i++)
+        for (size_t j = 0; j < RUNTIMES && fixture->streams[i].kind == TEST_STREAM_UNKNOWN; j++)
+            if (runtimes[j] && strata_stream_is_known(fixture->streams[i].handle))
+                (void)TWICE(strata_runtime_unregister_stream(runtimes[j], fixture->streams[i].handle));
+}
+
 static void clear_away(test_fixture *fixture, sweep_outcome *outcome)
 {
     if (test_before_clearing)
         test_before_clearing();
     test_fault_end();
     test_stall_end_all();
+    test_make_current(); /* the case may have made another one current */
     if (test_cu()->CtxSynchronize() != CUDA_SUCCESS) {
         outcome->abandoned = true;
         return;
     }
-    outcome->unusable = fixture->runtime && !serves_a_block(fixture->runtime, CU_STREAM_LEGACY);
+    bool full = false;
+    outcome->unusable = fixture->runtime && !serves_or_is_full(fixture->runtime, CU_STREAM_LEGACY, &full);
     /* This covers with an event what was submitted to the streams when none could be recorded. */
     for (size_t i = 0; i < fixture->stream_count && fixture->runtime; i++)
-        outcome->unusable |= !serves_a_block(fixture->runtime, fixture->streams[i].handle);
+        outcome->unusable |= !serves_or_is_full(fixture->runtime, fixture->streams[i].handle, &full);
     for (size_t i = 0; i < RUNTIMES; i++)
         if (runtimes[i]) {
             strata_stack_captures_ended(runtimes[i]->stack, STRATA_STREAM_GONE);
             free_blocks(runtimes[i]);
+            (void)TWICE(strata_runtime_reap_pending(runtimes[i]));
         }
+    outcome->unusable |= full && !serves_a_block(fixture->runtime, CU_STREAM_LEGACY);
+    unregister_streams(fixture);
     if (!test_fixture_close_streams(fixture))
         test_fixture_close_streams(fixture);
     for (size_t i = 0; i < RUNTIMES; i++)
@@ -224,6 +261,30 @@ static bool says_nothing(const test_door_seen *seen)
            memcmp(strata_last_error(), &seen->before, sizeof seen->before) == 0;
 }
 
+/* Whether the stack in a case's name has an owner that gives memory back itself, once the host has waited. */
+static bool waits_on_host(const char *name)
+{
+    static const char *const owners[] = {"[direct", "[managed", ", managed", "[pinned", ", pinned"};
+    for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
+        if (strstr(name, owners[i]))
+            return true;
+    return false;
+}
+
+static void CUDA_CB do_nothing(void *data)
+{
+    (void)data;
+}
+
+/* Host functions have a thread of the driver's, which comes with the first of them: here, so that whatever thread is
+ * there besides in the end is the case's. */
+static void start_host_functions(void)
+{
+    if (test_cu()->LaunchHostFunc(CU_STREAM_LEGACY, do_nothing, NULL) != CUDA_SUCCESS ||
+        test_cu()->CtxSynchronize() != CUDA_SUCCESS)
+        _exit(1);
+}
+
 _Noreturn static void run_and_exit(const test_sweep_case *one)
 {
     sweep_outcome *outcome = &sweep_shared->outcome;
@@ -231,6 +292,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     const test_sim *sim = test_sim_control();
     running = one;
     outcome->began = true;
+    start_host_functions();
     threads_before = count_threads();
     if (sim->set_policy(sweep_shared->policy) != CUDA_SUCCESS || sim->set_seed(sweep_shared->seed) != CUDA_SUCCESS)
         _exit(1);
@@ -238,7 +300,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
         test_touch_begin(sweep_shared->touched);
     if (sweep_shared->mode == SWEEP_OF_EDGES && !sweep_shared->plan.nth) {
         memset(sweep_shared->relied, 0, sizeof sweep_shared->relied);
-        test_door_rely(sweep_shared->relied, SWEEP_EDGES, strstr(one->name, "[direct") != NULL);
+        test_door_rely(sweep_shared->relied, SWEEP_EDGES, waits_on_host(one->name));
     }
     if (sweep_shared->mode == SWEEP_OF_EDGES && sim->set_check(STRATA_SIM_CHECK_FREES) != CUDA_SUCCESS)
         _exit(1);
@@ -252,8 +314,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     snprintf(outcome->said, sizeof outcome->said, "%s", strata_last_error()->message);
     outcome->unsaid = outcome->failed && says_nothing(&outcome->seen);
     outcome->slow = test_stall_timed_out();
-    /* A host function has a thread of the driver's, which comes with the first of them. */
-    outcome->abandoned = outcome->failed && (made_by_hand || count_threads() > threads_before + 1);
+    outcome->abandoned = outcome->failed && (made_by_hand || count_threads() > threads_before);
     if (!outcome->abandoned) {
         /* What still points to locals of a case that failed finds them: nothing runs where they were. */
         volatile char *locals = alloca(ROOM_FOR_LOCALS);

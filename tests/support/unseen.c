@@ -12,6 +12,8 @@ static const char whole[] = "the stream is waited for as a whole, and its newest
 static const char noted[] = "the use is noted and never made";
 static const char at_home[] = "nothing touches the block on its own stream";
 static const char checked_again[] = "zones that nobody wrote to are checked; the check of the whole block waits, too";
+static const char another[] =
+    "a stack that the case makes itself frees in stream order: only what is free waits for it";
 static const char threads[] = "threads make it another run each time: the edge with that number is another one";
 
 static const struct {
@@ -37,8 +39,12 @@ static const struct {
     {"launching_with_many_blocks", "", covered},
     {"reading_on_many_streams", "", covered}, /* without memory for a clock, what a write covers is not forgotten */
 
+    {"a_free_comes_after_uses_on_every_stream", "[pinned", covered},
+
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[direct", whole},
     {"a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on", "[direct", whole},
+
+    {"blocks_have_no_more_bytes_than_were_free_without_them", "[managed", whole},
 
     {"a_free_that_fails_leaves_the_block_as_it_was", "", noted},
 
@@ -54,9 +60,12 @@ static const struct {
     {"the_quarantine_holds_no_more_than_it_may", "[guard", checked_again},
     {"the_guards_own_fills_and_checks_are_no_use_of_a_block", "[guard", checked_again},
 
+    {"memory_that_is_not_managed_is_asked_about_once_and_never_moved", "", another},
+
     {"a_free_that_races_with_a_free_and_a_new_block_is_recognised", "", threads},
     {"blocks_made_in_one_thread_are_freed_in_another", "", threads},
     {"threads_allocate_and_free_on_streams_of_every_kind", "", threads},
+    {"threads_use_it_at_the_same_time", "", threads},
     {"threads_never_hold_more_streams_than_the_pool_has", "", threads},
     {"many_threads_make_register_and_destroy_streams_at_the_same_time", "", threads},
     {"many_threads_use_one_block_at_the_same_time", "", threads},

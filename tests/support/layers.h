@@ -1,0 +1,36 @@
+/* The decorators that come with the library, as the suites for all of them use them: a new one is a line here. */
+#ifndef STRATA_TEST_LAYERS_H
+#define STRATA_TEST_LAYERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct test_layer_text {
+    const char *text;   /* as it stands in a stack text, before ", async" */
+    bool random_only;   /* stands in random stacks alone: another setting of a layer that is here already */
+    bool refuses;       /* fails calls on purpose, and says "on purpose" */
+    size_t alignment;   /* what it makes of each address; 0: what it is given */
+    bool all_alignment; /* serves requests for more than 256 bytes of alignment */
+} test_layer_text;
+
+static const test_layer_text test_decorators[] = {
+    {.text = "aligned(alignment=4KiB)", .alignment = 4096, .all_alignment = true},
+    {.text = "aligned(alignment=64KiB, threshold=20000)", .random_only = true, .all_alignment = true},
+    {.text = "aligned", .random_only = true, .all_alignment = true},
+    {.text = "budget(limit=4GiB)"},
+    {.text = "logging(format=memory, memory=16)"},
+    {.text = "statistics"},
+    {.text = "statistics(stacks=on)", .random_only = true},
+    {.text = "failure_callback"},
+    {.text = "failure_callback(retries=3)", .random_only = true},
+    {.text = "fault"},
+    {.text = "fault(per_million=30000, seed=5)", .random_only = true, .refuses = true},
+    {.text = "fault(operation=deallocate, every=7)", .random_only = true, .refuses = true},
+    {.text = "fault(operation=prepare, every=11, status=driver)", .random_only = true, .refuses = true},
+    {.text = "prefetch"},
+    {.text = "prefetch(on_use=on)", .random_only = true},
+};
+
+enum { TEST_DECORATORS = sizeof test_decorators / sizeof test_decorators[0] };
+
+#endif

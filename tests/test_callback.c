@@ -1,0 +1,290 @@
+/* callback: that the program's functions are called with what was asked for, what their answers become, and when the
+ * second one is called. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/sweep.h"
+
+enum { ROOM = 64 };
+
+typedef struct call {
+    bool free;
+    CUdeviceptr address;
+    size_t bytes, alignment;
+    CUstream stream;
+} call;
+
+/* What the program's allocator is told to do, and what it saw. */
+typedef struct program {
+    strata_status refuse_allocate, refuse_free; /* SUCCESS: it does it */
+    CUdeviceptr instead;                        /* answered in place of memory, if not 0 */
+    bool none;                                  /* answers address 0 */
+    size_t count;
+    call calls[ROOM];
+    CUcontext context; /* current in the last call */
+} program;
+
+static void note(program *self, call made)
+{
+    assert_true(self->count < ROOM);
+    self->calls[self->count++] = made;
+    test_cu()->CtxGetCurrent(&self->context);
+}
+
+static strata_status allocate(CUdeviceptr *address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    program *self = data;
+    if (self->refuse_allocate != STRATA_SUCCESS)
+        return self->refuse_allocate;
+    if (self->instead || self->none)
+        *address = self->instead;
+    else if (test_cu()->MemAlloc(address, bytes) != CUDA_SUCCESS)
+        return STRATA_ERROR_OUT_OF_MEMORY;
+    note(self, (call){false, *address, bytes, alignment, stream});
+    return STRATA_SUCCESS;
+}
+
+static strata_status deallocate(CUdeviceptr address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    program *self = data;
+    if (self->refuse_free != STRATA_SUCCESS)
+        return self->refuse_free;
+    note(self, (call){true, address, bytes, alignment, stream});
+    if (!self->instead && test_cu()->MemFree(address) != CUDA_SUCCESS)
+        return STRATA_ERROR_DRIVER;
+    return STRATA_SUCCESS;
+}
+
+static strata_runtime *runtime_of(program *self, strata_callback_options options)
+{
+    strata_resource *resource;
+    strata_stack *stack;
+    strata_runtime *runtime;
+    options.allocate = allocate;
+    options.deallocate = deallocate;
+    options.data = self;
+    check_ok(strata_callback_create(0, &options, &resource));
+    check_ok(strata_stack_build(&resource, 1, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
+    return runtime;
+}
+
+static uint32_t capabilities(strata_runtime *runtime)
+{
+    return strata_resource_capabilities(strata_stack_top(strata_runtime_stack(runtime)));
+}
+
+static void check_call(const call *made, bool is_free, const strata_block *block, CUstream stream)
+{
+    assert_int_equal(made->free, is_free);
+    assert_true(made->address == block->address && made->bytes == block->bytes && made->alignment == block->alignment);
+    assert_ptr_equal(made->stream, stream);
+}
+
+static void both_functions_are_called_with_what_belongs_to_the_block(test_fixture *fixture)
+{
+    program self = {0};
+    strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
+    CUstream home = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block, wrong, found;
+    check_ok(strata_runtime_allocate(runtime, 1000, home, &block));
+    assert_int_equal(self.count, 1);
+    check_call(&self.calls[0], false, &block, home);
+    assert_true(block.bytes == 1000 && block.alignment == 256);
+    assert_non_null(self.context);
+    check_ok(strata_runtime_find(runtime, block.address + 999, &found));
+    assert_memory_equal(&found, &block, sizeof found);
+    wrong = block;
+    wrong.alignment = 1; /* which a free does not look at */
+    check_ok(strata_runtime_deallocate_on(runtime, &wrong, other));
+    assert_int_equal(self.count, 2);
+    check_call(&self.calls[1], true, &block, other);
+    check_status(strata_runtime_deallocate_on(runtime, &block, other), STRATA_ERROR_DOUBLE_FREE);
+    assert_int_equal(self.count, 2);
+    check_ok(strata_runtime_destroy(runtime));
+    test_stream_close(fixture, home);
+    test_stream_close(fixture, other);
+}
+
+static void larger_alignments_are_asked_for_and_checked(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {.instead = 0x40000};
+    strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
+    strata_block block = {.bytes = 1};
+    strata_request request = {.bytes = 100, .alignment = 0x10000};
+    check_ok(strata_runtime_allocate_request(runtime, &request, &block));
+    assert_true(self.calls[0].alignment == 0x10000 && block.alignment == 0x10000 && block.address == 0x40000);
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    self.instead = 0x48000;
+    check_status(strata_runtime_allocate_request(runtime, &request, &block), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "not aligned");
+    assert_memory_equal(&block, &(strata_block){0}, sizeof block);
+    assert_int_equal(self.count, 4); /* it was given back */
+    assert_true(self.calls[3].free && self.calls[3].address == 0x48000 && self.calls[3].bytes == 100);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void an_address_where_a_block_lives_is_refused_and_that_block_stays(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {.instead = 0x40000};
+    strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
+    strata_block block, second, found;
+    check_ok(strata_runtime_allocate(runtime, 4096, NULL, &block));
+    check_status(strata_runtime_allocate(runtime, 100, NULL, &second), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "a live block is there");
+    check_ok(strata_runtime_find(runtime, 0x40000 + 4095, &found));
+    assert_memory_equal(&found, &block, sizeof found);
+    assert_int_equal(self.count, 2); /* nothing was given back: it is the first block's */
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    check_ok(strata_runtime_allocate(runtime, 100, NULL, &second));
+    check_ok(strata_runtime_deallocate_on(runtime, &second, NULL));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void what_the_functions_refuse_is_what_the_call_answers(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {.refuse_allocate = STRATA_ERROR_OUT_OF_BUDGET};
+    strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
+    strata_block block = {.bytes = 1};
+    check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "allocate function answered");
+    assert_memory_equal(&block, &(strata_block){0}, sizeof block);
+    self.refuse_allocate = (strata_status)4711;
+    check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "4711, which is no status");
+    self.refuse_allocate = STRATA_SUCCESS;
+    self.none = true;
+    check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    self.none = false;
+    check_ok(strata_runtime_allocate(runtime, 1000, NULL, &block));
+    self.refuse_free = STRATA_ERROR_BUSY;
+    check_status(strata_runtime_deallocate_on(runtime, &block, NULL), STRATA_ERROR_BUSY);
+    assert_int_equal(strata_runtime_block_state(runtime, block.id), STRATA_BLOCK_LIVE);
+    strata_usage usage;
+    check_ok(strata_runtime_usage(runtime, &usage));
+    assert_true(usage.live_bytes == 1000 && usage.live_blocks == 1);
+    self.refuse_free = STRATA_SUCCESS;
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void a_free_waits_on_the_host_unless_the_function_is_stream_ordered(test_fixture *fixture)
+{
+    program self = {0};
+    strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
+    CUstream home = test_stream(fixture, TEST_STREAM_UNKNOWN), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block;
+    test_calls calls;
+    check_ok(strata_runtime_allocate(runtime, 1000, home, &block));
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, 1000, user);
+    check_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_deallocate_on(runtime, &block, home));
+    if (!test_is_swept())
+        assert_int_equal(test_calls_of(&calls, "cuEventSynchronize") + test_calls_of(&calls, "cuStreamSynchronize"), 2);
+    check_ok(strata_runtime_destroy(runtime));
+    test_stream_close(fixture, home);
+    test_stream_close(fixture, user);
+}
+
+/* Memory of the driver's own pool: its free may be called while the block is used, if its stream comes after that. */
+static strata_status pool_allocate(CUdeviceptr *address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    (void)alignment;
+    return test_cu()->MemAllocFromPoolAsync(address, bytes, *(CUmemoryPool *)data, stream) == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : STRATA_ERROR_OUT_OF_MEMORY;
+}
+
+static strata_status pool_free(CUdeviceptr address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    (void)bytes, (void)alignment, (void)data;
+    return test_cu()->MemFreeAsync(address, stream) == CUDA_SUCCESS ? STRATA_SUCCESS : STRATA_ERROR_DRIVER;
+}
+
+static void a_stream_ordered_free_comes_after_uses_on_other_streams_and_does_not_wait(test_fixture *fixture)
+{
+    CUmemoryPool pool;
+    check_cu(test_cu()->DeviceGetDefaultMemPool(&pool, 0));
+    strata_callback_options options = {
+        .allocate = pool_allocate, .deallocate = pool_free, .data = &pool, .stream_ordered = true};
+    strata_resource *resource;
+    strata_stack *stack;
+    strata_runtime *runtime;
+    check_ok(strata_callback_create(0, &options, &resource));
+    check_ok(strata_stack_build(&resource, 1, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
+    assert_true(capabilities(runtime) & STRATA_CAPABILITY_STREAM_ORDERED);
+    CUstream home = test_stream(fixture, TEST_STREAM_UNKNOWN), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block, next;
+    check_ok(strata_runtime_allocate(runtime, 4096, home, &block));
+    test_stall *stall = test_stall_begin(user);
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, 4096, user);
+    check_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_deallocate_on(runtime, &block, home)); /* the stall goes on: nobody waits for it here */
+    check_ok(strata_runtime_allocate(runtime, 4096, home, &next));
+    test_fill(next.address, 0x22, 4096, home);
+    const unsigned char *seen = test_copy_back(fixture, next.address, 4096, home);
+    test_stall_release(stall);
+    test_stall_end(stall);
+    test_synchronize(home);
+    check_bytes(seen, 0x22, 4096);
+    check_ok(strata_runtime_deallocate_on(runtime, &next, home));
+    check_ok(strata_runtime_destroy(runtime));
+    test_stream_close(fixture, home);
+    test_stream_close(fixture, user);
+}
+
+static void it_says_what_its_memory_is(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {0};
+    strata_runtime *device = runtime_of(&self, (strata_callback_options){0});
+    strata_runtime *host = runtime_of(&self, (strata_callback_options){.host_memory = true});
+    assert_int_equal(capabilities(device),
+                     STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND | STRATA_CAPABILITY_DEVICE_MEMORY);
+    assert_int_equal(capabilities(host), STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND);
+    check_ok(strata_runtime_destroy(device));
+    check_ok(strata_runtime_destroy(host));
+}
+
+static void it_is_refused_without_both_functions(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_resource *resource;
+    check_status(strata_callback_create(0, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "the function allocate is missing");
+    check_status(strata_callback_create(0, &(strata_callback_options){.allocate = allocate}, &resource),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "the function deallocate is missing");
+    assert_null(resource);
+    check_status(strata_callback_create(0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_callback_create(
+                     1000, &(strata_callback_options){.allocate = allocate, .deallocate = deallocate}, &resource),
+                 STRATA_ERROR_INVALID_VALUE);
+    strata_stack *stack;
+    check_status(strata_stack_create("callback", 0, &stack), STRATA_ERROR_SYNTAX);
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(both_functions_are_called_with_what_belongs_to_the_block),
+        TEST_CASE(larger_alignments_are_asked_for_and_checked),
+        TEST_CASE(an_address_where_a_block_lives_is_refused_and_that_block_stays),
+        TEST_CASE(what_the_functions_refuse_is_what_the_call_answers),
+        TEST_CASE(a_free_waits_on_the_host_unless_the_function_is_stream_ordered),
+        TEST_CASE(a_stream_ordered_free_comes_after_uses_on_other_streams_and_does_not_wait),
+        TEST_CASE(it_says_what_its_memory_is),
+        TEST_CASE(it_is_refused_without_both_functions),
+    };
+    static const char *const stacks[] = {"async"}; /* the fixture's own runtime, for its streams */
+    test_open_driver();
+    return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
+}
