@@ -29,6 +29,19 @@ static uint32_t read_option(struct argp_state *state, const char *name, const ch
     return (uint32_t)value;
 }
 
+/* What a replay goes through when nobody names a stack: what a service would have, and its report shows what the layers
+ * saw. The ring is large, since a replay leaves its collector no pause. */
+static const char usual_stack[] = "budget, logging(format=memory, ring=32768), statistics, async";
+
+/* NULL: the environment names one. */
+static const char *stack_of(const settings *from)
+{
+    const char *environment = getenv("STRATA_STACK");
+    if (from->stack)
+        return from->stack;
+    return environment && *environment ? NULL : usual_stack;
+}
+
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     settings *to = state->input;
@@ -79,7 +92,8 @@ static const struct argp_option options[] = {
      "STRATA_DRIVER, else auto",
      0},
     {"device", 'd', "N", 0, "The device's ordinal; default: 0", 0},
-    {"stack", 's', "TEXT", 0, "The stack, such as \"async(max_size=8GiB)\"; default: STRATA_STACK, else the library's",
+    {"stack", 's', "TEXT", 0,
+     "The stack, such as \"async(max_size=8GiB)\"; default: STRATA_STACK, else \"budget, logging, statistics, async\"",
      0},
     {"threads", 't', "N", 0, "Deal the streams to N threads; default: 1", 0},
     {"repeat", 'r', "N", 0, "Replay all traces N times; default: 1", 0},
@@ -170,7 +184,7 @@ static int run(const settings *from, const trace *traces)
         return say_last_error(from, "the device");
     const strata_runtime_config config = {
         .device = from->device,
-        .stack_text = from->stack,
+        .stack_text = stack_of(from),
         .stream_capacity = replay_streams_needed(traces, from->path_count, &from->options),
     };
     if (strata_runtime_create(&config, &runtime) != STRATA_SUCCESS)
