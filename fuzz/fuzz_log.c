@@ -2,7 +2,7 @@
  * which mutations would hardly ever hit. What was read is encoded and read again, and must be the same. */
 #include "fuzz/begin.h"
 
-#include "resources/log_binary.h"
+#include "resources/logging/binary.h"
 #include "tools/log_reader.h"
 
 #include <stdlib.h>

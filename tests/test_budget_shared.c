@@ -4,8 +4,8 @@
  * The processes are forks of this program, which opens neither the driver nor a shared budget itself. Each is a puppet:
  * it carries out what it reads from a pipe, and answers. */
 #define _GNU_SOURCE
-#include "resources/budget_shared.h"
-#include "resources/budget_shared_process.h"
+#include "resources/budget/shared.h"
+#include "resources/budget/shared_process.h"
 
 #include <errno.h>
 #include <fcntl.h>

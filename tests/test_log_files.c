@@ -6,7 +6,7 @@
 #include "support/itself.h"
 
 #include "core/stamp.h"
-#include "resources/log_csv.h"
+#include "resources/logging/csv.h"
 #include "tools/log_reader.h"
 
 #include <dirent.h>

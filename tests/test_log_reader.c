@@ -2,8 +2,8 @@
  * goes unnoticed. And logs as traces for `strata replay`. */
 #include "replay_support.h"
 
-#include "resources/log_binary.h"
-#include "resources/log_csv.h"
+#include "resources/logging/binary.h"
+#include "resources/logging/csv.h"
 #include "tools/log_choice.h"
 #include "tools/log_reader.h"
 #include "tools/trace.h"

@@ -1,7 +1,7 @@
 /* The statistics layer and several threads: what is live is exact when they are done, peaks are within their bounds,
  * and scopes and visits come in between at any moment. */
 #include "core/asymmetric.h"
-#include "resources/statistics.h"
+#include "resources/statistics/statistics.h"
 #include "statistics_support.h"
 
 #include <sched.h>

@@ -2,7 +2,7 @@
 #include "tools/log_choice.h"
 
 #include "core/size_text.h"
-#include "resources/log_csv.h"
+#include "resources/logging/csv.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "tools/log_print.h"
 
 #include "core/escape.h"
-#include "resources/log_csv.h"
+#include "resources/logging/csv.h"
 #include "tools/json_number.h"
 #include "tools/size_words.h"
 

@@ -5,7 +5,7 @@
 #ifndef STRATA_TOOLS_LOG_READER_H
 #define STRATA_TOOLS_LOG_READER_H
 
-#include "resources/log_format.h"
+#include "resources/logging/format.h"
 
 #include <strata/logging.h>
 

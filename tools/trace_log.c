@@ -4,7 +4,7 @@
  * once; prepares, completions, reaps and trims are not replayed, nor is what had failed, which is counted. A log need
  * not begin with its program: frees and uses of blocks whose allocation it does not have are left out, and counted,
  * too. */
-#include "resources/log_csv.h"
+#include "resources/logging/csv.h"
 #include "tools/log_reader.h"
 #include "tools/trace_builder.h"
 

@@ -1,0 +1,610 @@
+/* Credits, turns, and what is told about them. */
+#include "resources/budget/account.h"
+
+#include "resources/budget/shared.h"
+
+#include <string.h>
+#include <time.h>
+
+/* What an account without a limit starts with: more than any device has, and far from the end of the numbers. */
+static const int64_t boundless = INT64_C(1) << 62;
+
+static const uint64_t smallest_advance = UINT64_C(64) << 10;
+
+/* For how long a turn waits for requests of others that are not decided. They come back from the driver in far less;
+ * one that does not may itself be waiting, in a layer below, for what only this turn's thread can give. */
+static const int64_t patience_ns = INT64_C(2000000000);
+
+/* ---- figures ---- */
+
+static int64_t capacity_of(uint64_t limit)
+{
+    return limit && limit < (uint64_t)boundless ? (int64_t)limit : boundless;
+}
+
+static uint64_t limit_of(const strata_budget_account *account)
+{
+    return account->shared ? shared_limit(account->shared)
+                           : atomic_load_explicit(&account->limit, memory_order_relaxed);
+}
+
+/* What is in use or credit of a thread; of a shared account, in use by all processes. */
+static int64_t granted(const strata_budget_account *account)
+{
+    if (account->shared)
+        return (int64_t)shared_in_use(account->shared);
+    return capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) -
+           atomic_load_explicit(&account->unassigned, memory_order_acquire);
+}
+
+/* Notes what was granted, less what of it was credit at all times: the other threads' credit counts as if it had been
+ * used. Of a shared account only what its slow path meets: adding up all processes takes too long. */
+static void note_peak(strata_budget_account *account, uint64_t never_used)
+{
+    int64_t now = granted(account);
+    uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
+    while (now > 0 && (uint64_t)now > never_used && (uint64_t)now - never_used > peak)
+        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now - never_used,
+                                                  memory_order_relaxed, memory_order_relaxed))
+            return;
+}
+
+/* Before bytes come to a thread's credit or go from it. */
+static void note_peak_of(strata_budget_account *account, const budget_cell *cell)
+{
+    note_peak(account, atomic_load_explicit(&cell->least, memory_order_relaxed));
+}
+
+static void set_credit(budget_cell *cell, uint64_t credit)
+{
+    atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
+    atomic_store_explicit(&cell->least, credit, memory_order_relaxed);
+}
+
+/* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
+ * which the thread that passed the mark has taken since. */
+static bool near_mark(const strata_budget_account *account, uint64_t more)
+{
+    if (!account->soft)
+        return false;
+    int64_t now = granted(account);
+    return atomic_load_explicit(&account->above, memory_order_relaxed) || now < 0 ||
+           (uint64_t)now + more > account->soft;
+}
+
+/* The most credit that a thread keeps. It can be called in at any time, so much does no harm. */
+static uint64_t most_credit(uint64_t limit)
+{
+    return (uint64_t)capacity_of(limit) / 8;
+}
+
+/* ---- taking and giving ---- */
+
+/* Takes at least `least` and at most `most` of what nobody was given; 0 if there is less. */
+static uint64_t take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most)
+{
+    uint64_t taken;
+    if (account->shared)
+        return shared_take(account->shared, least) ? least : 0;
+    int64_t now = atomic_load_explicit(&account->unassigned, memory_order_acquire);
+    do {
+        if (now <= 0 || (uint64_t)now < least)
+            return 0;
+        taken = (uint64_t)now < most ? (uint64_t)now : most;
+    } while (!atomic_compare_exchange_weak_explicit(&account->unassigned, &now, now - (int64_t)taken,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    return taken;
+}
+
+static void give_unassigned(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared)
+        shared_give(account->shared, bytes);
+    else
+        atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+}
+
+/* The calling thread's cell. Promises have none: they are small, and their threads few. Shared accounts have none:
+ * other processes could not call the credits in. */
+static inline budget_cell *my_cell(strata_budget_account *account)
+{
+    return account->promise || account->shared ? NULL : strata_cells_mine(&account->cells, strata_thread_self());
+}
+
+static inline void enter_flight(strata_budget_account *account, budget_cell *cell)
+{
+    if (cell)
+        budget_enter_flight(cell);
+    else
+        atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
+}
+
+static inline void leave_flight(strata_budget_account *account, budget_cell *cell)
+{
+    if (cell)
+        budget_leave_flight(cell);
+    else
+        atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
+}
+
+/* Charges, and takes credit in advance; the thread is busy with its cell. */
+static bool take_with_advance(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    uint64_t missing = bytes - credit;
+    int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
+    uint64_t share = left > 0 ? (uint64_t)left / 16 : 0; /* half of what it may keep */
+    uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
+    advance = advance > share / 4 ? share : advance * 4;
+    if (near_mark(account, missing + advance))
+        advance = 0;
+    uint64_t most;
+    if (__builtin_add_overflow(missing, advance, &most))
+        return false;
+    note_peak_of(account, cell);
+    uint64_t taken = take_unassigned(account, missing, most);
+    if (!taken)
+        return false;
+    set_credit(cell, credit + taken - bytes);
+    return true;
+}
+
+static bool take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    budget_enter_flight(cell);
+    bool fits = false;
+    if (budget_cell_enter(account, cell)) {
+        uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+        fits = credit >= bytes;
+        if (fits)
+            budget_use_credit(cell, credit - bytes);
+        else
+            fits = take_with_advance(account, cell, bytes);
+        budget_cell_leave(cell);
+    }
+    if (!fits)
+        budget_leave_flight(cell);
+    return fits;
+}
+
+/* Without a cell: either the turn's thread sees this flight, or this thread sees that the turn is taken. */
+static bool take_as_stray(strata_budget_account *account, uint64_t bytes)
+{
+    enter_flight(account, NULL);
+    bool fits = !atomic_load_explicit(&account->tight, memory_order_seq_cst) &&
+                (!bytes || take_unassigned(account, bytes, bytes));
+    if (!fits)
+        leave_flight(account, NULL);
+    else if (!account->shared)
+        note_peak(account, 0);
+    return fits;
+}
+
+static void give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    if (!cell || !budget_cell_enter(account, cell)) {
+        give_unassigned(account, bytes);
+        return;
+    }
+    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes, excess = 0;
+    uint64_t most = atomic_load_explicit(&account->most_credit, memory_order_relaxed);
+    if (near_mark(account, 0))
+        excess = credit;
+    else if (credit > most)
+        excess = credit - most / 2;
+    if (excess) {
+        note_peak_of(account, cell);
+        set_credit(cell, credit - excess);
+    } else {
+        atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
+    }
+    budget_cell_leave(cell);
+    if (excess)
+        give_unassigned(account, excess);
+}
+
+/* ---- turns ---- */
+
+/* What no thread used since its credit last changed by more than use. */
+static uint64_t never_used(const strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t all = 0;
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        all += atomic_load_explicit(&cell->least, memory_order_relaxed);
+    return all;
+}
+
+static void call_in_credits(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t all = 0;
+    strata_heavy_barrier();
+    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+            strata_backoff(&turn);
+    note_peak(account, never_used(account));
+    position = 0;
+    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
+        all += atomic_load_explicit(&cell->credit, memory_order_relaxed);
+        set_credit(cell, 0);
+    }
+    if (all)
+        give_unassigned(account, all);
+    atomic_fetch_add_explicit(&account->recalls, 1, memory_order_relaxed);
+}
+
+static void take_turn(strata_budget_account *account)
+{
+    strata_lock_order_enter(STRATA_RANK_TURN);
+    pthread_mutex_lock(&account->turn_mutex);
+    while (account->turn_taken)
+        pthread_cond_wait(&account->turn_free, &account->turn_mutex);
+    account->turn_taken = true;
+    pthread_mutex_unlock(&account->turn_mutex);
+    strata_lock_order_leave(STRATA_RANK_TURN);
+    atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
+    call_in_credits(account);
+}
+
+static void give_turn(strata_budget_account *account)
+{
+    atomic_store_explicit(&account->tight, false, memory_order_release);
+    strata_lock_order_enter(STRATA_RANK_TURN);
+    pthread_mutex_lock(&account->turn_mutex);
+    account->turn_taken = false;
+    pthread_cond_signal(&account->turn_free);
+    pthread_mutex_unlock(&account->turn_mutex);
+    strata_lock_order_leave(STRATA_RANK_TURN);
+}
+
+/* Whether another thread has a request that is charged and not decided. */
+static bool others_in_flight(const strata_budget_account *account, const budget_cell *mine)
+{
+    uint32_t position = 0;
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        if (cell != mine && atomic_load_explicit(&cell->in_flight, memory_order_acquire))
+            return true;
+    return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Waits a little longer each time, at last asleep. False when patience is at an end. */
+static bool wait_a_little(unsigned *turn, int64_t *since)
+{
+    if (*turn < 256) {
+        strata_backoff(turn);
+        return true;
+    }
+    int64_t now = now_ns();
+    if (*turn == 256)
+        *since = now;
+    ++*turn;
+    if (now - *since > patience_ns)
+        return false;
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    return true;
+}
+
+/* In the turn, where the account is this thread's alone, but for what other processes take of a shared one. */
+static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared) {
+        for (unsigned turn = 0; turn < 64 && shared_make_room(account->shared, bytes, 0);)
+            if (shared_take(account->shared, bytes))
+                return true;
+            else
+                strata_backoff(&turn);
+        return false;
+    }
+    if (atomic_load_explicit(&account->unassigned, memory_order_acquire) < (int64_t)bytes)
+        return false;
+    atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    return true;
+}
+
+/* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
+static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes)
+{
+    unsigned turn = 0;
+    int64_t since = 0;
+    for (;;) {
+        bool quiet = !others_in_flight(account, mine);
+        if (take_all_at_once(account, bytes))
+            return true;
+        if (quiet || !wait_a_little(&turn, &since))
+            return false;
+    }
+}
+
+/* In the turn: whether all requests of others are decided, after waiting for them. */
+static bool wait_until_decided(const strata_budget_account *account, const budget_cell *mine)
+{
+    unsigned turn = 0;
+    int64_t since = 0;
+    while (others_in_flight(account, mine))
+        if (!wait_a_little(&turn, &since))
+            return false;
+    return true;
+}
+
+static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    if (bytes > (uint64_t)boundless)
+        return false;
+    take_turn(account);
+    bool fits = take_when_given_back(account, cell, bytes);
+    if (fits) {
+        note_peak(account, 0);
+        enter_flight(account, cell);
+    }
+    give_turn(account);
+    return fits;
+}
+
+/* ---- charges ---- */
+
+static bool charge_one(strata_budget_account *account, uint64_t bytes)
+{
+    budget_cell *cell = my_cell(account);
+    bool fits = cell ? take_credit(account, cell, bytes) : take_as_stray(account, bytes);
+    return fits || charge_in_turn(account, cell, bytes);
+}
+
+static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    budget_cell *cell = my_cell(account);
+    if (failed)
+        give_back(account, cell, bytes);
+    leave_flight(account, cell);
+}
+
+bool budget_charge(strata_budget_account *account, uint64_t bytes, strata_budget_account **failing)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (charge_one(level, bytes))
+            continue;
+        *failing = level;
+        for (strata_budget_account *charged = account; charged != level; charged = budget_above(charged))
+            decide_one(charged, bytes, true);
+        return false;
+    }
+    return true;
+}
+
+void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        decide_one(level, bytes, failed);
+}
+
+/* What a closed promise has back goes to those above it. Nothing of the promise is touched after the last of it. */
+static void pass_on(strata_budget_account *promise)
+{
+    int64_t bytes = atomic_exchange_explicit(&promise->unassigned, 0, memory_order_acq_rel);
+    if (bytes <= 0)
+        return;
+    budget_release(promise->parent, (uint64_t)bytes);
+    atomic_fetch_sub_explicit(&promise->kept, (uint64_t)bytes, memory_order_release);
+}
+
+/* From the outermost inwards: an account may end with the last byte that it gets back. */
+void budget_release(strata_budget_account *account, uint64_t bytes)
+{
+    strata_budget_account *levels[BUDGET_DEPTH];
+    size_t count = 0;
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        levels[count++] = level;
+    while (count-- > 0) {
+        strata_budget_account *level = levels[count];
+        if (!level->promise) {
+            give_back(level, my_cell(level), bytes);
+            continue;
+        }
+        atomic_fetch_add_explicit(&level->strays, 1, memory_order_seq_cst); /* it stays until that is taken back */
+        give_unassigned(level, bytes);
+        if (atomic_load_explicit(&level->closed, memory_order_seq_cst))
+            pass_on(level);
+        atomic_fetch_sub_explicit(&level->strays, 1, memory_order_release);
+    }
+}
+
+/* ---- memory that is retired and will be reused ---- */
+
+/* Whether bytes that are charged to `source` are charged to `account` too. */
+static bool is_charged_to(const strata_budget_account *source, const strata_budget_account *account)
+{
+    for (; source; source = budget_above(source))
+        if (source == account)
+            return true;
+    return false;
+}
+
+static void give_turns(strata_budget_account *account, const strata_budget_account *end)
+{
+    for (; account != end; account = budget_above(account))
+        give_turn(account);
+}
+
+/* Whether `bytes` fit once `back` of them were given back. */
+static bool has_room_ahead(strata_budget_account *account, uint64_t bytes, uint64_t back)
+{
+    if (account->shared)
+        return shared_make_room(account->shared, bytes, back);
+    int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
+    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least;
+}
+
+static void take_ahead(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared)
+        shared_take_ahead(account->shared, bytes);
+    else
+        atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+}
+
+static bool is_within_limit(const strata_budget_account *account)
+{
+    if (account->shared)
+        return shared_is_covered(account->shared);
+    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= 0;
+}
+
+bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
+                        uint64_t reusable)
+{
+    if (bytes > (uint64_t)boundless)
+        return false;
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        take_turn(level);
+        uint64_t back = is_charged_to(source, level) ? reusable : 0;
+        /* A request of others that is not decided could take that memory. */
+        if (!wait_until_decided(level, my_cell(level)) || !has_room_ahead(level, bytes, back)) {
+            give_turns(account, budget_above(level));
+            return false;
+        }
+    }
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        take_ahead(level, bytes);
+    return true;
+}
+
+bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    bool kept = true;
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (failed)
+            give_unassigned(level, bytes);
+        kept &= is_within_limit(level);
+        note_peak(level, 0);
+    }
+    if (kept && !failed)
+        atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
+    give_turns(account, NULL);
+    return kept;
+}
+
+/* ---- what is told ---- */
+
+uint64_t budget_in_use(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t credits = 0;
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        credits += atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    int64_t all = granted(account);
+    return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
+}
+
+/* While an account is above its mark no thread has credit there: what is granted is in use. */
+static void tell_one(strata_budget_account *account)
+{
+    bool was = atomic_load_explicit(&account->above, memory_order_relaxed);
+    int64_t mark = (int64_t)(was ? account->soft_low : account->soft);
+    if (was == (granted(account) >= mark))
+        return;
+    uint64_t in_use = budget_in_use(account);
+    if (was == (in_use >= (uint64_t)mark) || !atomic_compare_exchange_strong(&account->above, &was, !was))
+        return;
+    if (!was) {
+        take_turn(account); /* calls in the credits */
+        give_turn(account);
+    }
+    if (account->soft_callback)
+        account->soft_callback(account, !was, (size_t)in_use, account->soft_data);
+}
+
+void budget_tell(strata_budget_account *account)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        if (level->soft)
+            tell_one(level);
+}
+
+void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
+{
+    note_peak(account, never_used(account));
+    uint64_t limit = limit_of(account);
+    uint64_t in_use = budget_in_use(account);
+    *usage = (strata_budget_usage){
+        .limit = (size_t)limit,
+        .in_use = (size_t)in_use,
+        .remaining = !limit           ? SIZE_MAX
+                     : limit > in_use ? (size_t)(limit - in_use)
+                                      : 0,
+        .peak = (size_t)atomic_load_explicit(&account->peak, memory_order_relaxed),
+        .refused = atomic_load_explicit(&account->refused, memory_order_relaxed),
+        .waited = atomic_load_explicit(&account->waited, memory_order_relaxed),
+        .reused = atomic_load_explicit(&account->reused, memory_order_relaxed),
+        .recalls = atomic_load_explicit(&account->recalls, memory_order_relaxed),
+    };
+}
+
+strata_status budget_change_limit(strata_budget_account *account, uint64_t limit)
+{
+    if (account->shared)
+        return shared_set_limit(account->shared, limit);
+    take_turn(account);
+    int64_t change = capacity_of(limit) - capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
+    atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
+    atomic_store_explicit(&account->most_credit, most_credit(limit), memory_order_relaxed);
+    atomic_fetch_add_explicit(&account->unassigned, change, memory_order_acq_rel);
+    give_turn(account);
+    return STRATA_SUCCESS;
+}
+
+/* ---- beginning and ending ---- */
+
+void budget_account_init(strata_budget_account *account, struct budget *layer, strata_budget_account *parent,
+                         const budget_terms *terms)
+{
+    account->layer = layer;
+    account->parent = parent;
+    account->promise = terms->promise;
+    account->shared = terms->shared;
+    account->depth = parent ? parent->depth + 1 : 0;
+    strncpy(account->name, terms->name, BUDGET_NAME - 1);
+    account->alone = !parent && !terms->shared;
+    atomic_init(&account->limit, terms->limit);
+    atomic_init(&account->most_credit, most_credit(terms->limit));
+    atomic_init(&account->unassigned, capacity_of(terms->limit));
+    atomic_init(&account->kept, terms->promise ? terms->limit : 0);
+    account->soft = terms->soft;
+    account->soft_low = terms->soft_low;
+    account->soft_callback = terms->soft_callback;
+    account->soft_data = terms->soft_data;
+    strata_cells_init(&account->cells, sizeof(budget_cell));
+    strata_barriers_open();
+    pthread_mutex_init(&account->turn_mutex, NULL);
+    pthread_cond_init(&account->turn_free, NULL);
+}
+
+void budget_account_end(strata_budget_account *account)
+{
+    shared_close(account->shared);
+    strata_cells_end(&account->cells);
+    pthread_cond_destroy(&account->turn_free);
+    pthread_mutex_destroy(&account->turn_mutex);
+}
+
+void budget_account_shut(strata_budget_account *account)
+{
+    atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
+    if (account->promise)
+        pass_on(account);
+}
+
+bool budget_account_is_over(strata_budget_account *account)
+{
+    if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children ||
+        atomic_load_explicit(&account->strays, memory_order_acquire))
+        return false;
+    return account->promise ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
+                            : budget_in_use(account) == 0;
+}

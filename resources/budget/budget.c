@@ -1,0 +1,812 @@
+/* budget: a hard limit in bytes. The layer charges each request to its thread's account and those above it, and gives
+ * the bytes back when the owner reports that they are free; what an account is stands in resources/budget/account.h.
+ *
+ * A request that does not fit tries, holding nothing: what has finished, what is retired and surely reused, what layers
+ * below hold back, and waiting. Each time it is charged again from the beginning. */
+#include <strata/budget.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/options.h"
+#include "core/stack.h"
+#include "resources/budget/account.h"
+#include "resources/budget/shared.h"
+#include "resources/builtin.h"
+
+#include <string.h>
+#include <time.h>
+
+/* The layer's bytes of a block: whose it is. Written by the thread that allocates, before anybody has the block, and by
+ * completions, of which the owner reports one at a time. */
+typedef struct budget_bytes {
+    strata_budget_account *account;
+    uint64_t charge;    /* what is not given back yet */
+    uint64_t tag_place; /* in a shared account's file */
+} budget_bytes;
+
+/* A thread's account in a layer; NULL: the base. */
+typedef struct budget_place {
+    strata_budget_account *account;
+} budget_place;
+
+typedef struct budget {
+    strata_resource resource;
+    strata_device *device;
+    strata_budget_wait wait;             /* constant */
+    uint64_t timeout;                    /* nanoseconds; constant */
+    _Atomic(strata_resource *) charging; /* who answers what a request is charged; found at the first one */
+    _Atomic bool marks;                  /* some account has a soft mark; set, never cleared */
+    _Atomic bool entered;                /* some thread has entered an account; the same */
+    strata_cells places;                 /* budget_place */
+    strata_lock lock;                    /* guards the list, and how many children its accounts have */
+    strata_budget_account *accounts;     /* opened and reserved ones, closed ones too until they are over */
+    strata_budget_account base;
+} budget;
+
+/* ---- what a request costs, and whom ---- */
+
+static strata_resource *find_charging(budget *self)
+{
+    strata_resource *charging = strata_resource_charging(self->resource.upstream);
+    atomic_store_explicit(&self->charging, charging, memory_order_relaxed);
+    return charging;
+}
+
+static inline strata_status charge_of(budget *self, const strata_request *request, size_t *bytes)
+{
+    strata_resource *charging = atomic_load_explicit(&self->charging, memory_order_relaxed);
+    if (__builtin_expect(!charging, 0))
+        charging = find_charging(self);
+    return charging->ops->charge(charging, request, bytes);
+}
+
+static __attribute__((noinline)) strata_budget_account *entered_account(budget *self)
+{
+    const budget_place *place = strata_cells_mine(&self->places, strata_thread_self());
+    return place && place->account ? place->account : &self->base;
+}
+
+static inline strata_budget_account *current_account(budget *self)
+{
+    return __builtin_expect(atomic_load_explicit(&self->entered, memory_order_relaxed), 0) ? entered_account(self)
+                                                                                           : &self->base;
+}
+
+static inline void tell(budget *self, strata_budget_account *account)
+{
+    if (__builtin_expect(atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
+        budget_tell(account);
+}
+
+/* ---- allocating ---- */
+
+static inline budget_bytes *bytes_of(const budget *self, strata_block_id id)
+{
+    strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), id);
+    return entry ? (budget_bytes *)(void *)((char *)entry + self->resource.block_offset) : NULL;
+}
+
+static inline void note_charge(budget *self, const strata_block *block, strata_budget_account *account, uint64_t bytes)
+{
+    budget_bytes *kept = bytes_of(self, block->id);
+    kept->account = account;
+    kept->charge = bytes;
+    if (__builtin_expect(self->base.shared != NULL, 0)) {
+        kept->tag_place = shared_tag_place(self->base.shared, block->tag);
+        shared_count(self->base.shared, (uint32_t)kept->tag_place, (int64_t)bytes);
+    }
+}
+
+/* Passes a request on that was charged. A block without identity is one of zero bytes: nothing will report its end. */
+static inline strata_status allocate_charged(budget *self, strata_budget_account *account,
+                                             const strata_request *request, uint64_t bytes, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->allocate(below, request, out);
+    bool made = status == STRATA_SUCCESS && out->id.generation;
+    if (__builtin_expect(made, 1))
+        note_charge(self, out, account, bytes);
+    budget_decide(account, bytes, !made);
+    return status;
+}
+
+/* The same for one that was charged to its thread's credit. */
+static inline strata_status allocate_quickly(budget *self, strata_budget_account *account, budget_cell *cell,
+                                             const strata_request *request, uint64_t bytes, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->allocate(below, request, out);
+    bool made = status == STRATA_SUCCESS && out->id.generation;
+    if (__builtin_expect(made, 1)) {
+        note_charge(self, out, account, bytes);
+        budget_leave_flight(cell);
+    } else {
+        budget_decide(account, bytes, true);
+    }
+    tell(self, account);
+    return status;
+}
+
+/* What is tried for a request that does not fit, in this order. */
+typedef enum budget_try {
+    TRY_FINISHED,
+    TRY_REUSE,
+    TRY_HELD_BACK,
+    TRY_WAIT,
+    TRY_NO_MORE,
+} budget_try;
+
+typedef struct budget_attempt {
+    strata_budget_account *account;
+    const strata_request *request; /* NULL: a promise */
+    uint64_t bytes;
+    strata_budget_account *failing; /* where it did not fit */
+    budget_try next;
+    bool waited;
+    uint64_t deadline; /* of waiting, 0: not begun */
+    long pause;        /* nanoseconds that the last pause of waiting took */
+} budget_attempt;
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* What these do not achieve is no failure of the request. */
+static void reap_below(budget *self, strata_reap_mode mode)
+{
+    size_t bytes;
+    strata_resource *below = self->resource.upstream;
+    strata_error_hush();
+    below->ops->reap(below, mode, &bytes);
+    strata_error_unhush(false);
+}
+
+/* Keeps everything that is reserved, so that only what layers hold back comes free. */
+static void trim_below(budget *self)
+{
+    size_t bytes;
+    strata_resource *below = self->resource.upstream;
+    strata_error_hush();
+    below->ops->trim(below, SIZE_MAX, &bytes);
+    strata_error_unhush(false);
+}
+
+/* Waits for others to free. False when the time is over. */
+static bool pause_for_others(budget *self, budget_attempt *attempt)
+{
+    enum { SHORTEST = 20000, LONGEST = 1000000 };
+    uint64_t now = now_ns();
+    if (!attempt->deadline) {
+        if (__builtin_add_overflow(now, self->timeout, &attempt->deadline) || !self->timeout)
+            attempt->deadline = UINT64_MAX;
+        attempt->pause = SHORTEST / 2;
+    }
+    if (now >= attempt->deadline)
+        return false;
+    attempt->pause = attempt->pause < LONGEST / 2 ? 2 * attempt->pause : LONGEST;
+    nanosleep(&(struct timespec){.tv_nsec = attempt->pause}, NULL);
+    reap_below(self, STRATA_REAP_FINISHED);
+    return true;
+}
+
+/* False when nothing is left to wait for. */
+static bool wait_as_told(budget *self, budget_attempt *attempt)
+{
+    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && attempt->waited))
+        return false;
+    if (!attempt->waited)
+        atomic_fetch_add_explicit(&attempt->failing->waited, 1, memory_order_relaxed);
+    attempt->waited = true;
+    if (self->wait == STRATA_BUDGET_WAIT_LIVE)
+        return pause_for_others(self, attempt);
+    reap_below(self, STRATA_REAP_WAIT);
+    return true;
+}
+
+static void give_back_quietly(budget *self, strata_block *block, CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_error_hush();
+    below->ops->deallocate(below, block, stream);
+    strata_error_unhush(false);
+    *block = (strata_block){0};
+}
+
+/* Serves the request from memory that is retired and counted already. False if that is not to be had; the owner is
+ * asked again with the turns taken, since others may have had that memory meanwhile. */
+static bool allocate_reused(budget *self, const budget_attempt *attempt, strata_block *out, strata_status *status)
+{
+    size_t reusable = 0;
+    strata_block_id of;
+    strata_resource *below = self->resource.upstream;
+    if (!attempt->request || below->ops->reusable(below, attempt->request, &reusable, &of) != STRATA_SUCCESS)
+        return false;
+    const budget_bytes *kept = reusable ? bytes_of(self, of) : NULL;
+    if (!kept || !kept->account || !budget_reuse_begin(attempt->account, attempt->bytes, kept->account, reusable))
+        return false;
+    strata_block_id now = of;
+    bool still = below->ops->reusable(below, attempt->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
+                 memcmp(&now, &of, sizeof now) == 0;
+    *status = still ? below->ops->allocate(below, attempt->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
+    bool made = *status == STRATA_SUCCESS;
+    if (made)
+        note_charge(self, out, attempt->account, attempt->bytes);
+    bool fits = budget_reuse_end(attempt->account, attempt->bytes, !made);
+    if (made && !fits) /* the owner took other memory than it said */
+        give_back_quietly(self, out, attempt->request->stream);
+    return made ? fits : still;
+}
+
+static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
+{
+    strata_budget_account *failing = attempt->failing;
+    strata_budget_usage usage;
+    budget_usage(failing, &usage);
+    atomic_fetch_add_explicit(&failing->refused, 1, memory_order_relaxed);
+    strata_tag tag = attempt->request ? attempt->request->tag : 0;
+    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
+    error->requested = attempt->request ? attempt->request->bytes : (size_t)attempt->bytes;
+    error->in_use = usage.in_use;
+    error->remaining = usage.remaining;
+    error->limit = usage.limit;
+    error->tag = tag;
+    return strata_error_raise(
+        error,
+        "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: limit %zu, in use %zu, "
+        "remaining %zu. %s",
+        failing->name, attempt->request ? "a request" : "a promise", error->requested, strata_tag_name(tag),
+        (unsigned long long)attempt->bytes, usage.limit, usage.in_use, usage.remaining,
+        attempt->bytes > usage.limit ? "It is beyond the limit alone: raise that, or ask for less"
+                                     : "Free memory, let requests wait (wait=live), or raise the limit");
+}
+
+/* Tries what comes next; then the request is to be charged again. False when nothing is left. `done` with a block. */
+static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, strata_status *status, bool *done)
+{
+    switch (attempt->next) {
+    case TRY_FINISHED:
+        reap_below(self, STRATA_REAP_FINISHED);
+        attempt->next = TRY_REUSE;
+        return true;
+    case TRY_REUSE:
+        attempt->next = TRY_HELD_BACK;
+        *done = allocate_reused(self, attempt, out, status);
+        return true;
+    case TRY_HELD_BACK:
+        trim_below(self);
+        attempt->next = TRY_WAIT;
+        return true;
+    case TRY_WAIT:
+        if (wait_as_told(self, attempt))
+            return true;
+        attempt->next = TRY_NO_MORE;
+        return false;
+    case TRY_NO_MORE:
+        break;
+    }
+    return false;
+}
+
+/* After the first charge failed. SUCCESS with *done false: it is charged now. */
+static strata_status charge_slowly(budget *self, budget_attempt *attempt, strata_block *out, bool *done)
+{
+    strata_status status = STRATA_SUCCESS;
+    *done = false;
+    strata_budget_usage usage;
+    budget_usage(attempt->failing, &usage);
+    if (usage.limit < attempt->bytes)
+        return refuse(attempt);
+    while (try_next(self, attempt, out, &status, done)) {
+        if (*done)
+            return status;
+        if (budget_charge(attempt->account, attempt->bytes, &attempt->failing))
+            return STRATA_SUCCESS;
+    }
+    return refuse(attempt);
+}
+
+static __attribute__((noinline)) strata_status allocate_slowly(budget *self, budget_attempt *attempt, strata_block *out)
+{
+    bool done;
+    *out = (strata_block){0};
+    strata_status status = charge_slowly(self, attempt, out, &done);
+    if (status == STRATA_SUCCESS && !done)
+        status = allocate_charged(self, attempt->account, attempt->request, attempt->bytes, out);
+    tell(self, attempt->account);
+    return status;
+}
+
+static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    budget *self = (budget *)resource;
+    size_t bytes;
+    strata_status status = charge_of(self, request, &bytes);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        *out = (strata_block){0};
+        return status;
+    }
+    strata_budget_account *account = current_account(self), *failing;
+    budget_cell *cell = budget_charge_quickly(account, strata_thread_self(), bytes);
+    if (__builtin_expect(cell != NULL, 1))
+        return allocate_quickly(self, account, cell, request, bytes, out);
+    if (budget_charge(account, bytes, &failing)) {
+        status = allocate_charged(self, account, request, bytes, out);
+        tell(self, account);
+        return status;
+    }
+    budget_attempt attempt = {.account = account, .request = request, .bytes = bytes, .failing = failing};
+    return allocate_slowly(self, &attempt, out);
+}
+
+/* ---- freeing ---- */
+
+/* The owner says that so many bytes of a block are free. The last report gives back all that is left: the charge was
+ * rounded up. */
+static void budget_completed(strata_resource *resource, const strata_completion *completion)
+{
+    budget *self = (budget *)resource;
+    budget_bytes *kept = bytes_of(self, completion->id);
+    if (!kept || !kept->account)
+        return;
+    uint64_t bytes = kept->charge;
+    if (!completion->last && completion->bytes < bytes)
+        bytes = completion->bytes;
+    kept->charge -= bytes;
+    if (__builtin_expect(self->base.shared != NULL, 0))
+        shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
+    strata_budget_account *account = kept->account;
+    if (completion->last)
+        kept->account = NULL;
+    if (__builtin_expect(!budget_release_quickly(account, strata_thread_self(), bytes), 0))
+        budget_release(account, bytes);
+}
+
+static strata_status budget_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    budget *self = (budget *)resource;
+    strata_resource *below = resource->upstream;
+    if (__builtin_expect(!atomic_load_explicit(&self->marks, memory_order_relaxed), 1))
+        return below->ops->deallocate(below, block, stream);
+    strata_status status = below->ops->deallocate(below, block, stream);
+    budget_tell(current_account(self));
+    return status;
+}
+
+static strata_status budget_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    budget *self = (budget *)resource;
+    strata_resource *below = resource->upstream;
+    strata_status status = below->ops->reap(below, mode, bytes);
+    tell(self, current_account(self));
+    return status;
+}
+
+/* ---- what it tells ---- */
+
+/* The one of the account and those above it that leaves the least. */
+static strata_status budget_snapshot(strata_resource *resource, strata_budget_snapshot *snapshot)
+{
+    budget *self = (budget *)resource;
+    *snapshot = (strata_budget_snapshot){.remaining = SIZE_MAX};
+    for (strata_budget_account *level = current_account(self); level; level = budget_above(level)) {
+        strata_budget_usage usage;
+        budget_usage(level, &usage);
+        if (usage.remaining < snapshot->remaining || !snapshot->limit)
+            *snapshot = (strata_budget_snapshot){usage.limit, usage.in_use, usage.remaining};
+    }
+    return STRATA_SUCCESS;
+}
+
+enum {
+    VALUE_LIMIT,
+    VALUE_IN_USE,
+    VALUE_REMAINING,
+    VALUE_PEAK,
+    VALUE_SOFT,
+    VALUE_REFUSED,
+    VALUE_WAITED,
+    VALUE_REUSED,
+    VALUE_RECALLS
+};
+
+static const strata_value values[] = {
+    [VALUE_LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be in use; 0: no limit"},
+    [VALUE_IN_USE] = {"in_use", STRATA_VALUE_BYTES, false, "live, retired and promised"},
+    [VALUE_REMAINING] = {"remaining", STRATA_VALUE_BYTES, false, "what would still be granted"},
+    [VALUE_PEAK] = {"peak", STRATA_VALUE_BYTES, false, "never more than this was in use"},
+    [VALUE_SOFT] = {"soft", STRATA_VALUE_BYTES, false, "the soft mark; 0: none"},
+    [VALUE_REFUSED] = {"refused", STRATA_VALUE_COUNT, false, "requests that did not fit"},
+    [VALUE_WAITED] = {"waited", STRATA_VALUE_COUNT, false, "requests that waited for the device or for others"},
+    [VALUE_REUSED] = {"reused", STRATA_VALUE_COUNT, false, "requests served by memory that was retired at the time"},
+    [VALUE_RECALLS] = {"recalls", STRATA_VALUE_COUNT, false, "how often the credits of all threads were called in"},
+};
+
+static strata_status get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    budget *self = (budget *)resource;
+    strata_budget_usage usage;
+    budget_usage(&self->base, &usage);
+    const uint64_t all[] = {
+        [VALUE_LIMIT] = usage.limit,   [VALUE_IN_USE] = usage.in_use,  [VALUE_REMAINING] = usage.remaining,
+        [VALUE_PEAK] = usage.peak,     [VALUE_SOFT] = self->base.soft, [VALUE_REFUSED] = usage.refused,
+        [VALUE_WAITED] = usage.waited, [VALUE_REUSED] = usage.reused,  [VALUE_RECALLS] = usage.recalls,
+    };
+    *value = all[which];
+    return STRATA_SUCCESS;
+}
+
+static strata_status set_value(strata_resource *resource, size_t which, uint64_t value)
+{
+    (void)which; /* the limit alone is writable */
+    return strata_budget_set_limit(&((budget *)resource)->base, (size_t)value);
+}
+
+static void describe_account(strata_emitter *to, strata_budget_account *account)
+{
+    strata_budget_usage usage;
+    budget_usage(account, &usage);
+    strata_emit_object_begin(to, NULL);
+    strata_emit_text(to, "name", account->name);
+    strata_emit_text(to, "above", account->parent ? account->parent->name : NULL);
+    strata_emit_bool(to, "promise", account->promise);
+    if (usage.limit)
+        strata_emit_bytes(to, "limit", usage.limit);
+    strata_emit_bytes(to, "in_use", usage.in_use);
+    strata_emit_bytes(to, "peak", usage.peak);
+    strata_emit_count(to, "refused", usage.refused);
+    strata_emit_object_end(to);
+}
+
+static void budget_describe(strata_resource *resource, strata_emitter *to)
+{
+    budget *self = (budget *)resource;
+    strata_lock_take(&self->lock);
+    strata_emit_list_begin(to, "accounts");
+    for (strata_budget_account *account = self->accounts; account; account = account->next)
+        describe_account(to, account);
+    strata_emit_list_end(to);
+    strata_lock_release(&self->lock);
+}
+
+static void budget_destroy(strata_resource *resource)
+{
+    budget *self = (budget *)resource;
+    for (strata_budget_account *account = self->accounts, *next; account; account = next) {
+        next = account->next;
+        budget_account_end(account);
+        strata_host_free(account);
+    }
+    budget_account_end(&self->base);
+    strata_cells_end(&self->places);
+    strata_lock_destroy(&self->lock);
+    strata_host_free(self);
+}
+
+static const strata_resource_ops budget_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(budget_bytes),
+    .name = "budget",
+    .allocate = budget_allocate,
+    .deallocate = budget_deallocate,
+    .reap = budget_reap,
+    .budget = budget_snapshot,
+    .completed = budget_completed,
+    .destroy = budget_destroy,
+    .values = values,
+    .value_count = sizeof values / sizeof values[0],
+    .get_value = get_value,
+    .set_value = set_value,
+    .describe = budget_describe,
+};
+
+/* ---- accounts ---- */
+
+strata_budget_account *strata_budget_base(strata_resource *resource)
+{
+    /* The stack keeps a copy of the table, so a layer is told by what ends it. */
+    if (resource && resource->ops && resource->ops->destroy == budget_destroy)
+        return &((budget *)resource)->base;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_base: the resource is no budget");
+    return NULL;
+}
+
+/* The names as the caller's structs have them, and amounts in bytes. */
+static strata_status read_terms(const strata_device *device, const char *name, const strata_amount amounts[3],
+                                budget_terms *terms)
+{
+    for (size_t i = 0; i < 3; i++)
+        if (amounts[i].percent != 0 && !(amounts[i].percent > 0 && amounts[i].percent <= 100))
+            return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "budget: a share of %g percent: expected above 0, at most 100", amounts[i].percent);
+    terms->name = name;
+    terms->limit = strata_amount_bytes(&amounts[0], device);
+    terms->soft = strata_amount_bytes(&amounts[1], device);
+    terms->soft_low = strata_amount_bytes(&amounts[2], device);
+    if (!terms->soft_low)
+        terms->soft_low = terms->soft - terms->soft / 10;
+    if (strlen(name) >= BUDGET_NAME)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: an account's name has at most %d bytes: \"%.64s...\"",
+                           BUDGET_NAME - 1, name);
+    if (terms->limit > (uint64_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a limit of %llu bytes is beyond 2^62", name,
+                           (unsigned long long)terms->limit);
+    if ((terms->limit && terms->soft > terms->limit) || terms->soft_low > terms->soft)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "budget \"%s\": the soft mark (%llu) is above the limit (%llu), or the low one (%llu) above "
+                           "the soft mark",
+                           name, (unsigned long long)terms->soft, (unsigned long long)terms->limit,
+                           (unsigned long long)terms->soft_low);
+    return STRATA_SUCCESS;
+}
+
+/* Frees closed accounts that nothing is charged to any more. The lock is held. */
+static void sweep(budget *self)
+{
+    for (strata_budget_account **at = &self->accounts; *at;) {
+        strata_budget_account *account = *at;
+        if (!budget_account_is_over(account)) {
+            at = &account->next;
+            continue;
+        }
+        *at = account->next;
+        budget_account_end(account);
+        strata_host_free(account);
+    }
+}
+
+static strata_status open_account(strata_budget_account *parent, const budget_terms *terms, strata_budget_account **out)
+{
+    budget *self = parent->layer;
+    if (parent->depth + 1 >= BUDGET_DEPTH)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": accounts nest at most %d deep", terms->name,
+                           BUDGET_DEPTH);
+    strata_budget_account *account = strata_host_zalloc_aligned(64, sizeof *account);
+    if (!account)
+        return strata_fail_host_memory("an account of a budget");
+    budget_account_init(account, self, parent, terms);
+    strata_lock_take(&self->lock);
+    sweep(self);
+    account->next = self->accounts;
+    self->accounts = account;
+    parent->children++;
+    strata_lock_release(&self->lock);
+    if (terms->soft)
+        atomic_store_explicit(&self->marks, true, memory_order_relaxed);
+    *out = account;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_account_open(strata_budget_account *parent, const strata_budget_account_options *options,
+                                         strata_budget_account **out)
+{
+    if (!parent || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an account is opened without one above it or a place for it");
+    *out = NULL;
+    strata_budget_account_options read;
+    budget_terms terms = {0};
+    strata_status status = strata_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = strata_options_read(&read, sizeof read, options, "strata_budget_account_options");
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_amount amounts[] = {read.limit, read.soft, read.soft_low};
+    status = read_terms(parent->layer->device, read.name ? read.name : "account", amounts, &terms);
+    terms.soft_callback = read.soft_callback;
+    terms.soft_data = read.soft_data;
+    return status == STRATA_SUCCESS ? open_account(parent, &terms, out) : status;
+}
+
+strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes, const char *name,
+                                    strata_budget_account **out)
+{
+    if (!parent || !out || !bytes || bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a promise without an account above it or a place for it, or of zero bytes or beyond 2^62");
+    *out = NULL;
+    budget *self = parent->layer;
+    budget_terms terms = {0};
+    const strata_amount amounts[] = {{.bytes = bytes}, {0}, {0}};
+    strata_status status = strata_usable();
+    if (status == STRATA_SUCCESS)
+        status = read_terms(self->device, name ? name : "promise", amounts, &terms);
+    if (status == STRATA_SUCCESS && !self->resource.stack)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a promise before the layer is part of a stack",
+                             terms.name);
+    if (status != STRATA_SUCCESS)
+        return status;
+    terms.promise = true;
+    budget_attempt attempt = {.account = parent, .bytes = bytes};
+    bool done;
+    if (!budget_charge(parent, bytes, &attempt.failing))
+        status = charge_slowly(self, &attempt, NULL, &done);
+    if (status == STRATA_SUCCESS) {
+        status = open_account(parent, &terms, out);
+        budget_decide(parent, bytes, status != STRATA_SUCCESS);
+    }
+    tell(self, parent);
+    return status;
+}
+
+strata_status strata_budget_account_close(strata_budget_account *account)
+{
+    strata_status status = strata_not_forked();
+    if (!account || status != STRATA_SUCCESS)
+        return status;
+    if (!account->parent)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the base account of a budget ends with its layer");
+    budget *self = account->layer;
+    strata_lock_take(&self->lock);
+    uint32_t children = account->children;
+    if (!children)
+        account->parent->children--;
+    strata_lock_release(&self->lock);
+    if (children)
+        return strata_fail(STRATA_ERROR_BUSY, "budget \"%s\": %u accounts below it are open", account->name, children);
+    strata_budget_account *parent = account->parent;
+    budget_account_shut(account);
+    strata_lock_take(&self->lock);
+    sweep(self);
+    strata_lock_release(&self->lock);
+    tell(self, parent);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_enter(strata_budget_account *account, strata_budget_account **previous)
+{
+    if (!account)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_enter: account is NULL");
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
+    budget *self = account->layer;
+    budget_place *place = strata_cells_mine(&self->places, strata_thread_self());
+    if (!place)
+        return strata_fail_host_memory("a thread's place in a budget");
+    if (previous)
+        *previous = place->account ? place->account : &self->base;
+    place->account = account;
+    atomic_store_explicit(&self->entered, true, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_account_usage(strata_budget_account *account, strata_budget_usage *usage)
+{
+    if (!account || !usage)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's usage without an account or a place for it");
+    *usage = (strata_budget_usage){0};
+    strata_status status = strata_not_forked();
+    if (status == STRATA_SUCCESS)
+        budget_usage(account, usage);
+    return status;
+}
+
+strata_status strata_budget_set_limit(strata_budget_account *account, size_t bytes)
+{
+    if (!account || account->promise || bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a limit is set without an account, for a promise, or beyond 2^62 bytes");
+    strata_status status = strata_not_forked();
+    return status == STRATA_SUCCESS ? budget_change_limit(account, bytes) : status;
+}
+
+strata_status strata_budget_charge(strata_budget_account *account, size_t bytes, size_t *charge)
+{
+    if (!account || !charge)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's charge without an account or a place for it");
+    *charge = 0;
+    if (!account->layer->resource.stack)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\" is not part of a stack", account->name);
+    return charge_of(account->layer, &(strata_request){.bytes = bytes}, charge);
+}
+
+/* ---- making ---- */
+
+static strata_status check_options(const strata_budget_options *options)
+{
+    if ((unsigned)options->wait > STRATA_BUDGET_WAIT_LIVE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: there is no wait %d", (int)options->wait);
+    if (options->shared_group && !options->shared)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a group is for shared=NAME");
+    if (options->timeout && options->wait != STRATA_BUDGET_WAIT_LIVE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a timeout is for wait=live");
+    return STRATA_SUCCESS;
+}
+
+static const char *name_of(const strata_budget_options *options)
+{
+    return options->name ? options->name : options->shared ? options->shared : "budget";
+}
+
+static strata_status make(int ordinal, const strata_budget_options *options, strata_resource **out)
+{
+    budget_terms terms = {0};
+    strata_device *device;
+    const strata_amount amounts[] = {options->limit, options->soft, options->soft_low};
+    strata_status status = check_options(options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = read_terms(device, name_of(options), amounts, &terms);
+    if (status != STRATA_SUCCESS)
+        return status;
+    budget *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a budget");
+    if (options->shared) {
+        const shared_terms shared = {options->shared, options->shared_group, device->info.uuid, terms.limit};
+        if ((status = shared_open(&shared, &terms.shared)) != STRATA_SUCCESS) {
+            strata_host_free(self);
+            return status;
+        }
+    }
+    terms.soft_callback = options->soft_callback;
+    terms.soft_data = options->soft_data;
+    self->resource.ops = &budget_ops;
+    self->device = device;
+    self->wait = options->wait;
+    self->timeout = options->timeout;
+    atomic_init(&self->marks, terms.soft != 0);
+    strata_cells_init(&self->places, sizeof(budget_place));
+    strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);
+    budget_account_init(&self->base, self, NULL, &terms);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_create(int ordinal, const strata_budget_options *options, strata_resource **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget is made without a place for it");
+    *out = NULL;
+    strata_budget_options read;
+    strata_status status = strata_options_read(&read, sizeof read, options, "strata_budget_options");
+    return status == STRATA_SUCCESS ? make(ordinal, &read, out) : status;
+}
+
+/* Options as a text has them. */
+typedef struct budget_texts {
+    strata_amount limit, soft, soft_low;
+    int wait;
+    uint64_t timeout;
+    char name[256], shared[256], shared_group[256];
+} budget_texts;
+
+static strata_status make_budget(int device, const void *texts, strata_resource **out)
+{
+    const budget_texts *from = texts;
+    const strata_budget_options options = {
+        .limit = from->limit,
+        .soft = from->soft,
+        .soft_low = from->soft_low,
+        .wait = (strata_budget_wait)from->wait,
+        .timeout = from->timeout,
+        .name = from->name[0] ? from->name : NULL,
+        .shared = from->shared[0] ? from->shared : NULL,
+        .shared_group = from->shared_group[0] ? from->shared_group : NULL,
+    };
+    return strata_budget_create(device, &options, out);
+}
+
+static const strata_option option_texts[] = {
+    {"limit", STRATA_OPTION_AMOUNT, offsetof(budget_texts, limit), NULL, "the most that may be in use"},
+    {"soft", STRATA_OPTION_AMOUNT, offsetof(budget_texts, soft), NULL, "the soft mark"},
+    {"soft_low", STRATA_OPTION_AMOUNT, offsetof(budget_texts, soft_low), NULL, "where the soft mark is armed again"},
+    {"wait", STRATA_OPTION_CHOICE, offsetof(budget_texts, wait), "retired|none|live", "what a request waits for"},
+    {"timeout", STRATA_OPTION_DURATION, offsetof(budget_texts, timeout), NULL, "how long, with wait=live"},
+    {"name", STRATA_OPTION_STRING, offsetof(budget_texts, name), NULL, "for messages"},
+    {"shared", STRATA_OPTION_STRING, offsetof(budget_texts, shared), NULL, "one limit for all processes that name it"},
+    {"shared_group", STRATA_OPTION_STRING, offsetof(budget_texts, shared_group), NULL, "a group that may share it"},
+};
+
+const strata_layer strata_budget_layer = {
+    .size = sizeof(strata_layer),
+    .name = "budget",
+    .help = "a hard limit in bytes",
+    .options = option_texts,
+    .option_count = sizeof option_texts / sizeof option_texts[0],
+    .options_size = sizeof(budget_texts),
+    .create = make_budget,
+};

@@ -1,0 +1,195 @@
+/* The file of a shared budget: where it is, who may have made it, and what its head has to say. */
+#define _GNU_SOURCE
+#include "resources/budget/shared_file.h"
+
+#include "core/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint64_t file_magic = UINT64_C(0x6567647562617473); /* "stabudge", little endian */
+enum { FILE_VERSION = 1, NAME_MOST = 48 };
+
+/* FNV-1a: tells a damaged head, and is no protection from somebody who writes there on purpose: that is for the file's
+ * permissions. */
+static uint64_t checksum(const shared_file *file)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    const unsigned char *bytes = (const unsigned char *)file;
+    for (size_t i = 0; i < offsetof(shared_file, checksum); i++)
+        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+static strata_status refuse_file(const char *path, const char *what)
+{
+    return strata_fail(STRATA_ERROR_IO,
+                       "the shared budget %s %s; it is not used. Remove it if no process needs it any more", path,
+                       what);
+}
+
+strata_status shared_file_refuse(const char *path, const char *what)
+{
+    return strata_fail(STRATA_ERROR_IO, "the shared budget %s cannot be %s: %s", path, what, strerror(errno));
+}
+
+bool shared_name_is_good(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= NAME_MOST && name[0] != '.' &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == length;
+}
+
+bool shared_find_group(const char *name, gid_t *group)
+{
+    char *end, room[1024];
+    struct group entry, *found = NULL;
+    errno = 0;
+    unsigned long number = strtoul(name, &end, 10);
+    *group = (gid_t)number;
+    if (*name && !*end && !errno && number < (unsigned long)(gid_t)-1)
+        return true;
+    if (getgrnam_r(name, &entry, room, sizeof room, &found) != 0 || !found)
+        return false;
+    *group = found->gr_gid;
+    return true;
+}
+
+const char *shared_directory(void)
+{
+    const char *directory = getenv("STRATA_SHARED_DIR");
+    return directory && *directory ? directory : "/dev/shm";
+}
+
+strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t group, char path[SHARED_PATH])
+{
+    char uuid[33];
+    for (size_t i = 0; i < 16; i++)
+        snprintf(uuid + 2 * i, 3, "%02x", terms->device[i]);
+    int length = snprintf(path, SHARED_PATH, "%s/strata-%c%lu-%s-%s", shared_directory(), grouped ? 'g' : 'u',
+                          (unsigned long)(grouped ? group : geteuid()), terms->name, uuid);
+    if (length < 0 || length >= SHARED_PATH)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the path of a shared budget is too long: %.100s...",
+                           shared_directory());
+    return STRATA_SUCCESS;
+}
+
+/* Who may have made it, and who may write to it: nobody but those that it is for. */
+static strata_status check_rights(int descriptor, const char *path, bool grouped, gid_t group)
+{
+    struct stat about;
+    if (fstat(descriptor, &about) != 0)
+        return shared_file_refuse(path, "looked at");
+    if (!S_ISREG(about.st_mode) || about.st_nlink != 1)
+        return refuse_file(path, "is no plain file with one name");
+    mode_t more = about.st_mode & (mode_t)(grouped ? S_IRWXO | S_IXUSR | S_IXGRP : S_IRWXG | S_IRWXO | S_IXUSR);
+    if (more)
+        return refuse_file(path, "can be read or written by others");
+    if (!grouped && about.st_uid != geteuid())
+        return refuse_file(path, "belongs to another user");
+    if (grouped && about.st_gid != group)
+        return refuse_file(path, "belongs to another group");
+    return STRATA_SUCCESS;
+}
+
+/* Exclusively first: what is made here gets its rights from here, whatever the process's mask is. */
+static strata_status open_or_make(const char *path, bool grouped, gid_t group, int *descriptor)
+{
+    *descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    bool made = *descriptor >= 0;
+    if (!made && errno == EEXIST)
+        *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (*descriptor < 0)
+        return shared_file_refuse(path, "opened");
+    mode_t mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP;
+    if (made && grouped && (fchown(*descriptor, (uid_t)-1, group) != 0 || fchmod(*descriptor, mode) != 0))
+        return shared_file_refuse(path, "given to its group");
+    return STRATA_SUCCESS;
+}
+
+/* Another process may have made the file and not given it to the group yet. */
+static strata_status wait_for_rights(int descriptor, const char *path, bool grouped, gid_t group)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_error_hush();
+    for (int turn = 0; turn < 50; turn++) {
+        status = check_rights(descriptor, path, grouped, group);
+        if (status == STRATA_SUCCESS || !grouped)
+            break;
+        usleep(1000);
+    }
+    strata_error_unhush(status != STRATA_SUCCESS);
+    return status;
+}
+
+strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor)
+{
+    strata_status status = open_or_make(path, grouped, group, descriptor);
+    return status == STRATA_SUCCESS ? wait_for_rights(*descriptor, path, grouped, group) : status;
+}
+
+strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor)
+{
+    *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    return *descriptor < 0 ? shared_file_refuse(path, "opened") : check_rights(*descriptor, path, grouped, group);
+}
+
+static bool head_is_good(const shared_file *file)
+{
+    return file->magic == file_magic && file->version == FILE_VERSION && file->bytes == sizeof *file &&
+           file->name[sizeof file->name - 1] == '\0' && file->checksum == checksum(file);
+}
+
+static bool head_is_asked_for(const shared_file *file, const shared_terms *terms)
+{
+    return !terms || (memcmp(file->device, terms->device, sizeof file->device) == 0 &&
+                      strncmp(file->name, terms->name, sizeof file->name) == 0);
+}
+
+static void write_head(shared_file *file, const shared_terms *terms)
+{
+    file->version = FILE_VERSION;
+    file->bytes = sizeof *file;
+    memcpy(file->device, terms->device, sizeof file->device);
+    strncpy(file->name, terms->name, sizeof file->name - 1);
+    atomic_store_explicit(&file->limit, terms->limit, memory_order_relaxed);
+    file->magic = file_magic;
+    atomic_signal_fence(memory_order_seq_cst); /* killed before the checksum, all else is there or is written again */
+    file->checksum = checksum(file);
+}
+
+/* A file that its maker did not finish has no checksum yet, and nothing in it that is not written here. */
+static bool head_is_unfinished(const shared_file *file)
+{
+    return file->checksum == 0 && (file->magic == 0 || file->magic == file_magic) && file->version <= FILE_VERSION &&
+           atomic_load_explicit(&file->used_slots, memory_order_relaxed) == 0;
+}
+
+strata_status shared_file_map(int descriptor, const char *path, const shared_terms *terms, shared_file **out)
+{
+    struct stat about;
+    if (fstat(descriptor, &about) != 0)
+        return shared_file_refuse(path, "looked at");
+    if (terms && about.st_size == 0 && ftruncate(descriptor, (off_t)sizeof(shared_file)) != 0)
+        return shared_file_refuse(path, "made");
+    if (about.st_size != (off_t)sizeof(shared_file) && !(terms && about.st_size == 0))
+        return refuse_file(path, "has the wrong size");
+    shared_file *file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (file == MAP_FAILED)
+        return shared_file_refuse(path, "mapped");
+    if (terms && head_is_unfinished(file))
+        write_head(file, terms);
+    if (!head_is_good(file) || !head_is_asked_for(file, terms)) {
+        munmap(file, sizeof *file);
+        return refuse_file(path, "is damaged, or of another version");
+    }
+    *out = file;
+    return STRATA_SUCCESS;
+}

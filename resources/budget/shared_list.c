@@ -1,0 +1,152 @@
+/* Shared budgets seen from outside: which there are, who uses them, and setting their limits. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "resources/budget/shared_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* All that is shown of one file. */
+typedef struct file_view {
+    strata_shared_process processes[SHARED_SLOTS];
+    strata_shared_tag tags[SHARED_SLOTS * 4]; /* of all processes together; what does not fit is left out */
+    size_t tag_count;
+} file_view;
+
+/* Whose file a name says it is: "strata-u1000-..." or "strata-g100-...". */
+static bool read_owner(const char *name, bool *grouped, unsigned long *number)
+{
+    char *end;
+    if (strncmp(name, "strata-", 7) != 0 || (name[7] != 'u' && name[7] != 'g') || name[8] < '0' || name[8] > '9')
+        return false;
+    *grouped = name[7] == 'g';
+    *number = strtoul(name + 8, &end, 10);
+    return *end == '-';
+}
+
+static bool is_in_group(gid_t group)
+{
+    gid_t groups[256];
+    int count = getgroups(sizeof groups / sizeof groups[0], groups);
+    if (group == getegid())
+        return true;
+    for (int i = 0; i < count; i++)
+        if (groups[i] == group)
+            return true;
+    return false;
+}
+
+static bool is_for_us(bool grouped, unsigned long number)
+{
+    return grouped ? is_in_group((gid_t)number) : number == geteuid();
+}
+
+static void view_tags(file_view *view, strata_shared_process *process, const shared_slot *slot)
+{
+    process->tags = &view->tags[view->tag_count];
+    for (size_t i = 0; i < SHARED_TAGS; i++) {
+        size_t in_use = (size_t)atomic_load_explicit(&slot->tags[i].in_use, memory_order_relaxed);
+        if (!in_use || view->tag_count == sizeof view->tags / sizeof view->tags[0])
+            continue;
+        view->tags[view->tag_count++] = (strata_shared_tag){.name = slot->tags[i].name, .in_use = in_use};
+        process->tag_count++;
+    }
+}
+
+static void view_file(file_view *view, const budget_shared *shared, strata_shared_budget *out)
+{
+    const shared_file *file = shared_file_of(shared);
+    uint32_t used = atomic_load_explicit(&file->used_slots, memory_order_acquire);
+    out->name = file->name;
+    out->limit = (size_t)shared_limit(shared);
+    memcpy(out->device_uuid, file->device, sizeof out->device_uuid);
+    for (uint32_t i = 0; i < used && i < SHARED_SLOTS; i++) {
+        const shared_slot *slot = &file->slots[i];
+        int pid = atomic_load_explicit(&slot->pid, memory_order_acquire);
+        if (!pid)
+            continue;
+        strata_shared_process *process = &view->processes[out->process_count++];
+        *process = (strata_shared_process){
+            .pid = pid,
+            .alive = shared_slot_is_alive(shared, slot),
+            .leased = (size_t)atomic_load_explicit(&slot->lease, memory_order_relaxed),
+            .in_use = (size_t)atomic_load_explicit(&slot->in_use, memory_order_relaxed),
+        };
+        view_tags(view, process, slot);
+        out->leased += process->leased;
+        out->in_use += process->in_use;
+    }
+    out->processes = view->processes;
+}
+
+static void visit_file(const char *name, file_view *view, void (*visit)(const strata_shared_budget *budget, void *data),
+                       void *data)
+{
+    bool grouped;
+    unsigned long number;
+    char path[SHARED_PATH];
+    if (!read_owner(name, &grouped, &number) || !is_for_us(grouped, number))
+        return;
+    int length = snprintf(path, sizeof path, "%s/%s", shared_directory(), name);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return;
+    budget_shared *shared;
+    strata_shared_budget shown = {.path = path};
+    strata_error_hush();
+    strata_status status = shared_open_existing(path, grouped, (unsigned)number, &shared);
+    strata_error_unhush(status != STRATA_SUCCESS);
+    memset(view, 0, sizeof *view);
+    if (status == STRATA_SUCCESS)
+        view_file(view, shared, &shown);
+    else
+        shown.problem = strata_last_error()->message;
+    visit(&shown, data);
+    if (status == STRATA_SUCCESS)
+        shared_close(shared);
+}
+
+strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budget *budget, void *data), void *data)
+{
+    if (!visit)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "shared budgets are visited without a callback");
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
+    file_view *view = strata_host_zalloc(sizeof *view);
+    if (!view)
+        return strata_fail_host_memory("a view of a shared budget");
+    DIR *folder = opendir(shared_directory());
+    if (!folder) {
+        strata_host_free(view);
+        return shared_file_refuse(shared_directory(), "looked through");
+    }
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        visit_file(entry->d_name, view, visit, data);
+    closedir(folder);
+    strata_host_free(view);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_shared_budget_set_limit(const char *path, size_t bytes)
+{
+    bool grouped;
+    unsigned long number;
+    const char *name = path ? strrchr(path, '/') : NULL;
+    if (!name || !read_owner(name + 1, &grouped, &number) || bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "\"%.100s\" is no path of a shared budget, or the limit is beyond 2^62 bytes",
+                           path ? path : "");
+    budget_shared *shared;
+    strata_status status = strata_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = shared_open_existing(path, grouped, (unsigned)number, &shared);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = shared_set_limit(shared, bytes);
+    shared_close(shared);
+    return status;
+}

@@ -1,0 +1,631 @@
+/* The guard's checks: what is put into a batch, launching it on the guard's own stream, and reading what it found. */
+#include "resources/guard/guard.h"
+
+#include "core/error.h"
+#include "core/stream_map.h"
+#include "core/uses.h"
+
+#include <string.h>
+
+enum {
+    LAUNCH_AT = 24,         /* freed blocks, while other batches are under way */
+    KERNEL_PIECE = 1 << 20, /* bytes of a piece, where the kernel looks */
+    COPY_PIECE = 128 << 10, /* and where it is copied */
+    PARTS = GUARD_PIECES,   /* most findings of a batch: each has a piece of its own */
+};
+
+/* ---- pieces ---- */
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void guard_extents(const guard *self, const strata_block *shown, const strata_block *below,
+                   guard_extent extents[GUARD_EXTENTS])
+{
+    CUdeviceptr end = shown->address + shown->requested, outer_end = below->address + below->bytes;
+    /* Up to the next multiple of 256 the zone takes what would be slack. */
+    size_t back = self->zone + (size_t)(-end & 255);
+    extents[0] = (guard_extent){
+        .address = shown->address - self->zone,
+        .bytes = self->zone,
+        .expected = GUARD_ZONE,
+        .kind = STRATA_GUARD_UNDERRUN,
+    };
+    extents[1] = (guard_extent){
+        .address = end,
+        .bytes = smaller(back, (size_t)(outer_end - end)),
+        .expected = GUARD_ZONE,
+        .kind = STRATA_GUARD_OVERRUN,
+    };
+    extents[2] = (guard_extent){
+        .address = shown->address,
+        .bytes = shown->requested,
+        .expected = GUARD_DEAD,
+        .kind = STRATA_GUARD_WRITE_AFTER_FREE,
+    };
+}
+
+/* How many extents of a block are looked at. */
+static unsigned most_extents(const guard *self, const guarded *block)
+{
+    return block->list == GUARD_LIVE || self->options.no_poison ? GUARD_ZONES : GUARD_EXTENTS;
+}
+
+static bool has_room(const guard *self, const guard_batch *batch, size_t bytes)
+{
+    return batch->piece_count < GUARD_PIECES && (self->kernel.module || batch->copied + bytes <= GUARD_COPY_BYTES);
+}
+
+static void add_piece(guard_batch *batch, const guard_extent *extent, uint64_t offset, size_t bytes,
+                      const strata_block *shown)
+{
+    batch->places[batch->piece_count] = (guard_place){
+        .subject = (uint8_t)batch->subject_count,
+        .kind = extent->kind,
+        .offset = (int64_t)(extent->address + offset - shown->address),
+    };
+    batch->pieces[batch->piece_count++] = (strata_guard_piece){
+        .address = extent->address + offset,
+        .bytes = bytes,
+        .expected = extent->expected,
+    };
+    batch->copied += bytes;
+}
+
+/* Puts pieces of a block's first `extents` extents into a batch, from *taken bytes on, which moves, as far as there is
+ * room. True if all of it is in. */
+static bool add_pieces(const guard *self, guard_batch *batch, const guarded *block, unsigned extents, uint64_t *taken)
+{
+    guard_extent all[GUARD_EXTENTS];
+    guard_extents(self, &block->shown, &block->below, all);
+    size_t most = self->kernel.module ? KERNEL_PIECE : COPY_PIECE;
+    uint64_t start = 0;
+    for (unsigned i = 0; i < extents; start += all[i++].bytes) {
+        while (*taken < start + all[i].bytes) {
+            uint64_t offset = *taken - start;
+            size_t bytes = smaller(most, all[i].bytes - (size_t)offset);
+            if (!has_room(self, batch, bytes))
+                return false;
+            add_piece(batch, &all[i], offset, bytes, &block->shown);
+            *taken += bytes;
+        }
+    }
+    return true;
+}
+
+/* Enters a block of which there are pieces in the batch. The lock is held. */
+static void add_subject(guard *self, guard_batch *batch, guarded *block, strata_access access)
+{
+    const strata_table *table = strata_resource_table(&self->resource);
+    bool live = block->list == GUARD_LIVE;
+    if (live) /* a layer above may hold it back, or not any more */
+        block->below.id.generation = strata_table_living(table, block->shown.id.slot);
+    batch->subjects[batch->subject_count++] = (guard_subject){
+        .shown = block->shown,
+        .below = block->below,
+        .allocated_at = block->allocated_at,
+        .freed_at = block->freed_at,
+        .access = access,
+        .live = live,
+    };
+    block->batches++;
+    block->busy += live;
+}
+
+/* Puts as much of a block as fits into a batch; with `whole`, all or nothing. True if all of it is in. */
+static bool add_block(guard *self, guard_batch *batch, guarded *block, unsigned extents, uint64_t *taken, bool whole,
+                      strata_access access)
+{
+    uint32_t pieces = batch->piece_count;
+    size_t copied = batch->copied;
+    uint64_t before = *taken;
+    bool all = add_pieces(self, batch, block, extents, taken);
+    if (!all && whole) {
+        batch->piece_count = pieces;
+        batch->copied = copied;
+        *taken = before;
+    }
+    if (batch->piece_count > pieces)
+        add_subject(self, batch, block, access);
+    return all;
+}
+
+/* ---- building: the lock is held ---- */
+
+static guard_batch *take_free_batch(guard *self)
+{
+    for (size_t i = 0; i < GUARD_BATCHES; i++) {
+        guard_batch *batch = &self->batches[i];
+        if (batch->state != GUARD_BATCH_FREE)
+            continue;
+        batch->state = GUARD_BATCH_TAKEN;
+        batch->number = ++self->batch_number;
+        batch->piece_count = batch->subject_count = 0;
+        batch->copied = 0;
+        return batch;
+    }
+    return NULL;
+}
+
+static void move(guard *self, guarded *block, guard_list_name list)
+{
+    guard_leave_list(self, block);
+    guard_enter(self, block, list);
+}
+
+static bool is_over(const guard *self)
+{
+    bool none = self->options.no_quarantine;
+    uint64_t bytes = none ? 0 : atomic_load_explicit(&self->most_bytes, memory_order_relaxed);
+    uint64_t blocks = none ? 0 : atomic_load_explicit(&self->most_blocks, memory_order_relaxed);
+    return atomic_load_explicit(&self->held_bytes, memory_order_relaxed) > bytes ||
+           atomic_load_explicit(&self->held_blocks, memory_order_relaxed) > blocks;
+}
+
+static uint32_t oldest_in_quarantine(const guard *self)
+{
+    uint32_t held = self->lists[GUARD_HELD].first;
+    return held ? held : self->lists[GUARD_FREED].first;
+}
+
+/* What is over the limits leaves, or all. */
+static void let_leave(guard *self, bool all)
+{
+    for (uint32_t slot; (slot = oldest_in_quarantine(self)) && (all || is_over(self));)
+        move(self, guard_bytes(self, slot), GUARD_LEAVING);
+}
+
+static void add_leaving(guard *self, guard_batch *batch)
+{
+    for (uint32_t slot; (slot = self->lists[GUARD_LEAVING].first);) {
+        guarded *block = guard_bytes(self, slot);
+        if (!add_block(self, batch, block, most_extents(self, block), &block->taken, false, STRATA_ACCESS_WRITE))
+            return;
+        guard_leave_list(self, block);
+        block->leaves = true;
+    }
+}
+
+static void add_freed(guard *self, guard_batch *batch)
+{
+    for (uint32_t slot; (slot = self->lists[GUARD_FREED].first);) {
+        guarded *block = guard_bytes(self, slot);
+        uint64_t taken = 0;
+        if (!add_block(self, batch, block, GUARD_ZONES, &taken, true, STRATA_ACCESS_READ))
+            return;
+        move(self, block, GUARD_HELD);
+    }
+}
+
+/* Where a check of everything is in the quarantine: at a block, or at the one after it if that has left. */
+typedef struct quarantine_position {
+    uint64_t number; /* of the block's free */
+    uint64_t taken;
+} quarantine_position;
+
+static void add_held(guard *self, guard_batch *batch, quarantine_position *at)
+{
+    while (self->lists[GUARD_FREED].first)
+        move(self, guard_bytes(self, self->lists[GUARD_FREED].first), GUARD_HELD);
+    for (uint32_t slot = self->lists[GUARD_HELD].first; slot; slot = guard_bytes(self, slot)->next) {
+        guarded *block = guard_bytes(self, slot);
+        if (block->number < at->number)
+            continue;
+        if (block->number > at->number)
+            *at = (quarantine_position){.number = block->number};
+        if (!add_block(self, batch, block, most_extents(self, block), &at->taken, false, STRATA_ACCESS_READ))
+            return;
+        *at = (quarantine_position){.number = block->number + 1};
+    }
+}
+
+/* Live blocks that were not in this round yet: they stand first. */
+static void add_live(guard *self, guard_batch *batch, uint64_t round)
+{
+    for (uint32_t slot; (slot = self->lists[GUARD_LIVE].first);) {
+        guarded *block = guard_bytes(self, slot);
+        uint64_t taken = 0;
+        if (block->round >= round || !add_block(self, batch, block, GUARD_ZONES, &taken, true, STRATA_ACCESS_READ))
+            return;
+        block->round = round;
+        move(self, block, GUARD_LIVE);
+    }
+}
+
+/* ---- launching ---- */
+
+static strata_status submit(guard *self, guard_batch *batch)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const char *call = "cuLaunchKernel";
+    CUresult result = CUDA_SUCCESS;
+    if (self->kernel.module) {
+        result = strata_guard_kernel_check(&self->kernel, batch->pieces, batch->piece_count, batch->verdicts,
+                                           self->checking);
+    } else {
+        call = "cuMemcpyDtoHAsync";
+        unsigned char *to = batch->copies;
+        for (uint32_t i = 0; i < batch->piece_count && result == CUDA_SUCCESS; to += batch->pieces[i++].bytes)
+            result = strata_cu.MemcpyDtoHAsync(to, batch->pieces[i].address, batch->pieces[i].bytes, self->checking);
+    }
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
+}
+
+/* Ends the preparation of the first `count` subjects. Their use is not noted: no block leaves the guard before the
+ * batches that look at it were read, and nobody else writes what they look at. Only a submission that failed half-way
+ * is, since nobody will wait for it. */
+static void finish_subjects(guard *self, const guard_batch *batch, uint32_t count, bool half_submitted)
+{
+    strata_resource *below = self->resource.upstream;
+    for (uint32_t i = 0; i < count; i++) {
+        const guard_subject *subject = &batch->subjects[i];
+        strata_access access = half_submitted ? subject->access : STRATA_ACCESS_NONE;
+        below->ops->finish_use(below, &subject->below, self->checking, access);
+    }
+}
+
+/* Notes the point up to which the stream has the batch, and has an event cover it. */
+static void note_point(guard *self, guard_batch *batch)
+{
+    batch->point = strata_timeline_now(self->timeline);
+    batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
+}
+
+static strata_status prepare_and_submit(guard *self, guard_batch *batch)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = STRATA_SUCCESS;
+    uint32_t prepared = 0;
+    while (prepared < batch->subject_count && status == STRATA_SUCCESS) {
+        const guard_subject *subject = &batch->subjects[prepared];
+        status = below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
+        prepared += status == STRATA_SUCCESS;
+    }
+    bool ready = status == STRATA_SUCCESS;
+    if (ready)
+        status = submit(self, batch);
+    finish_subjects(self, batch, prepared, ready && status != STRATA_SUCCESS);
+    if (status == STRATA_SUCCESS)
+        note_point(self, batch);
+    return status;
+}
+
+/* A block that leaves and could not be checked is tried again, and at last leaves unchecked. The lock is held. */
+static void try_again(guard *self, guarded *block)
+{
+    guard_leave_list(self, block);
+    block->leaves = ++block->tries == GUARD_TRIES;
+    block->taken = 0;
+    if (block->leaves)
+        atomic_fetch_add_explicit(&self->unchecked, 1, memory_order_relaxed);
+    else
+        guard_enter(self, block, GUARD_LEAVING);
+}
+
+static strata_status conclude(guard *self, guard_batch *batch);
+
+/* Launches a batch that was built. After a failure the blocks are as if they had not been in it. */
+static strata_status launch(guard *self, guard_batch *batch)
+{
+    strata_status status = prepare_and_submit(self, batch);
+    uint32_t zones = 0;
+    for (uint32_t i = 0; i < batch->piece_count; i++)
+        zones += batch->places[i].kind != STRATA_GUARD_WRITE_AFTER_FREE;
+    strata_lock_take(&self->lock);
+    for (uint32_t i = 0; i < batch->subject_count; i++) {
+        guarded *block = guard_bytes(self, batch->subjects[i].shown.id.slot);
+        block->busy -= batch->subjects[i].live;
+        if (status != STRATA_SUCCESS && batch->subjects[i].access == STRATA_ACCESS_WRITE)
+            try_again(self, block);
+    }
+    if (status == STRATA_SUCCESS) {
+        batch->state = GUARD_BATCH_LAUNCHED;
+        atomic_fetch_add_explicit(&self->launched, 1, memory_order_relaxed);
+    }
+    strata_lock_release(&self->lock);
+    if (status != STRATA_SUCCESS) {
+        batch->piece_count = 0; /* nothing to read */
+        conclude(self, batch);
+        return status;
+    }
+    atomic_fetch_add_explicit(&self->checks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->zones_checked, zones, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+/* ---- reading ---- */
+
+/* What the kernel would have written. */
+static void judge_copy(const unsigned char *at, const strata_guard_piece *piece, strata_guard_verdict *verdict)
+{
+    *verdict = (strata_guard_verdict){.first = UINT64_MAX};
+    for (uint64_t i = 0; i < piece->bytes; i++)
+        if (at[i] != (unsigned char)piece->expected)
+            verdict->first = verdict->wrong++ ? verdict->first : i;
+    if (verdict->wrong)
+        memcpy(verdict->found, at + verdict->first, smaller(piece->bytes - verdict->first, STRATA_GUARD_SHOWN));
+}
+
+static void judge_copies(guard_batch *batch)
+{
+    const unsigned char *at = batch->copies;
+    for (uint32_t i = 0; i < batch->piece_count; at += batch->pieces[i++].bytes)
+        judge_copy(at, &batch->pieces[i], &batch->verdicts[i]);
+}
+
+static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piece)
+{
+    const guard_place *place = &batch->places[piece];
+    const guard_subject *subject = &batch->subjects[place->subject];
+    const strata_guard_verdict *verdict = &batch->verdicts[piece];
+    strata_guard_finding finding = {
+        .size = sizeof finding,
+        .kind = (strata_guard_kind)place->kind,
+        .block = subject->shown,
+        .freed = !subject->live,
+        .offset = place->offset + (int64_t)verdict->first,
+        .changed = verdict->wrong,
+        .expected = (uint8_t)batch->pieces[piece].expected,
+        .shown = (uint8_t)smaller(batch->pieces[piece].bytes - verdict->first, STRATA_GUARD_SHOWN),
+        .allocated_at = subject->allocated_at,
+        .freed_at = subject->freed_at,
+    };
+    memcpy(finding.found, verdict->found, finding.shown);
+    return finding;
+}
+
+/* What is wrong in the same place of the same block is one finding. */
+static size_t collect(const guard_batch *batch, strata_guard_finding findings[PARTS])
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < batch->piece_count; i++) {
+        if (!batch->verdicts[i].wrong)
+            continue;
+        const strata_block *block = &batch->subjects[batch->places[i].subject].shown;
+        strata_guard_finding *last = count ? &findings[count - 1] : NULL;
+        if (last && last->kind == (strata_guard_kind)batch->places[i].kind && last->block.id.slot == block->id.slot)
+            last->changed += batch->verdicts[i].wrong;
+        else
+            findings[count++] = make_finding(batch, i);
+    }
+    return count;
+}
+
+/* Drops what was told before, and marks the rest as told. The lock is held. */
+static size_t drop_told(guard *self, strata_guard_finding *findings, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        guarded *block = guard_bytes(self, findings[i].block.id.slot);
+        uint8_t bit = (uint8_t)(1u << findings[i].kind);
+        if (!(block->told & bit))
+            findings[kept++] = findings[i];
+        block->told |= bit;
+    }
+    return kept;
+}
+
+/* Gives a block to the layer below, or puts it back into the quarantine. Every use of it is complete, so the stream has
+ * nothing to wait for. */
+static strata_status give_back(guard *self, guarded *block)
+{
+    strata_resource *below = self->resource.upstream;
+    const strata_block view = block->below;
+    strata_status status = below->ops->deallocate(below, &view, self->leaving);
+    strata_lock_take(&self->lock);
+    if (status == STRATA_SUCCESS) {
+        atomic_fetch_sub_explicit(&self->quarantined_bytes, view.bytes, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
+    } else {
+        block->leaves = false;
+        block->taken = 0;
+        block->tries = 0;
+        guard_enter(self, block, GUARD_HELD);
+    }
+    strata_lock_release(&self->lock);
+    return status;
+}
+
+/* Reads a batch that is done, which is the calling thread's: tells what was found and gives back what leaves. */
+static strata_status conclude(guard *self, guard_batch *batch)
+{
+    strata_guard_finding findings[PARTS];
+    uint32_t leaving[GUARD_PIECES], leaving_count = 0;
+    if (!self->kernel.module)
+        judge_copies(batch);
+    size_t count = collect(batch, findings);
+    strata_lock_take(&self->lock);
+    count = drop_told(self, findings, count);
+    for (uint32_t i = 0; i < batch->subject_count; i++) {
+        guarded *block = guard_bytes(self, batch->subjects[i].shown.id.slot);
+        if (--block->batches == 0 && block->leaves)
+            leaving[leaving_count++] = batch->subjects[i].shown.id.slot;
+    }
+    batch->state = GUARD_BATCH_FREE;
+    strata_lock_release(&self->lock);
+    for (size_t i = 0; i < count; i++)
+        guard_tell(self, &findings[i]);
+    strata_status status = STRATA_SUCCESS;
+    for (uint32_t i = 0; i < leaving_count; i++) {
+        strata_status given = give_back(self, guard_bytes(self, leaving[i]));
+        status = status == STRATA_SUCCESS ? given : status;
+    }
+    return status;
+}
+
+/* The oldest batch under way up to `number`; NULL if there is none. *others: threads are at work on some. The lock is
+ * held. */
+static guard_batch *oldest_launched(guard *self, uint64_t number, bool *others)
+{
+    guard_batch *oldest = NULL;
+    *others = false;
+    for (size_t i = 0; i < GUARD_BATCHES; i++) {
+        guard_batch *batch = &self->batches[i];
+        if (batch->state == GUARD_BATCH_FREE || batch->number > number)
+            continue;
+        if (batch->state == GUARD_BATCH_TAKEN)
+            *others = true;
+        else if (!oldest || batch->number < oldest->number)
+            oldest = batch;
+    }
+    return oldest;
+}
+
+static guard_batch *take_launched(guard *self)
+{
+    bool others;
+    strata_lock_take(&self->lock);
+    guard_batch *batch = oldest_launched(self, UINT64_MAX, &others);
+    if (batch) {
+        batch->state = GUARD_BATCH_TAKEN;
+        atomic_fetch_sub_explicit(&self->launched, 1, memory_order_relaxed);
+    }
+    strata_lock_release(&self->lock);
+    return batch;
+}
+
+static void put_back(guard *self, guard_batch *batch)
+{
+    strata_lock_take(&self->lock);
+    batch->state = GUARD_BATCH_LAUNCHED;
+    atomic_fetch_add_explicit(&self->launched, 1, memory_order_relaxed);
+    strata_lock_release(&self->lock);
+}
+
+/* Reads the oldest batches, as far as they are done. Never waits. */
+static strata_status read_done(guard *self)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (guard_batch *batch; (batch = take_launched(self));) {
+        if (!batch->covered)
+            batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
+        if (!strata_point_query(batch->point) || !strata_point_seen_complete(batch->point)) {
+            put_back(self, batch);
+            break;
+        }
+        strata_status one = conclude(self, batch);
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    return status;
+}
+
+/* Waits for all batches up to `number` and reads them. */
+static strata_status wait_up_to(guard *self, uint64_t number)
+{
+    strata_status status = STRATA_SUCCESS;
+    unsigned turn = 0;
+    for (;;) {
+        bool others;
+        strata_lock_take(&self->lock);
+        const guard_batch *batch = oldest_launched(self, number, &others);
+        strata_point point = batch ? batch->point : 0;
+        strata_lock_release(&self->lock);
+        if (!batch && !others)
+            return status;
+        if (!batch) {
+            strata_backoff(&turn);
+            continue;
+        }
+        strata_status waited = strata_point_synchronize(point);
+        if (waited != STRATA_SUCCESS)
+            return waited;
+        waited = read_done(self);
+        status = status == STRATA_SUCCESS ? waited : status;
+    }
+}
+
+static uint64_t last_number(guard *self)
+{
+    strata_lock_take(&self->lock);
+    uint64_t number = self->batch_number;
+    strata_lock_release(&self->lock);
+    return number;
+}
+
+strata_status guard_wait_for_batches(guard *self, const guarded *block)
+{
+    strata_lock_take(&self->lock);
+    bool any = block->batches != 0;
+    uint64_t number = self->batch_number;
+    strata_lock_release(&self->lock);
+    return any ? wait_up_to(self, number) : STRATA_SUCCESS;
+}
+
+/* ---- what calls do ---- */
+
+/* A batch of what is due, or NULL. With `all`, the quarantine is emptied. */
+static guard_batch *build(guard *self, bool all, bool *due)
+{
+    guard_batch *batch = NULL;
+    strata_lock_take(&self->lock);
+    let_leave(self, all);
+    uint32_t freed = self->lists[GUARD_FREED].count;
+    bool idle = atomic_load_explicit(&self->launched, memory_order_relaxed) == 0;
+    *due = self->lists[GUARD_LEAVING].count || freed >= LAUNCH_AT || (freed && idle);
+    if (*due && (batch = take_free_batch(self))) {
+        add_leaving(self, batch);
+        add_freed(self, batch);
+    }
+    strata_lock_release(&self->lock);
+    return batch;
+}
+
+void guard_poll(guard *self)
+{
+    if (atomic_load_explicit(&self->launched, memory_order_relaxed))
+        read_done(self);
+    bool due;
+    if (!atomic_load_explicit(&self->quarantined_blocks, memory_order_relaxed))
+        return;
+    for (guard_batch *batch; (batch = build(self, false, &due));)
+        if (launch(self, batch) != STRATA_SUCCESS)
+            return; /* it was said, and the next call tries again */
+}
+
+strata_status guard_flush(guard *self)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (bool due = true; due && status == STRATA_SUCCESS;) {
+        guard_batch *batch = build(self, true, &due);
+        if (batch)
+            status = launch(self, batch);
+        else if (due)
+            status = wait_up_to(self, last_number(self));
+    }
+    strata_status waited = wait_up_to(self, last_number(self));
+    return status == STRATA_SUCCESS ? waited : status;
+}
+
+strata_status guard_check_everything(guard *self)
+{
+    quarantine_position at = {0};
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&self->lock);
+    uint64_t round = ++self->round;
+    strata_lock_release(&self->lock);
+    for (bool more = true; more && status == STRATA_SUCCESS;) {
+        strata_lock_take(&self->lock);
+        guard_batch *batch = take_free_batch(self);
+        if (batch) {
+            add_held(self, batch, &at);
+            add_live(self, batch, round);
+            more = batch->piece_count != 0;
+            batch->state = more ? GUARD_BATCH_TAKEN : GUARD_BATCH_FREE;
+        }
+        strata_lock_release(&self->lock);
+        if (!batch)
+            status = wait_up_to(self, last_number(self));
+        else if (more)
+            status = launch(self, batch);
+    }
+    strata_status waited = wait_up_to(self, last_number(self));
+    return status == STRATA_SUCCESS ? waited : status;
+}

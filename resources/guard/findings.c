@@ -1,0 +1,246 @@
+/* What the guard tells: to its callback or the log, to who asks for it later, and as text. */
+#include "resources/guard/guard.h"
+
+#include "core/call_stack.h"
+#include "core/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- as text ---- */
+
+static const char *kind_name(strata_guard_kind kind)
+{
+    switch (kind) {
+    case STRATA_GUARD_OVERRUN:
+        return "overrun";
+    case STRATA_GUARD_UNDERRUN:
+        return "underrun";
+    case STRATA_GUARD_WRITE_AFTER_FREE:
+        return "write after free";
+    case STRATA_GUARD_DOUBLE_FREE:
+        return "double free";
+    case STRATA_GUARD_FOREIGN_FREE:
+        return "foreign free";
+    }
+    return "finding";
+}
+
+static bool has_bytes(const strata_guard_finding *finding)
+{
+    return finding->kind <= STRATA_GUARD_WRITE_AFTER_FREE;
+}
+
+/* Where the first changed byte is. */
+static void describe_place(const strata_guard_finding *finding, char *text, size_t room)
+{
+    long long past = (long long)(finding->offset - (int64_t)finding->block.requested);
+    if (finding->kind == STRATA_GUARD_OVERRUN)
+        snprintf(text, room, "offset %lld, %lld past the end", (long long)finding->offset, past);
+    else if (finding->kind == STRATA_GUARD_UNDERRUN)
+        snprintf(text, room, "offset %lld, before the block", (long long)finding->offset);
+    else
+        snprintf(text, room, "offset %lld", (long long)finding->offset);
+}
+
+typedef struct printer {
+    strata_write_callback write;
+    void *data;
+} printer;
+
+static void print(const printer *to, const char *format, ...) STRATA_PRINTF(2, 3);
+
+static void print(const printer *to, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (length > 0)
+        to->write(text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1, to->data);
+}
+
+static void print_bytes(const printer *to, const char *what, const unsigned char *bytes, unsigned count)
+{
+    print(to, "  %-8s", what);
+    for (unsigned i = 0; i < count; i++)
+        print(to, " %02x", bytes[i]);
+    print(to, "\n");
+}
+
+/* The changed bytes, 16 in a line. */
+static void print_change(const printer *to, const strata_guard_finding *finding)
+{
+    unsigned char expected[16];
+    char place[96];
+    describe_place(finding, place, sizeof place);
+    memset(expected, finding->expected, sizeof expected);
+    print(to, "  %llu byte%s changed, the first at %s; from there on\n", (unsigned long long)finding->changed,
+          finding->changed == 1 ? "" : "s", place);
+    for (unsigned i = 0; i < finding->shown && i < STRATA_GUARD_BYTES_SHOWN; i += 16) {
+        unsigned count = finding->shown - i < 16u ? finding->shown - i : 16u;
+        print_bytes(to, "found", finding->found + i, count);
+        print_bytes(to, "expected", expected, count);
+    }
+}
+
+static void print_frame(const char *text, void *data)
+{
+    print(data, "    %s\n", text);
+}
+
+static void print_stack(printer *to, const char *what, uint32_t stack)
+{
+    if (!stack)
+        return;
+    print(to, "  %s\n", what);
+    strata_call_stack_print(stack, print_frame, to);
+}
+
+void strata_guard_finding_print(const strata_guard_finding *finding, strata_write_callback write, void *data)
+{
+    if (!finding || !write)
+        return;
+    printer to = {.write = write, .data = data};
+    const strata_block *block = &finding->block;
+    print(&to, "guard: %s: block 0x%llx, %zu bytes, tag \"%s\", generation %llu, device %d, %s\n",
+          kind_name(finding->kind), (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+          (unsigned long long)block->id.generation, block->device, finding->freed ? "freed" : "live");
+    if (has_bytes(finding))
+        print_change(&to, finding);
+    print_stack(&to, "allocated at", finding->allocated_at);
+    print_stack(&to, "freed at", finding->freed_at);
+    print_stack(&to, finding->kind == STRATA_GUARD_DOUBLE_FREE ? "freed again at" : "given to a free at",
+                finding->found_at);
+}
+
+/* ---- telling ---- */
+
+static strata_status raise_finding(const strata_guard_finding *finding)
+{
+    const strata_block *block = &finding->block;
+    strata_error *error = strata_error_begin(STRATA_ERROR_CORRUPTED);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    char place[96], found[3 * 8 + 1] = "";
+    describe_place(finding, place, sizeof place);
+    for (unsigned i = 0; i < finding->shown && i < 8; i++)
+        snprintf(found + 3 * i, 4, " %02x", finding->found[i]);
+    return strata_error_raise(
+        error,
+        "%s: %llu byte%s changed at %s of block 0x%llx of %zu bytes (tag \"%s\", generation %llu, %s): found%s%s",
+        kind_name(finding->kind), (unsigned long long)finding->changed, finding->changed == 1 ? "" : "s", place,
+        (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+        (unsigned long long)block->id.generation, finding->freed ? "freed" : "live", found,
+        finding->changed > 8 ? " ..." : "");
+}
+
+static void keep(guard *self, const strata_guard_finding *finding)
+{
+    strata_lock_take(&self->lock);
+    if (self->kept_end - self->kept_first < GUARD_KEPT)
+        self->kept[self->kept_end++ % GUARD_KEPT] = *finding;
+    else
+        atomic_fetch_add_explicit(&self->findings_lost, 1, memory_order_relaxed);
+    strata_lock_release(&self->lock);
+}
+
+static void write_to_stderr(const char *text, size_t length, void *data)
+{
+    (void)data;
+    fwrite(text, 1, length, stderr);
+}
+
+void guard_tell(guard *self, const strata_guard_finding *finding)
+{
+    atomic_fetch_add_explicit(&self->findings, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->unseen, 1, memory_order_relaxed);
+    keep(self, finding);
+    if (self->options.on_finding_call)
+        self->options.on_finding_call(finding, self->options.on_finding_data);
+    else if (has_bytes(finding)) /* the log callback has heard of a free that was refused */
+        raise_finding(finding);
+    if (self->options.on_finding == STRATA_GUARD_FAIL)
+        atomic_store_explicit(&self->to_be_failed, true, memory_order_relaxed);
+    if (self->options.on_finding != STRATA_GUARD_EXIT)
+        return;
+    strata_guard_finding_print(finding, write_to_stderr, NULL);
+    fflush(NULL);
+    _exit(STRATA_GUARD_EXIT_STATUS);
+}
+
+/* What is remembered of the free of a block; zero if it was too long ago. */
+static guard_memory remembered_free(guard *self, const strata_block *block)
+{
+    guard_memory found = {0};
+    strata_lock_take(&self->lock);
+    uint64_t count = self->remembered_count < GUARD_REMEMBERED ? self->remembered_count : GUARD_REMEMBERED;
+    for (uint64_t i = 0; i < count && !found.block.id.generation; i++) {
+        const strata_block_id id = self->remembered[i].block.id;
+        if (id.generation == block->id.generation && id.slot == block->id.slot && id.table == block->id.table)
+            found = self->remembered[i];
+    }
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+void guard_tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t found_at)
+{
+    bool twice = status == STRATA_ERROR_DOUBLE_FREE;
+    if (!twice && status != STRATA_ERROR_FOREIGN_POINTER)
+        return;
+    guard_memory first = {0};
+    if (twice)
+        first = remembered_free(self, block);
+    strata_guard_finding finding = {
+        .size = sizeof finding,
+        .kind = twice ? STRATA_GUARD_DOUBLE_FREE : STRATA_GUARD_FOREIGN_FREE,
+        .block = first.block.id.generation ? first.block : *block,
+        .freed = twice,
+        .allocated_at = first.allocated_at,
+        .freed_at = first.freed_at,
+        .found_at = found_at,
+    };
+    guard_tell(self, &finding);
+}
+
+/* ---- in a report ---- */
+
+static void describe_finding(strata_emitter *to, const strata_guard_finding *finding)
+{
+    strata_emit_object_begin(to, NULL);
+    strata_emit_text(to, "kind", kind_name(finding->kind));
+    strata_emit_hex(to, "block", finding->block.address);
+    strata_emit_bytes(to, "requested", finding->block.requested);
+    strata_emit_text(to, "tag", strata_tag_name(finding->block.tag));
+    strata_emit_count(to, "generation", finding->block.id.generation);
+    if (has_bytes(finding)) {
+        strata_emit_signed(to, "offset", finding->offset);
+        strata_emit_count(to, "changed", finding->changed);
+    }
+    strata_emit_object_end(to);
+}
+
+void guard_describe(strata_resource *resource, strata_emitter *to)
+{
+    guard *self = (guard *)resource;
+    strata_emit_list_begin(to, "kept_findings");
+    strata_lock_take(&self->lock);
+    uint64_t next = self->kept_first;
+    strata_lock_release(&self->lock);
+    for (bool more = true; more; next++) {
+        strata_guard_finding finding;
+        strata_lock_take(&self->lock);
+        next = next < self->kept_first ? self->kept_first : next;
+        more = next < self->kept_end;
+        finding = self->kept[next % GUARD_KEPT];
+        strata_lock_release(&self->lock);
+        if (more)
+            describe_finding(to, &finding);
+    }
+    strata_emit_list_end(to);
+}

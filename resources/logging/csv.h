@@ -1,0 +1,23 @@
+/* A record as a line of text: the columns of RMM's logging resource, then ours. For the sink and the tools. */
+#ifndef STRATA_RESOURCES_LOGGING_CSV_H
+#define STRATA_RESOURCES_LOGGING_CSV_H
+
+#include <strata/logging.h>
+
+#define LOG_CSV_HEADER                                                                                             \
+    "Thread,Time,Action,Pointer,Size,Stream,Nanoseconds,Monotonic,Serial,Number,Device,StreamId,Usable,Alignment," \
+    "Slot,"                                                                                                        \
+    "Generation,Access,Status,Flags,Duration,Tag"
+
+enum { LOG_CSV_ROOM = 2048 }; /* bytes of a line, with its end */
+
+/* Writes the line with its '\n'; returns its length. */
+size_t log_csv_line(const strata_log_record *record, const char *tag, char to[LOG_CSV_ROOM]);
+
+/* "allocate", "free", "complete", ...; a failure has " failure" behind it. */
+const char *log_kind_name(strata_log_kind kind);
+
+/* "", "read", "write", "read_write". */
+const char *log_access_name(strata_access access);
+
+#endif

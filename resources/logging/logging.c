@@ -1,0 +1,662 @@
+/* logging: the layer. What a call costs stands here: a stamp, and a line of the thread's ring.
+ *
+ * An allocation takes its line after the call and a free before it, see resources/logging/ring.h. What the owner
+ * reports while a call of this thread is under way in the layer, it reports under a lock of its own: nothing but a line
+ * is written then, and its stamp is the one that the call takes at its end. */
+#include <strata/logging.h>
+
+#include "core/error.h"
+#include "core/known_streams.h"
+#include "core/memory.h"
+#include "core/options.h"
+#include "core/stack.h"
+#include "resources/builtin.h"
+#include "resources/logging/writer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What the layer keeps of a block: the allocation's words for what happens to it later. Atomic, because a free that
+ * should not be may read them while the entry becomes another block's; then the free fails and they are not used. */
+typedef struct kept_block {
+    _Atomic uint64_t address, requested;
+    _Atomic uint32_t tag;
+} kept_block;
+
+typedef struct logging {
+    strata_resource resource;
+    strata_device *device;
+    _Atomic bool enabled; /* any thread */
+    bool duration;        /* constant */
+    log_writer writer;
+} logging;
+
+/* ---- lines ---- */
+
+static inline strata_entry *entry_of(const strata_resource *resource, strata_block_id id)
+{
+    return strata_table_lookup(strata_resource_table(resource), id);
+}
+
+static inline kept_block *kept_in(const strata_resource *resource, strata_entry *entry)
+{
+    return (kept_block *)(void *)((char *)entry + resource->block_offset);
+}
+
+static inline kept_block *kept_of(const strata_resource *resource, strata_block_id id)
+{
+    strata_entry *entry = entry_of(resource, id);
+    return __builtin_expect(entry != NULL, 1) ? kept_in(resource, entry) : NULL;
+}
+
+static inline uint32_t stream_number(uint16_t number, uint32_t turn)
+{
+    return turn << 16 | number;
+}
+
+/* Of a known stream. Another one could only be asked about. */
+static inline uint32_t stream_id(const logging *self, CUstream stream)
+{
+    const strata_timeline *timeline = strata_known_timeline(self->device, stream);
+    return timeline ? stream_number(timeline->number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) : 0;
+}
+
+/* Of the stream on which a block was made: its owner has found out. */
+static inline uint32_t home_id(const strata_entry *entry)
+{
+    return stream_number(atomic_load_explicit(&entry->home, memory_order_relaxed),
+                         atomic_load_explicit(&entry->home_turn, memory_order_relaxed));
+}
+
+static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned flags, uint64_t generation)
+{
+    return generation << LOG_WHAT_GENERATION | (uint64_t)flags << LOG_WHAT_FLAGS | (uint64_t)kind << LOG_WHAT_KIND |
+           ((unsigned)status < 0xff ? (unsigned)status : 0xffu);
+}
+
+static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
+{
+    uint64_t logarithm = alignment ? (uint64_t)__builtin_ctzll(alignment) : 0;
+    return (uint64_t)tag << LOG_WHERE_TAG | (uint64_t)slot << LOG_WHERE_SLOT | (uint64_t)access << LOG_WHERE_ACCESS |
+           logarithm;
+}
+
+static inline uint32_t units_of(uint64_t ticks)
+{
+    uint64_t units = ticks >> LOG_DURATION_SHIFT;
+    return units < UINT32_MAX ? (uint32_t)units : UINT32_MAX;
+}
+
+/* ---- calls ---- */
+
+/* A call on its way through the layer. */
+typedef struct passage {
+    log_ring *ring; /* NULL: the call is not recorded */
+    uint64_t from;  /* lines from here on are of what was reported meanwhile */
+    uint64_t begun; /* stamp; only with durations, or of a free */
+} passage;
+
+static inline bool begin(logging *self, passage *call)
+{
+    call->ring = NULL;
+    if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
+        return false;
+    call->ring = log_ring_mine(&self->writer.rings);
+    if (__builtin_expect(!call->ring, 0))
+        return false;
+    call->begun = self->duration ? strata_stamp_now() : 0;
+    call->from = call->ring->stored;
+    call->ring->inside = true;
+    return true;
+}
+
+/* What was reported during the call gets its stamp. */
+static __attribute__((noinline)) void stamp_reports(const passage *call, uint64_t end, uint64_t stamp)
+{
+    log_ring *ring = call->ring;
+    for (uint64_t i = call->from; i != end; i++) {
+        log_line *line = &ring->lines[i & ring->mask];
+        if ((line->what >> LOG_WHAT_KIND & 0xf) != LOG_KIND_CONTROL)
+            line->stamp = stamp;
+    }
+}
+
+/* The line of a call that has come back; NULL if there is no room for it. */
+static inline log_line *end(logging *self, const passage *call)
+{
+    log_ring *ring = call->ring;
+    const uint64_t reported = ring->stored;
+    ring->inside = false;
+    log_line *line = log_ring_line(&self->writer.rings, ring, true);
+    if (__builtin_expect(!line && reported == call->from, 0))
+        return NULL;
+    uint64_t stamp = strata_stamp_now();
+    if (__builtin_expect(reported != call->from, 0))
+        stamp_reports(call, reported, stamp);
+    if (__builtin_expect(!line, 0)) {
+        log_ring_publish(ring);
+        return NULL;
+    }
+    line->stamp = stamp;
+    line->duration = self->duration ? units_of(stamp - call->begun) : 0;
+    return line;
+}
+
+static inline unsigned duration_flag(const logging *self)
+{
+    return self->duration ? STRATA_LOG_FLAG_DURATION : 0;
+}
+
+/* ---- operations ---- */
+
+static inline void keep(kept_block *kept, const strata_block *block, const strata_request *request)
+{
+    atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
+    atomic_store_explicit(&kept->requested, request->bytes, memory_order_relaxed);
+    atomic_store_explicit(&kept->tag, request->tag, memory_order_relaxed);
+}
+
+/* A block that was made. */
+static inline void record_made(logging *self, const passage *call, const strata_request *request,
+                               const strata_block *made)
+{
+    strata_entry *entry = entry_of(&self->resource, made->id);
+    if (__builtin_expect(entry != NULL, 1))
+        keep(kept_in(&self->resource, entry), made, request);
+    log_line *line = end(self, call);
+    if (__builtin_expect(!line, 0))
+        return;
+    line->stream = (uint64_t)(uintptr_t)request->stream;
+    line->stream_id = entry ? home_id(entry) : 0;
+    line->address = made->address;
+    line->requested = request->bytes;
+    line->bytes = made->bytes;
+    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, duration_flag(self), made->id.generation);
+    line->where = where(request->tag, made->id.slot, STRATA_ACCESS_NONE, request->alignment);
+    log_ring_publish(call->ring);
+}
+
+static __attribute__((cold)) void record_refused(logging *self, const passage *call, const strata_request *request,
+                                                 strata_status status)
+{
+    log_line *line = end(self, call);
+    if (!line)
+        return;
+    line->stream = (uint64_t)(uintptr_t)request->stream;
+    line->stream_id = stream_id(self, request->stream);
+    line->address = line->bytes = 0;
+    line->requested = request->bytes;
+    line->what = what(STRATA_LOG_ALLOCATE, status, duration_flag(self), 0);
+    line->where = where(request->tag, 0, STRATA_ACCESS_NONE, request->alignment);
+    log_ring_publish(call->ring);
+}
+
+static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->allocate(upstream, request, out);
+    const strata_status status = upstream->ops->allocate(upstream, request, out);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        record_made(self, &call, request, out);
+    else
+        record_refused(self, &call, request, status);
+    return status;
+}
+
+/* The tag that the allocation had; what the caller says if the layer has not seen that. */
+static inline strata_tag tag_of(const kept_block *kept, const strata_block *block)
+{
+    return kept && atomic_load_explicit(&kept->address, memory_order_relaxed) == block->address
+               ? atomic_load_explicit(&kept->tag, memory_order_relaxed)
+               : block->tag;
+}
+
+/* What a free's line says before it is known how it ended. */
+static inline void fill_free(const logging *self, log_line *line, uint64_t stamp, const strata_block *block,
+                             CUstream stream)
+{
+    line->stamp = stamp;
+    line->stream = (uint64_t)(uintptr_t)stream;
+    line->address = block->address;
+    line->requested = block->requested;
+    line->bytes = block->bytes;
+    line->where = where(tag_of(kept_of(&self->resource, block->id), block), block->id.slot, STRATA_ACCESS_NONE, 0);
+    line->stream_id = stream_id(self, stream);
+    line->duration = 0;
+}
+
+static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->deallocate(upstream, block, stream);
+    log_ring *ring = call.ring;
+    log_line *line = log_ring_line(&self->writer.rings, ring, true);
+    if (__builtin_expect(line != NULL, 1))
+        fill_free(self, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
+    call.from = ring->stored;
+    const uint64_t generation = ring->freeing = block->id.generation;
+    ring->freeing_slot = block->id.slot;
+    ring->freed = false;
+    const strata_status status = upstream->ops->deallocate(upstream, block, stream);
+    ring->freeing = 0;
+    ring->inside = false;
+    uint64_t after = self->duration || ring->stored != call.from ? strata_stamp_now() : 0;
+    if (__builtin_expect(ring->stored != call.from, 0))
+        stamp_reports(&call, ring->stored, after);
+    if (__builtin_expect(line != NULL, 1)) {
+        const bool good = status == STRATA_SUCCESS;
+        if (__builtin_expect(!good, 0)) /* then the tag is the caller's */
+            line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
+        const unsigned flags = duration_flag(self) | (good && ring->freed ? STRATA_LOG_FLAG_COMPLETE : 0);
+        line->what = what(STRATA_LOG_DEALLOCATE, status, flags, generation);
+        if (self->duration)
+            line->duration = units_of(after - line->stamp);
+    }
+    log_ring_publish(ring);
+    return status;
+}
+
+static inline void record_use(logging *self, const passage *call, strata_log_kind kind, const strata_block *block,
+                              CUstream stream, strata_access access, strata_status status)
+{
+    const strata_tag tag = status == STRATA_SUCCESS ? tag_of(kept_of(&self->resource, block->id), block) : block->tag;
+    log_line *line = end(self, call);
+    if (!line)
+        return;
+    line->stream = (uint64_t)(uintptr_t)stream;
+    line->stream_id = stream_id(self, stream);
+    line->address = block->address;
+    line->requested = block->requested;
+    line->bytes = block->bytes;
+    line->what = what(kind, status, duration_flag(self), block->id.generation);
+    line->where = where(tag, block->id.slot, access, 0);
+    log_ring_publish(call->ring);
+}
+
+static strata_status logging_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->prepare_use(upstream, block, stream, access);
+    strata_status status = upstream->ops->prepare_use(upstream, block, stream, access);
+    record_use(self, &call, STRATA_LOG_PREPARE_USE, block, stream, access, status);
+    return status;
+}
+
+static strata_status logging_finish(strata_resource *resource, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->finish_use(upstream, block, stream, access);
+    strata_status status = upstream->ops->finish_use(upstream, block, stream, access);
+    record_use(self, &call, STRATA_LOG_FINISH_USE, block, stream, access, status);
+    return status;
+}
+
+static strata_status logging_record(strata_resource *resource, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->record_use(upstream, block, stream, access);
+    strata_status status = upstream->ops->record_use(upstream, block, stream, access);
+    record_use(self, &call, STRATA_LOG_RECORD_USE, block, stream, access, status);
+    return status;
+}
+
+static void record_whole(logging *self, const passage *call, strata_log_kind kind, uint64_t asked, uint64_t bytes,
+                         strata_status status)
+{
+    log_line *line = end(self, call);
+    if (!line)
+        return;
+    line->stream = 0;
+    line->stream_id = 0;
+    line->address = 0;
+    line->requested = asked;
+    line->bytes = bytes;
+    line->what = what(kind, status, duration_flag(self), 0);
+    line->where = 0;
+    log_ring_publish(call->ring);
+}
+
+static strata_status logging_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->reap(upstream, mode, bytes);
+    strata_status status = upstream->ops->reap(upstream, mode, bytes);
+    record_whole(self, &call, STRATA_LOG_REAP, (uint64_t)mode, *bytes, status);
+    return status;
+}
+
+static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->trim(upstream, keep_bytes, bytes);
+    strata_status status = upstream->ops->trim(upstream, keep_bytes, bytes);
+    record_whole(self, &call, STRATA_LOG_TRIM, keep_bytes, *bytes, status);
+    return status;
+}
+
+/* Under the owner's lock, perhaps. A free that is complete before it returns is said by its own record. */
+static void logging_completed(strata_resource *resource, const strata_completion *completion)
+{
+    logging *self = (logging *)resource;
+    if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
+        return;
+    log_ring *ring = log_ring_mine(&self->writer.rings);
+    if (!ring)
+        return;
+    if (ring->freeing == completion->id.generation && ring->freeing_slot == completion->id.slot) {
+        ring->freed = completion->last;
+        if (completion->last)
+            return;
+        ring->freeing = 0; /* in parts: a record for each */
+    }
+    const kept_block *kept = kept_of(resource, completion->id);
+    log_line *line = log_ring_line(&self->writer.rings, ring, false);
+    if (!line)
+        return;
+    bool reused = completion->kind == STRATA_COMPLETION_REUSED;
+    *line = (log_line){
+        .stamp = ring->inside ? 0 : strata_stamp_now(),
+        .address = kept ? atomic_load_explicit(&kept->address, memory_order_relaxed) : 0,
+        .requested = kept ? atomic_load_explicit(&kept->requested, memory_order_relaxed) : 0,
+        .bytes = completion->bytes,
+        .what = what(reused ? STRATA_LOG_REUSED : STRATA_LOG_COMPLETED, STRATA_SUCCESS,
+                     completion->last ? STRATA_LOG_FLAG_LAST : 0, completion->id.generation),
+        .where = where(kept ? atomic_load_explicit(&kept->tag, memory_order_relaxed) : 0, completion->id.slot,
+                       STRATA_ACCESS_NONE, 0),
+    };
+    if (!ring->inside)
+        log_ring_publish(ring);
+}
+
+/* ---- values ---- */
+
+enum { RECORDS, DROPPED_RECORDS, LATE_RECORDS, WRITTEN_BYTES, WRITE_ERROR, ENABLED };
+
+static const strata_value values[] = {
+    [RECORDS] = {"records", STRATA_VALUE_COUNT, false, "records made, without those that were dropped"},
+    [DROPPED_RECORDS] = {"dropped_records", STRATA_VALUE_COUNT, false, "records that are nowhere"},
+    [LATE_RECORDS] = {"late_records", STRATA_VALUE_COUNT, false, "records that stand behind younger ones"},
+    [WRITTEN_BYTES] = {"written_bytes", STRATA_VALUE_BYTES, false, "bytes written to files"},
+    [WRITE_ERROR] = {"write_error", STRATA_VALUE_COUNT, false, "the last errno of a file, 0 for none"},
+    [ENABLED] = {"enabled", STRATA_VALUE_SWITCH, true, "whether records are made"},
+};
+
+static strata_status logging_get(strata_resource *resource, size_t which, uint64_t *value)
+{
+    logging *self = (logging *)resource;
+    const log_sink *sink = self->writer.sink;
+    switch (which) {
+    case RECORDS:
+        *value = log_rings_recorded(&self->writer.rings);
+        break;
+    case DROPPED_RECORDS:
+        *value = log_writer_dropped(&self->writer);
+        break;
+    case LATE_RECORDS:
+        *value = atomic_load_explicit(&self->writer.late, memory_order_relaxed);
+        break;
+    case WRITTEN_BYTES:
+        *value = atomic_load_explicit(&sink->written_bytes, memory_order_relaxed);
+        break;
+    case WRITE_ERROR:
+        *value = (uint64_t)atomic_load_explicit(&sink->error, memory_order_relaxed);
+        break;
+    default:
+        *value = atomic_load_explicit(&self->enabled, memory_order_relaxed);
+    }
+    return STRATA_SUCCESS;
+}
+
+/* The only one that can be set is the switch. */
+static strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
+{
+    (void)which;
+    atomic_store_explicit(&((logging *)resource)->enabled, value != 0, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+static void logging_describe(strata_resource *resource, strata_emitter *to)
+{
+    const logging *self = (const logging *)resource;
+    char text[128];
+    int error = atomic_load_explicit(&self->writer.sink->error, memory_order_relaxed);
+    strata_emit_text(to, "file", self->writer.sink->path);
+    if (error)
+        strata_emit_text(to, "write_error_text", strerror_r(error, text, sizeof text));
+}
+
+/* ---- making and ending ---- */
+
+static void logging_destroy(strata_resource *resource)
+{
+    logging *self = (logging *)resource;
+    log_writer_stop(&self->writer);
+    strata_host_free(self);
+}
+
+#define LOGGING_OPS                                                                                             \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .name = "logging",                  \
+    .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, \
+    .completed = logging_completed, .destroy = logging_destroy, .values = values,                               \
+    .value_count = sizeof values / sizeof values[0], .get_value = logging_get, .set_value = logging_set,        \
+    .describe = logging_describe
+
+static const strata_resource_ops ops_without_uses = {LOGGING_OPS};
+
+static const strata_resource_ops ops_with_uses = {
+    LOGGING_OPS,
+    .prepare_use = logging_prepare,
+    .finish_use = logging_finish,
+    .record_use = logging_record,
+};
+
+enum {
+    RING_LEAST = 64,
+    RING_DEFAULT = 4096,
+    RING_MOST = 1 << 20,
+    MEMORY_DEFAULT = 1 << 16,
+    MEMORY_MOST = 1 << 24,
+    KEEP_MOST = 1000,
+    INTERVAL_DEFAULT_NS = 10000000,
+    INTERVAL_LEAST_NS = 100000,
+};
+
+static strata_status check_options(const strata_logging_options *options)
+{
+    bool calls = options->callback != NULL;
+    bool filed = !calls && options->format < STRATA_LOG_MEMORY;
+    if ((unsigned)options->format > STRATA_LOG_NULL || (unsigned)options->existing > STRATA_LOG_EXISTING_REPLACE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: there is no format %d or no treatment %d of a file",
+                           options->format, options->existing);
+    if (calls && options->format != STRATA_LOG_AUTO)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a callback is given, and a format, too");
+    if (!filed && (*options->file || options->rotate || options->keep || options->existing))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "logging: file, rotate, keep and existing are for the formats binary and csv");
+    if (strnlen(options->file, sizeof options->file) == sizeof options->file)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has no end");
+    if (options->ring && (options->ring < RING_LEAST || options->ring > RING_MOST))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a ring of %" PRIu64 " records; expected %d to %d",
+                           options->ring, RING_LEAST, RING_MOST);
+    if (options->memory > MEMORY_MOST || options->keep > KEEP_MOST)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: memory may be %d records, and keep %d files, at most",
+                           MEMORY_MOST, KEEP_MOST);
+    if (options->interval && options->interval < INTERVAL_LEAST_NS)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "logging: an interval of %" PRIu64 " ns; expected at least %d ns", options->interval,
+                           INTERVAL_LEAST_NS);
+    return STRATA_SUCCESS;
+}
+
+static strata_status make_sink(const strata_logging_options *options, int device, log_sink **out)
+{
+    if (!options->callback && options->format < STRATA_LOG_MEMORY)
+        return log_sink_file(options, device, out);
+    if (options->format == STRATA_LOG_MEMORY)
+        *out = log_sink_memory(options->memory ? options->memory : MEMORY_DEFAULT);
+    else
+        *out = log_sink_call(options->callback, options->callback_data);
+    return *out ? STRATA_SUCCESS : strata_fail_host_memory("the sink of a log");
+}
+
+static uint64_t ring_lines(uint64_t records)
+{
+    uint64_t lines = RING_LEAST;
+    while (lines < (records ? records : RING_DEFAULT))
+        lines *= 2;
+    return lines;
+}
+
+strata_status strata_logging_create(int ordinal, const strata_logging_options *given, strata_resource **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging is made without a place for it");
+    *out = NULL;
+    strata_logging_options options;
+    strata_device *device;
+    strata_status status = strata_options_read(&options, sizeof options, given, "strata_logging_options");
+    if (status == STRATA_SUCCESS)
+        status = check_options(&options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    logging *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a logging resource");
+    self->resource.ops = options.without_uses ? &ops_without_uses : &ops_with_uses;
+    self->device = device;
+    self->duration = options.duration;
+    self->enabled = !options.disabled;
+    self->writer.resource = &self->resource;
+    self->writer.device = ordinal;
+    self->writer.interval_ns = options.interval ? options.interval : INTERVAL_DEFAULT_NS;
+    if ((status = make_sink(&options, ordinal, &self->writer.sink)) != STRATA_SUCCESS)
+        goto refuse;
+    if ((status = log_writer_start(&self->writer, ring_lines(options.ring))) == STRATA_SUCCESS) {
+        *out = &self->resource;
+        return STRATA_SUCCESS;
+    }
+    self->writer.sink->ops->close(self->writer.sink);
+refuse:
+    strata_host_free(self);
+    return status;
+}
+
+/* ---- from a stack ---- */
+
+static logging *as_logging(strata_resource *resource)
+{
+    return resource->ops->destroy == logging_destroy ? (logging *)resource : NULL;
+}
+
+static strata_status flush(logging *self)
+{
+    if (!log_writer_flush(&self->writer, 0))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the writer cannot wait for itself");
+    if (!atomic_load_explicit(&self->writer.failing, memory_order_relaxed))
+        return STRATA_SUCCESS;
+    char text[128];
+    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->writer.sink->path,
+                       strerror_r(atomic_load(&self->writer.sink->error), text, sizeof text));
+}
+
+static strata_status refuse_stack(const strata_resource *resource)
+{
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, resource ? "there is no such logging layer from %s downwards" : "%s",
+                       resource ? resource->ops->name : "a log without a resource");
+}
+
+strata_status strata_logging_flush(strata_resource *resource)
+{
+    strata_status status = strata_not_forked();
+    bool found = false;
+    for (strata_resource *layer = resource; layer && status == STRATA_SUCCESS; layer = layer->upstream) {
+        logging *self = as_logging(layer);
+        if (!self)
+            continue;
+        found = true;
+        status = flush(self);
+    }
+    return status != STRATA_SUCCESS || found ? status : refuse_stack(resource);
+}
+
+strata_status strata_logging_take(strata_resource *resource, strata_log_record *records, size_t capacity, size_t *count)
+{
+    if (!count)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "records of a log without a place for their number");
+    *count = 0;
+    if (!records && capacity)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "records of a log without a place for them");
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
+    for (strata_resource *layer = resource; layer; layer = layer->upstream) {
+        logging *self = as_logging(layer);
+        if (!self || !log_sink_is_memory(self->writer.sink))
+            continue;
+        if ((status = flush(self)) == STRATA_SUCCESS)
+            *count = log_sink_take(self->writer.sink, records, capacity);
+        return status;
+    }
+    return refuse_stack(resource);
+}
+
+/* ---- in stack texts ---- */
+
+static strata_status make_logging(int device, const void *options, strata_resource **out)
+{
+    return strata_logging_create(device, options, out);
+}
+
+static const strata_option texts[] = {
+    {"file", STRATA_OPTION_STRING, offsetof(strata_logging_options, file), NULL,
+     "where to; %p: the process, %d: the device, %n: a number; default: strata-%p.%n.slog"},
+    {"format", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, format), "auto|binary|csv|memory|null",
+     "of the file, or instead of one; auto: by its name"},
+    {"existing", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, existing), "auto|refuse|rotate|replace",
+     "what becomes of a file that is there already"},
+    {"ring", STRATA_OPTION_UINT, offsetof(strata_logging_options, ring), NULL, "records that a thread has room for"},
+    {"rotate", STRATA_OPTION_SIZE, offsetof(strata_logging_options, rotate), NULL, "bytes after which a file is full"},
+    {"keep", STRATA_OPTION_UINT, offsetof(strata_logging_options, keep), NULL, "full files to keep"},
+    {"memory", STRATA_OPTION_UINT, offsetof(strata_logging_options, memory), NULL, "records that format=memory keeps"},
+    {"interval", STRATA_OPTION_DURATION, offsetof(strata_logging_options, interval), NULL,
+     "time between two collections"},
+    {"duration", STRATA_OPTION_BOOL, offsetof(strata_logging_options, duration), NULL, "record how long calls took"},
+    {"uses", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, without_uses), "on|off", "record uses"},
+    {"enabled", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, disabled), "on|off", "record from the start"},
+};
+
+const strata_layer strata_logging_layer = {
+    .size = sizeof(strata_layer),
+    .name = "logging",
+    .help = "every call on record, by a thread of its own",
+    .options = texts,
+    .option_count = sizeof texts / sizeof texts[0],
+    .options_size = sizeof(strata_logging_options),
+    .create = make_logging,
+};

@@ -1,0 +1,211 @@
+/* Rings: the paths that are seldom taken. */
+#include "resources/logging/ring.h"
+
+#include "core/memory.h"
+
+#include <unistd.h>
+
+/* The lines lie in memory of their own: its zeroed pages come from the system when they are first touched, so a ring
+ * costs what was written to it. */
+static log_ring *make_ring(uint64_t lines)
+{
+    log_ring *ring = strata_host_zalloc_aligned(LOG_LINE_BYTES, sizeof *ring);
+    char *memory = ring ? strata_host_zalloc(lines * sizeof(log_line) + LOG_LINE_BYTES) : NULL;
+    if (!memory) {
+        strata_host_free(ring);
+        return NULL;
+    }
+    ring->memory = memory;
+    ring->lines = (log_line *)(((uintptr_t)memory + LOG_LINE_BYTES - 1) & ~(uintptr_t)(LOG_LINE_BYTES - 1));
+    ring->mask = lines - 1;
+    return ring;
+}
+
+bool log_rings_refill(log_rings *rings)
+{
+    size_t wanted = LOG_SPARES + atomic_exchange_explicit(&rings->wanted, 0, memory_order_relaxed);
+    for (size_t i = 0; i < LOG_MOST_SPARES && i < wanted; i++) {
+        if (atomic_load_explicit(&rings->spares[i], memory_order_relaxed))
+            continue;
+        log_ring *ring = make_ring(rings->lines);
+        if (!ring)
+            return false;
+        atomic_store_explicit(&rings->spares[i], ring, memory_order_release);
+    }
+    return true;
+}
+
+bool log_rings_init(log_rings *rings, uint64_t lines)
+{
+    rings->lines = lines;
+    if (sem_init(&rings->wake, 0, 0) != 0)
+        return false;
+    if (log_rings_refill(rings))
+        return true;
+    log_rings_end(rings);
+    return false;
+}
+
+static void end_ring(log_ring *ring)
+{
+    if (ring)
+        strata_host_free(ring->memory);
+    strata_host_free(ring);
+}
+
+void log_rings_end(log_rings *rings)
+{
+    for (size_t i = 0; i < LOG_MOST_SPARES; i++)
+        end_ring(atomic_load_explicit(&rings->spares[i], memory_order_relaxed));
+    log_ring *next, *ring = atomic_load_explicit(&rings->used, memory_order_relaxed);
+    for (; ring; ring = next) {
+        next = ring->next;
+        end_ring(ring);
+    }
+    sem_destroy(&rings->wake);
+}
+
+void log_rings_wake(log_rings *rings)
+{
+    if (atomic_load_explicit(&rings->asleep, memory_order_relaxed) &&
+        atomic_exchange_explicit(&rings->asleep, false, memory_order_relaxed))
+        sem_post(&rings->wake);
+}
+
+/* ---- the thread's side ---- */
+
+static inline void add(_Atomic uint64_t *to, uint64_t count)
+{
+    atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + count, memory_order_relaxed);
+}
+
+static log_ring *take_spare(log_rings *rings)
+{
+    for (size_t i = 0; i < LOG_MOST_SPARES; i++) {
+        log_ring *ring = atomic_exchange_explicit(&rings->spares[i], NULL, memory_order_acquire);
+        if (ring)
+            return ring;
+    }
+    return NULL;
+}
+
+static void enter_ring(log_rings *rings, log_ring *ring)
+{
+    log_ring *first = atomic_load_explicit(&rings->used, memory_order_relaxed);
+    do
+        ring->next = first;
+    while (
+        !atomic_compare_exchange_weak_explicit(&rings->used, &first, ring, memory_order_release, memory_order_relaxed));
+}
+
+static void lose(log_ring *ring)
+{
+    add(&ring->dropped, 1);
+    add(&ring->gap, 1);
+}
+
+/* Says whose lines follow, and what was dropped before them. There is room. */
+static void store_control(log_ring *ring)
+{
+    ring->lines[ring->stored++ & ring->mask] = (log_line){
+        .stream = ring->serial,
+        .requested = (uint64_t)gettid(),
+        .address = atomic_load_explicit(&ring->gap, memory_order_relaxed),
+        .what = LOG_KIND_CONTROL << LOG_WHAT_KIND,
+    };
+    atomic_store_explicit(&ring->gap, 0, memory_order_relaxed);
+    add(&ring->controls, 1);
+}
+
+/* A ring whose `limit` is where it is asks for room at the next line, and says first whose it is. */
+static void hand_over(log_ring *ring, uint64_t serial)
+{
+    ring->serial = serial;
+    ring->limit = ring->stored;
+    ring->inside = false;
+    ring->freeing = 0;
+    ring->blind = 0;
+    ring->unsaid = true;
+}
+
+static log_ring *refuse_ring(log_rings *rings)
+{
+    atomic_fetch_add_explicit(&rings->homeless, 1, memory_order_relaxed);
+    log_rings_wake(rings);
+    return NULL;
+}
+
+log_ring *log_ring_attach(log_rings *rings)
+{
+    const strata_thread *thread = strata_thread_self();
+    if (!thread || !thread->index)
+        return refuse_ring(rings);
+    log_seat *seat = &rings->seats[thread->index];
+    log_ring *ring = atomic_load_explicit(&seat->ring, memory_order_relaxed);
+    bool fresh = !ring;
+    uint64_t lost = seat->lost_serial == thread->serial ? seat->lost : 0;
+    if (fresh && !(ring = take_spare(rings))) {
+        if (!lost)
+            atomic_fetch_add_explicit(&rings->wanted, 1, memory_order_relaxed);
+        seat->lost = lost + 1;
+        seat->lost_serial = thread->serial;
+        return refuse_ring(rings);
+    }
+    hand_over(ring, thread->serial);
+    atomic_store_explicit(&ring->gap, fresh ? lost : 0, memory_order_relaxed);
+    if (fresh) {
+        atomic_store_explicit(&seat->ring, ring, memory_order_release);
+        enter_ring(rings, ring);
+        log_rings_wake(rings); /* to make another spare */
+    }
+    return ring;
+}
+
+bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake)
+{
+    const uint64_t size = ring->mask + 1;
+    if (ring->blind) {
+        ring->blind--;
+        lose(ring);
+        return false;
+    }
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+    bool unsaid = ring->unsaid || atomic_load_explicit(&ring->gap, memory_order_relaxed);
+    if (size - (ring->stored - tail) < (unsaid ? 2u : 1u)) {
+        lose(ring);
+        ring->blind = size > 16 * LOG_BLIND ? LOG_BLIND : 0;
+        if (may_wake)
+            log_rings_wake(rings);
+        return false;
+    }
+    if (unsaid)
+        store_control(ring);
+    ring->unsaid = false;
+    bool pressed = ring->stored - tail >= size - size / 4;
+    if (pressed && may_wake)
+        log_rings_wake(rings);
+    uint64_t next_look = ring->stored + (pressed && !may_wake ? 1 : size / 4);
+    ring->limit = next_look < tail + size ? next_look : tail + size;
+    return true;
+}
+
+/* ---- statistics ---- */
+
+uint64_t log_rings_dropped(const log_rings *rings)
+{
+    uint64_t sum = atomic_load_explicit(&rings->homeless, memory_order_relaxed);
+    for (const log_ring *ring = atomic_load_explicit(&rings->used, memory_order_acquire); ring; ring = ring->next)
+        sum += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
+    return sum;
+}
+
+uint64_t log_rings_recorded(const log_rings *rings)
+{
+    uint64_t sum = 0;
+    for (const log_ring *ring = atomic_load_explicit(&rings->used, memory_order_acquire); ring; ring = ring->next) {
+        uint64_t controls = atomic_load_explicit(&ring->controls, memory_order_relaxed);
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+        sum += head > controls ? head - controls : 0;
+    }
+    return sum;
+}

@@ -1,0 +1,149 @@
+/* Rings of log lines: from the thread that records to the one that collects.
+ *
+ * A line is a cache line. A ring belongs to a thread's number: the thread with that number alone writes lines and moves
+ * `head`, the collector alone reads them and moves `tail`; each looks at the other's word only when it seems to have
+ * run out of lines. A thread takes its ring at its first record, out of a few that were made in advance, because
+ * recording never allocates; until there is one, and while its ring is full, it counts what it drops.
+ *
+ * Inside of a call, lines are stored beyond `head` and published together at its end. A free takes its line before it
+ * is passed down, so that what it reports to be complete comes after it, and lines of a ring ascend by their stamps.
+ *
+ * A control line says whose lines follow and how many records were dropped before them. It comes first in a ring, and
+ * wherever one of the two has changed. */
+#ifndef STRATA_RESOURCES_LOGGING_RING_H
+#define STRATA_RESOURCES_LOGGING_RING_H
+
+#include "core/thread.h"
+
+#include <strata/logging.h>
+
+#include <semaphore.h>
+#include <stdatomic.h>
+
+enum {
+    LOG_KIND_CONTROL = 0, /* in place of a strata_log_kind */
+    LOG_LINE_BYTES = 64,
+    LOG_SPARES = 8,         /* rings that are made in advance */
+    LOG_MOST_SPARES = 64,   /* where more threads than that begin at once */
+    LOG_BLIND = 32,         /* records that are dropped at a time when a ring is full */
+    LOG_DURATION_SHIFT = 4, /* durations are kept in units of 16 ticks */
+};
+
+/* A record as a thread writes it. */
+typedef struct log_line {
+    uint64_t stamp;     /* CONTROL: not used */
+    uint64_t stream;    /* the handle. CONTROL: the thread's serial */
+    uint64_t address;   /* CONTROL: how many records were dropped before the next */
+    uint64_t requested; /* CONTROL: the system's number of the thread */
+    uint64_t bytes;
+    uint64_t what;  /* generation << 16 | flags << 12 | kind << 8 | status */
+    uint64_t where; /* tag << 32 | slot << 8 | access << 6 | alignment's logarithm */
+    uint32_t stream_id;
+    uint32_t duration; /* in units of 16 ticks, at most UINT32_MAX */
+} log_line;
+
+_Static_assert(sizeof(log_line) == LOG_LINE_BYTES, "a line is a cache line");
+
+enum { LOG_WHAT_STATUS = 0, LOG_WHAT_KIND = 8, LOG_WHAT_FLAGS = 12, LOG_WHAT_GENERATION = 16 };
+enum { LOG_WHERE_ALIGNMENT = 0, LOG_WHERE_ACCESS = 6, LOG_WHERE_SLOT = 8, LOG_WHERE_TAG = 32 };
+
+typedef struct log_ring {
+    /* The thread's own; `head` is read by the collector. */
+    _Alignas(LOG_LINE_BYTES) _Atomic uint64_t head; /* lines published */
+    uint64_t stored;                                /* lines written: beyond head inside of a call */
+    uint64_t limit;                                 /* up to here without a look at anything else */
+    uint64_t serial;                                /* of the thread that writes */
+    uint64_t freeing;                               /* generation of the block whose free is under way, or 0 */
+    uint32_t freeing_slot;
+    bool inside;     /* a call of this thread is under way in the layer */
+    bool freed;      /* that block's free was reported complete */
+    bool unsaid;     /* whose the lines are */
+    uint32_t blind;  /* records to drop without a look at the tail, which another thread writes */
+    uint64_t mask;   /* lines - 1; constant */
+    log_line *lines; /* constant */
+    /* Seldom written, by the thread; read by any, relaxed: statistics. */
+    _Alignas(LOG_LINE_BYTES) _Atomic uint64_t dropped; /* records */
+    _Atomic uint64_t controls;                         /* control lines published or stored */
+    _Atomic uint64_t gap;  /* records dropped since the last line; also read by the collector at the end */
+    struct log_ring *next; /* rings in use: set before publication */
+    void *memory;          /* what the lines lie in; constant */
+    /* The collector's; `tail` is read by the thread. */
+    _Alignas(LOG_LINE_BYTES) _Atomic uint64_t tail; /* lines collected */
+    uint64_t numbered;                              /* records of the thread so far, dropped ones included */
+    uint64_t writer_serial;                         /* of the thread whose lines are collected */
+    uint32_t writer_id;                             /* the system's number of it */
+    uint64_t collected;                             /* lines: ahead of tail until they are given back */
+    uint64_t end;                                   /* lines up to here are collected now */
+} log_ring;
+
+/* What a thread has without a ring. */
+typedef struct log_seat {
+    _Atomic(log_ring *) ring; /* written once, by the thread with that number; read by any */
+    uint64_t lost_serial;     /* of the thread that dropped records for want of a ring; its own, like lost */
+    uint64_t lost;            /* how many: a gap in its numbers once it has a ring */
+} log_seat;
+
+typedef struct log_rings {
+    log_seat seats[STRATA_THREAD_LIMIT];         /* by thread number; 0 is not used */
+    _Atomic(log_ring *) used;                    /* through next: grows at the front, shrinks never; any thread */
+    _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* taken by threads, put there by the collector */
+    _Atomic uint64_t homeless; /* records dropped for want of a ring; any thread, relaxed: statistics */
+    _Atomic uint32_t wanted;   /* rings that threads have asked for and not got; any thread */
+    _Atomic bool asleep;       /* the collector waits on `wake`; any thread */
+    sem_t wake;
+    uint64_t lines; /* of a ring; constant */
+} log_rings;
+
+/* Makes the rings with their first spares. `lines` is a power of two. False without host memory. */
+bool log_rings_init(log_rings *rings, uint64_t lines);
+
+/* No thread records any more. */
+void log_rings_end(log_rings *rings);
+
+/* Makes rings until there are as many spares as there should be. Not for threads that record. False without host
+ * memory. */
+bool log_rings_refill(log_rings *rings);
+
+/* Wakes the collector, if it sleeps. Never blocks. */
+void log_rings_wake(log_rings *rings);
+
+/* The calling thread's ring at its first record, or after another thread had its number; NULL, with one record
+ * dropped, if there is none. */
+__attribute__((cold)) log_ring *log_ring_attach(log_rings *rings);
+
+/* Makes room for a line if there is some; false, with one record dropped, if not. Wakes the collector when the ring is
+ * three quarters full, unless the caller may not take that long: it is a system call, of some microseconds. */
+__attribute__((cold)) bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake);
+
+/* The records that no ring and no place took. Any thread. */
+uint64_t log_rings_dropped(const log_rings *rings);
+
+/* The records that were put into rings. Any thread. */
+uint64_t log_rings_recorded(const log_rings *rings);
+
+static inline log_ring *log_ring_mine(log_rings *rings)
+{
+    const strata_thread *thread = strata_thread_current;
+    if (__builtin_expect(thread != NULL, 1)) {
+        log_ring *ring = atomic_load_explicit(&rings->seats[thread->index].ring, memory_order_relaxed);
+        if (__builtin_expect(ring && ring->serial == thread->serial, 1))
+            return ring;
+    }
+    return log_ring_attach(rings);
+}
+
+/* The next line, to be filled; NULL, with a record dropped, if the ring is full. */
+static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may_wake)
+{
+    if (__builtin_expect(ring->stored == ring->limit, 0) && !log_ring_make_room(rings, ring, may_wake))
+        return NULL;
+    return &ring->lines[ring->stored++ & ring->mask];
+}
+
+static inline void log_ring_publish(log_ring *ring)
+{
+    atomic_store_explicit(&ring->head, ring->stored, memory_order_release);
+    __builtin_prefetch(&ring->lines[(ring->stored + 4) & ring->mask], 1);
+}
+
+#endif

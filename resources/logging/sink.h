@@ -1,0 +1,42 @@
+/* Where collected records go. A sink is called by one thread at a time, the layer's writer. */
+#ifndef STRATA_RESOURCES_LOGGING_SINK_H
+#define STRATA_RESOURCES_LOGGING_SINK_H
+
+#include <strata/logging.h>
+
+#include <stdatomic.h>
+
+enum { LOG_BATCH = 1024 }; /* records that a sink is given at most at once */
+
+typedef struct log_sink log_sink;
+
+typedef struct log_sink_ops {
+    /* Takes the records; returns how many it took, fewer with `error` set. */
+    size_t (*write)(log_sink *self, const strata_log_record *records, size_t count);
+    void (*close)(log_sink *self); /* ends and frees the sink */
+} log_sink_ops;
+
+struct log_sink {
+    const log_sink_ops *ops;
+    _Atomic uint64_t written_bytes; /* written by the writer, read by any thread: statistics */
+    _Atomic uint64_t lost;          /* records that were taken and then overwritten, the same */
+    _Atomic int error;              /* the last errno, 0 for none; the same */
+    const char *stack_text;         /* before the first write: of the stack that is recorded */
+    const char *path;               /* of a file, NULL for others; constant */
+    uint64_t dropped;               /* records dropped before this write, in all: for files to tell */
+};
+
+/* A file, binary or CSV. `path` is as the options say it. Errors: INVALID_VALUE, IO, BUSY, OUT_OF_HOST_MEMORY. */
+strata_status log_sink_file(const strata_logging_options *options, int device, log_sink **out);
+
+/* The newest `capacity` records, in memory. NULL without host memory. */
+log_sink *log_sink_memory(uint64_t capacity);
+
+/* Takes the oldest records out of such a sink; 0 if it is another kind of sink. Any thread. */
+size_t log_sink_take(log_sink *sink, strata_log_record *records, size_t capacity);
+bool log_sink_is_memory(const log_sink *sink);
+
+/* A callback, or NULL for nowhere. NULL without host memory. */
+log_sink *log_sink_call(strata_log_sink_callback callback, void *data);
+
+#endif

@@ -1,0 +1,513 @@
+/* The slow paths of counting: making accounts, reserving, scopes, and adding up. */
+#include "resources/statistics/tally.h"
+
+#include "core/memory.h"
+
+#include <string.h>
+
+enum { FIRST_TABLE = 16, FIRST_MARKS = 4, FINEST = 64, LEAST_BLOCKS = 16, MOST_DOUBLINGS = 6 };
+
+static const int64_t nothing_held = INT64_MIN; /* while a scope begins: below every current value */
+
+static int64_t load(const _Atomic int64_t *number)
+{
+    return atomic_load_explicit(number, memory_order_acquire);
+}
+
+static void store(_Atomic int64_t *number, int64_t value)
+{
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static strata_tally_gauge *gauge_of(strata_tally_account *account, unsigned unit)
+{
+    return unit == STRATA_TALLY_BYTES ? &account->bytes : &account->blocks;
+}
+
+/* ---- records and accounts ---- */
+
+static _Atomic(strata_tally_record *) *chain_of(strata_tally *tally, strata_tag tag)
+{
+    return &tally->chains[tag % STRATA_TALLY_CHAINS];
+}
+
+strata_tally_record *strata_tally_find(strata_tally *tally, strata_tag tag)
+{
+    strata_tally_record *record = atomic_load_explicit(chain_of(tally, tag), memory_order_acquire);
+    while (record && record->tag != tag)
+        record = record->chain;
+    return record;
+}
+
+static void add_account(strata_tally_record *record, strata_tally_account *account)
+{
+    account->record = record;
+    account->tag = record->tag;
+    account->next = atomic_load_explicit(&record->accounts, memory_order_relaxed);
+    atomic_store_explicit(&record->accounts, account, memory_order_release);
+}
+
+static bool make_room(strata_tally_record *record, uint32_t scopes)
+{
+    if (record->room >= scopes)
+        return true;
+    uint32_t room = scopes > 2 * record->room ? scopes : 2 * record->room;
+    strata_tally_mark *marks = strata_host_zalloc(room * sizeof *marks);
+    if (!marks)
+        return false;
+    if (record->marks)
+        memcpy(marks, record->marks, record->room * sizeof *marks);
+    strata_host_free(record->marks);
+    record->marks = marks;
+    record->room = room;
+    return true;
+}
+
+static void free_record(strata_tally_record *record)
+{
+    strata_tally_account *account = atomic_load_explicit(&record->accounts, memory_order_relaxed);
+    while (account) {
+        strata_tally_account *next = account->next;
+        if (account != &record->rest)
+            strata_host_free(account);
+        account = next;
+    }
+    strata_host_free(record->marks);
+    strata_host_free(record);
+}
+
+/* The lock is held, or nobody else knows the tally. */
+static strata_tally_record *make_record(strata_tally *tally, strata_tag tag)
+{
+    strata_tally_record *record = strata_host_zalloc_aligned(_Alignof(strata_tally_record), sizeof *record);
+    if (!record)
+        return NULL;
+    record->tag = tag;
+    if (!make_room(record, tally->scopes > FIRST_MARKS ? tally->scopes : FIRST_MARKS)) {
+        strata_host_free(record);
+        return NULL;
+    }
+    add_account(record, &record->rest);
+    return record;
+}
+
+static strata_tally_record *enter_record(strata_tally *tally, strata_tag tag)
+{
+    strata_tally_record *record = strata_tally_find(tally, tag);
+    if (record)
+        return record;
+    record = make_record(tally, tag);
+    if (!record)
+        return NULL;
+    _Atomic(strata_tally_record *) *chain = chain_of(tally, tag);
+    record->chain = atomic_load_explicit(chain, memory_order_relaxed);
+    atomic_store_explicit(chain, record, memory_order_release);
+    strata_tally_record *last = atomic_load_explicit(&tally->last, memory_order_relaxed);
+    atomic_store_explicit(&last->next, record, memory_order_release);
+    atomic_store_explicit(&tally->last, record, memory_order_relaxed);
+    return record;
+}
+
+strata_tally_record *strata_tally_record_of(strata_tally *tally, strata_tag tag)
+{
+    strata_tally_record *record = strata_tally_find(tally, tag);
+    if (record)
+        return record;
+    strata_spin_take(&tally->lock);
+    record = enter_record(tally, tag);
+    strata_spin_release(&tally->lock);
+    return record;
+}
+
+strata_tally_record *strata_tally_next(strata_tally *tally, const strata_tally_record *record)
+{
+    return atomic_load_explicit(record ? &record->next : &tally->all->next, memory_order_acquire);
+}
+
+bool strata_tally_init(strata_tally *tally)
+{
+    strata_cells_init(&tally->cells, sizeof(strata_tally_cell));
+    strata_spin_init(&tally->lock, STRATA_RANK_TALLY);
+    strata_barriers_open();
+    tally->all = make_record(tally, 0);
+    if (tally->all) {
+        tally->all->all = true;
+        atomic_store_explicit(&tally->last, tally->all, memory_order_relaxed);
+        if (strata_tally_record_of(tally, 0))
+            return true;
+    }
+    strata_tally_end(tally);
+    return false;
+}
+
+void strata_tally_end(strata_tally *tally)
+{
+    strata_tally_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&tally->cells, &position));)
+        strata_host_free(cell->table);
+    strata_cells_end(&tally->cells);
+    for (strata_tally_record *record = tally->all; record;) {
+        strata_tally_record *next = atomic_load_explicit(&record->next, memory_order_relaxed);
+        free_record(record);
+        record = next;
+    }
+    tally->all = NULL;
+}
+
+/* ---- a thread's accounts ---- */
+
+static void enter_account(strata_tally_account **table, uint32_t mask, strata_tally_account *account)
+{
+    uint32_t at = account->tag & mask;
+    while (table[at])
+        at = (at + 1) & mask;
+    table[at] = account;
+}
+
+static bool grow_table(strata_tally_cell *cell)
+{
+    uint32_t places = cell->table ? 2 * (cell->mask + 1) : FIRST_TABLE;
+    strata_tally_account **table = strata_host_zalloc(places * sizeof(strata_tally_account *));
+    if (!table)
+        return false;
+    for (uint32_t i = 0; cell->table && i <= cell->mask; i++)
+        if (cell->table[i])
+            enter_account(table, places - 1, cell->table[i]);
+    strata_host_free(cell->table);
+    cell->table = table;
+    cell->mask = places - 1;
+    return true;
+}
+
+static strata_tally_account *make_account(strata_tally_record *record)
+{
+    strata_tally_account *account =
+        record ? strata_host_zalloc_aligned(_Alignof(strata_tally_account), sizeof *account) : NULL;
+    if (account)
+        add_account(record, account);
+    return account;
+}
+
+/* The lock is held. What is made before something fails is kept for the next time. */
+static strata_tally_account *open_account(strata_tally *tally, strata_tally_cell *cell, strata_tag tag)
+{
+    strata_tally_record *record = enter_record(tally, tag);
+    if (!record || (!cell->all && !(cell->all = make_account(tally->all))))
+        return NULL;
+    if ((!cell->table || 2 * (cell->count + 1) > cell->mask + 1) && !grow_table(cell))
+        return NULL;
+    strata_tally_account *account = make_account(record);
+    if (!account)
+        return NULL;
+    enter_account(cell->table, cell->mask, account);
+    cell->count++;
+    return account;
+}
+
+strata_tally_account *strata_tally_open(strata_tally *tally, strata_tally_cell *cell, strata_tag tag)
+{
+    for (uint32_t at = tag & cell->mask; cell->table && cell->table[at]; at = (at + 1) & cell->mask)
+        if (cell->table[at]->tag == tag)
+            return cell->table[at];
+    strata_spin_take(&tally->lock);
+    strata_tally_account *account = open_account(tally, cell, tag);
+    strata_spin_release(&tally->lock);
+    return account;
+}
+
+/* ---- reservations; the lock is held ---- */
+
+/* The most that the account can have had since `held` was set. */
+static int64_t bound(strata_tally_gauge *gauge, int64_t held)
+{
+    int64_t top = load(&gauge->top);
+    return larger(top < held ? top : held, load(&gauge->current));
+}
+
+static void reserve(strata_tally_account *account, unsigned unit, int64_t width)
+{
+    strata_tally_record *record = account->record;
+    strata_tally_gauge *gauge = gauge_of(account, unit);
+    int64_t current = load(&gauge->current), held = load(&gauge->held);
+    int64_t others = record->sum[unit] - held;
+    record->peak[unit] = larger(record->peak[unit], others + bound(gauge, held));
+    record->sum[unit] = others + current + width;
+    store(&gauge->top, current);
+    store(&gauge->low, current - width);
+    store(&gauge->held, current + width);
+}
+
+static int64_t part_of(const strata_tally_gauge *gauge)
+{
+    int64_t current = load(&gauge->current);
+    return (current < 0 ? -current : current) / FINEST;
+}
+
+static void reserve_both(strata_tally_account *account, uint32_t spread, bool period)
+{
+    int64_t recent = larger(account->largest, account->largest_before);
+    reserve(account, STRATA_TALLY_BYTES, larger(recent, part_of(&account->bytes)) << spread);
+    reserve(account, STRATA_TALLY_BLOCKS, larger(LEAST_BLOCKS, part_of(&account->blocks)) << spread);
+    if (period) {
+        account->largest_before = account->largest;
+        account->largest = 0;
+    }
+}
+
+void strata_tally_settle(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account, bool period)
+{
+    if (strata_spin_take_meeting(&tally->lock)) {
+        cell->met = true;
+        cell->spread += cell->spread < MOST_DOUBLINGS;
+    }
+    if (period) {
+        cell->spread -= !cell->met && cell->spread;
+        cell->met = false;
+    }
+    reserve_both(account, cell->spread, period);
+    reserve_both(cell->all, cell->spread, period);
+    strata_spin_release(&tally->lock);
+}
+
+/* ---- counting without an account ---- */
+
+static void change_rest(strata_tally_record *record, int64_t bytes, int64_t blocks)
+{
+    strata_tally_account *rest = &record->rest;
+    strata_tally_raise(&rest->bytes, bytes);
+    strata_tally_raise(&rest->blocks, blocks);
+    reserve(rest, STRATA_TALLY_BYTES, 0);
+    reserve(rest, STRATA_TALLY_BLOCKS, 0);
+}
+
+void strata_tally_add_shared(strata_tally *tally, strata_tally_record *record, size_t bytes, size_t requested)
+{
+    strata_spin_take(&tally->lock);
+    strata_tally_bump(&record->rest.total_bytes, (int64_t)bytes);
+    strata_tally_bump(&record->rest.total_requested, (int64_t)requested);
+    strata_tally_bump(&record->rest.total_blocks, 1);
+    change_rest(record, (int64_t)bytes, 1);
+    change_rest(tally->all, (int64_t)bytes, 1);
+    strata_spin_release(&tally->lock);
+    atomic_fetch_add_explicit(&tally->sizes[strata_tally_size_class(bytes)], 1, memory_order_relaxed);
+}
+
+void strata_tally_sub_shared(strata_tally *tally, strata_tally_record *record, size_t bytes)
+{
+    strata_spin_take(&tally->lock);
+    change_rest(record, -(int64_t)bytes, -1);
+    change_rest(tally->all, -(int64_t)bytes, -1);
+    strata_spin_release(&tally->lock);
+}
+
+/* ---- adding up; the lock is held ---- */
+
+static strata_tally_account *first_account(const strata_tally_record *record)
+{
+    return atomic_load_explicit(&record->accounts, memory_order_acquire);
+}
+
+static int64_t sum_current(const strata_tally_record *record, unsigned unit)
+{
+    int64_t sum = 0;
+    for (strata_tally_account *account = first_account(record); account; account = account->next)
+        sum += load(&gauge_of(account, unit)->current);
+    return sum;
+}
+
+/* Takes what every thread may have had since it last reserved into the peak. */
+static void bring_up_peak(strata_tally_record *record, unsigned unit)
+{
+    int64_t sum = 0;
+    for (strata_tally_account *account = first_account(record); account; account = account->next) {
+        strata_tally_gauge *gauge = gauge_of(account, unit);
+        sum += bound(gauge, load(&gauge->held));
+    }
+    record->peak[unit] = larger(record->peak[unit], sum);
+}
+
+static void add_totals(const strata_tally_record *record, strata_tally_mark *totals)
+{
+    for (strata_tally_account *account = first_account(record); account; account = account->next) {
+        totals->total_bytes += load(&account->total_bytes);
+        totals->total_requested += load(&account->total_requested);
+        totals->total_blocks += load(&account->total_blocks);
+    }
+}
+
+static void sum_totals(strata_tally *tally, const strata_tally_record *record, strata_tally_mark *totals)
+{
+    totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
+    if (!record->all) {
+        add_totals(record, totals);
+        return;
+    }
+    for (record = strata_tally_next(tally, NULL); record; record = strata_tally_next(tally, record))
+        add_totals(record, totals);
+}
+
+/* ---- scopes ---- */
+
+/* All records, the one of all tags first. */
+static strata_tally_record *next_of_all(strata_tally *tally, strata_tally_record *record)
+{
+    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : tally->all;
+}
+
+static void take_reservations(strata_tally *tally)
+{
+    for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));) {
+        for (strata_tally_account *account = first_account(record); account; account = account->next) {
+            for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+                account->kept[unit] = load(&gauge_of(account, unit)->held);
+                store(&gauge_of(account, unit)->held, nothing_held);
+            }
+        }
+    }
+}
+
+/* Each thread gets what it has. The peak is brought up first. */
+static void give_reservations(strata_tally_record *record, unsigned unit)
+{
+    int64_t most = 0, sum = 0;
+    for (strata_tally_account *account = first_account(record); account; account = account->next) {
+        strata_tally_gauge *gauge = gauge_of(account, unit);
+        int64_t current = load(&gauge->current);
+        most += bound(gauge, account->kept[unit]);
+        sum += current;
+        store(&gauge->held, current);
+    }
+    record->peak[unit] = larger(record->peak[unit], most);
+    record->sum[unit] = sum;
+}
+
+/* Brings every reservation down to what its thread has. */
+static void settle_all(strata_tally *tally)
+{
+    take_reservations(tally);
+    strata_heavy_barrier();
+    for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));)
+        for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++)
+            give_reservations(record, unit);
+}
+
+static void begin_scope(strata_tally *tally, strata_tally_record *record)
+{
+    strata_tally_mark *mark = &record->marks[tally->scopes];
+    sum_totals(tally, record, mark);
+    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+        mark->current[unit] = record->sum[unit];
+        mark->peak[unit] = record->peak[unit];
+        record->peak[unit] = record->sum[unit];
+    }
+}
+
+bool strata_tally_push(strata_tally *tally)
+{
+    bool room = true;
+    strata_spin_take(&tally->lock);
+    for (strata_tally_record *record = NULL; room && (record = next_of_all(tally, record));)
+        room = tally->scopes < UINT32_MAX - 1 && make_room(record, tally->scopes + 1);
+    if (room) {
+        settle_all(tally);
+        for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));)
+            begin_scope(tally, record);
+        tally->scopes++;
+    }
+    strata_spin_release(&tally->lock);
+    return room;
+}
+
+/* The lock is held, and the scope is open. */
+static void read_record(strata_tally *tally, strata_tally_record *record, uint32_t scope, strata_tally_numbers *numbers)
+{
+    const strata_tally_mark *from = scope ? &record->marks[scope - 1] : &(strata_tally_mark){0};
+    strata_tally_mark now;
+    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+        int64_t current = sum_current(record, unit);
+        bring_up_peak(record, unit);
+        int64_t peak = larger(record->peak[unit], current);
+        for (uint32_t inner = scope; inner < tally->scopes; inner++)
+            peak = larger(peak, record->marks[inner].peak[unit]);
+        numbers->current[unit] = current - from->current[unit];
+        numbers->peak[unit] = peak - from->current[unit];
+    }
+    sum_totals(tally, record, &now);
+    numbers->total_bytes = now.total_bytes - from->total_bytes;
+    numbers->total_requested = now.total_requested - from->total_requested;
+    numbers->total_blocks = now.total_blocks - from->total_blocks;
+}
+
+bool strata_tally_read(strata_tally *tally, strata_tally_record *record, uint32_t scope, strata_tally_numbers *numbers)
+{
+    *numbers = (strata_tally_numbers){0};
+    strata_spin_take(&tally->lock);
+    bool open = scope <= tally->scopes || scope == UINT32_MAX;
+    if (open && record)
+        read_record(tally, record, scope < tally->scopes ? scope : tally->scopes, numbers);
+    strata_spin_release(&tally->lock);
+    return open;
+}
+
+static void end_scope(strata_tally *tally, strata_tally_record *record)
+{
+    const strata_tally_mark *mark = &record->marks[tally->scopes - 1];
+    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+        bring_up_peak(record, unit);
+        record->peak[unit] = larger(record->peak[unit], mark->peak[unit]);
+    }
+}
+
+bool strata_tally_pop(strata_tally *tally, strata_tally_numbers *numbers)
+{
+    *numbers = (strata_tally_numbers){0};
+    strata_spin_take(&tally->lock);
+    bool open = tally->scopes > 0;
+    if (open) {
+        read_record(tally, tally->all, tally->scopes, numbers);
+        for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));)
+            end_scope(tally, record);
+        tally->scopes--;
+    }
+    strata_spin_release(&tally->lock);
+    return open;
+}
+
+void strata_tally_reset_peaks(strata_tally *tally)
+{
+    strata_spin_take(&tally->lock);
+    settle_all(tally);
+    for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));) {
+        for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+            record->peak[unit] = record->sum[unit];
+            for (uint32_t i = 0; i < tally->scopes; i++)
+                record->marks[i].peak[unit] = record->sum[unit];
+        }
+    }
+    strata_spin_release(&tally->lock);
+}
+
+uint32_t strata_tally_scopes(strata_tally *tally)
+{
+    strata_spin_take(&tally->lock);
+    uint32_t scopes = tally->scopes;
+    strata_spin_release(&tally->lock);
+    return scopes;
+}
+
+/* ---- what needs no lock ---- */
+
+void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SIZES])
+{
+    const strata_tally_cell *cell;
+    for (size_t i = 0; i < STRATA_TALLY_SIZES; i++)
+        counts[i] = atomic_load_explicit(&tally->sizes[i], memory_order_relaxed);
+    for (uint32_t position = 0; (cell = strata_cells_next(&tally->cells, &position));)
+        for (size_t i = 0; i < STRATA_TALLY_SIZES; i++)
+            counts[i] += atomic_load_explicit(&cell->sizes[i], memory_order_relaxed);
+}

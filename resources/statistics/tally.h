@@ -1,0 +1,256 @@
+/* Counting what is live by tag, now, at most and in all, without a word that two threads write on the fast path.
+ *
+ * Each thread has an *account* for each tag that it meets, and one for all tags together. Only the thread writes there:
+ * what it allocated less what it freed, which is negative where it frees what others allocated. All accounts of a tag
+ * hang on the tag's *record*; adding them up gives what is live.
+ *
+ * A highest value needs more, since the sum of the threads' own highest values was perhaps never there. Each account
+ * holds a reservation, `held`, never below its current value; the record has the sum of the reservations. A thread that
+ * stays within its own notes its highest value there, `top`, and touches nothing shared. One that leaves it takes the
+ * lock:
+ *
+ *     its top, and the others' reservations, may have been there together:  peak = max(peak, sum - held + top)
+ *     it reserves anew around its current value:                            held = current + width
+ *                                                                           low  = current - width
+ *
+ * and comes back when it is above `held` or below `low`. The width is the largest block that it lately allocated, or a
+ * 64th of what it has, whichever is more. So a loop of allocating and freeing stays inside, and growing to N blocks
+ * takes the lock some 64 * ln(N / 64) times. A thread that finds the lock taken doubles its widths, up to 64 times what
+ * they were, so that threads which go up and down together keep away from each other; where they do not meet for a
+ * period, one doubling is taken back. The peak is exact while one thread does all. Where several do it is never
+ * too low, because before a reservation shrinks what may have been reached under it is taken into account, and it is
+ * too high by at most two widths of each other thread.
+ *
+ * A scope begins with what is live as its first peak, so reservations have to come down to what their threads have.
+ * Whoever begins one, with the lock held, sets every `held` to a value below all others, makes the heavy side of a
+ * barrier (core/asymmetric.h), and then reads the current values. A thread stores its current value and then looks at
+ * `held`: it sees that it has to take the lock, or its value is seen.
+ *
+ * Threads that have no account, because there is no host memory for one or the numbers of threads have run out, count
+ * in the record's own, under the lock. */
+#ifndef STRATA_RESOURCES_STATISTICS_TALLY_H
+#define STRATA_RESOURCES_STATISTICS_TALLY_H
+
+#include "core/asymmetric.h"
+#include "core/cells.h"
+#include "core/lock.h"
+
+#include <strata/block.h>
+
+enum {
+    STRATA_TALLY_SIZES = 65,    /* class n: more than 2^(n-1) and at most 2^n bytes */
+    STRATA_TALLY_PERIOD = 1024, /* allocations of an account after which a largest block is no longer recent, at most
+                                   twice that */
+    STRATA_TALLY_CHAINS = 64,
+};
+
+typedef struct strata_tally_record strata_tally_record;
+
+/* Of an account's numbers, those without another rule are written by the account's thread and read by any: a reader
+ * gets some recent value. Those of a record's own account are written under the lock. */
+typedef struct strata_tally_gauge {
+    _Atomic int64_t current;
+    _Atomic int64_t top;  /* highest current since held was set; stale where it is above held */
+    _Atomic int64_t held; /* written by any thread, under the lock */
+    _Atomic int64_t low;
+} strata_tally_gauge;
+
+typedef struct strata_tally_account {
+    _Alignas(64) strata_tally_gauge bytes, blocks;
+    _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts of all tags together */
+    int64_t largest, largest_before;   /* block in this period and the one before; the thread's alone */
+    int64_t kept[2];                   /* of held, while a scope begins; guarded by the lock */
+    strata_tag tag;                    /* constant */
+    strata_tally_record *record;       /* constant */
+    struct strata_tally_account *next; /* of the record's accounts; constant once it is among them */
+} strata_tally_account;
+
+/* What a thread keeps. */
+typedef struct strata_tally_cell {
+    strata_tally_account *all;    /* for all tags together; NULL before the first account. The thread's alone */
+    strata_tally_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
+    uint32_t mask, count;
+    uint32_t spread;                            /* widths are this many times doubled; the thread's alone */
+    bool met;                                   /* another thread had the lock in this period; the thread's alone */
+    _Atomic uint64_t sizes[STRATA_TALLY_SIZES]; /* allocations by size class; written by the thread */
+} strata_tally_cell;
+
+enum { STRATA_TALLY_BYTES, STRATA_TALLY_BLOCKS, STRATA_TALLY_UNITS };
+
+/* How a scope began. */
+typedef struct strata_tally_mark {
+    int64_t current[STRATA_TALLY_UNITS];
+    int64_t peak[STRATA_TALLY_UNITS]; /* until then, since the scope outside of it began */
+    int64_t total_bytes, total_requested, total_blocks;
+} strata_tally_mark;
+
+struct strata_tally_record {
+    strata_tag tag;                           /* constant */
+    bool all;                                 /* all tags together; constant */
+    strata_tally_record *chain;               /* of its hash; constant */
+    _Atomic(strata_tally_record *) next;      /* in the order in which they came; set under the lock */
+    _Atomic(strata_tally_account *) accounts; /* changes under the lock */
+    int64_t sum[STRATA_TALLY_UNITS];          /* of all held; guarded by the lock */
+    int64_t peak[STRATA_TALLY_UNITS];         /* since the innermost scope began; guarded by the lock */
+    strata_tally_mark *marks;                 /* one for each open scope; guarded by the lock */
+    uint32_t room;                            /* for marks; guarded by the lock */
+    strata_tally_account rest;                /* of threads without an account; written under the lock */
+};
+
+typedef struct strata_tally {
+    strata_cells cells;
+    strata_tally_record *all; /* constant */
+    /* Spins: threads keep away from it. Apart from what every allocation reads. */
+    _Alignas(64) strata_spin lock;
+    uint32_t scopes;                                            /* open ones; guarded by the lock */
+    _Atomic(strata_tally_record *) last;                        /* guarded by the lock */
+    _Atomic(strata_tally_record *) chains[STRATA_TALLY_CHAINS]; /* by tag; heads change under the lock */
+    _Atomic uint64_t sizes[STRATA_TALLY_SIZES]; /* of threads without a cell; any thread, relaxed: statistics */
+} strata_tally;
+
+typedef struct strata_tally_numbers {
+    int64_t current[STRATA_TALLY_UNITS], peak[STRATA_TALLY_UNITS];
+    int64_t total_bytes, total_requested, total_blocks;
+} strata_tally_numbers;
+
+/* Of a struct that is all zero. False without host memory; nothing is left then, and `all` is NULL. */
+bool strata_tally_init(strata_tally *tally);
+
+/* No call is in flight. */
+void strata_tally_end(strata_tally *tally);
+
+/* The record of a tag; NULL if no block ever had it. */
+strata_tally_record *strata_tally_find(strata_tally *tally, strata_tag tag);
+
+/* The same, and makes it; NULL without host memory. */
+strata_tally_record *strata_tally_record_of(strata_tally *tally, strata_tag tag);
+
+/* The calling thread's account for a tag, made now; NULL without host memory. */
+strata_tally_account *strata_tally_open(strata_tally *tally, strata_tally_cell *cell, strata_tag tag);
+
+/* For a thread that left its reservation, or whose period is over. */
+void strata_tally_settle(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account, bool period);
+
+/* Count without an account. */
+void strata_tally_add_shared(strata_tally *tally, strata_tally_record *record, size_t bytes, size_t requested);
+void strata_tally_sub_shared(strata_tally *tally, strata_tally_record *record, size_t bytes);
+
+/* ---- scopes; 0 is the time since the tally was made, n the n-th of those that are open ---- */
+
+/* Begins a scope; false without host memory. */
+bool strata_tally_push(strata_tally *tally);
+
+/* Ends the innermost scope, and *numbers is what it came to. False if none is open. */
+bool strata_tally_pop(strata_tally *tally, strata_tally_numbers *numbers);
+
+/* Every peak of every scope becomes what is live. */
+void strata_tally_reset_peaks(strata_tally *tally);
+
+uint32_t strata_tally_scopes(strata_tally *tally);
+
+/* Numbers of one tag, or of all, within a scope, UINT32_MAX being the innermost. Without a record they are zero. False
+ * if the scope is not open. */
+bool strata_tally_read(strata_tally *tally, strata_tally_record *record, uint32_t scope, strata_tally_numbers *numbers);
+
+/* The records of tags, in the order in which they came: the first after `record`; the first one for NULL. */
+strata_tally_record *strata_tally_next(strata_tally *tally, const strata_tally_record *record);
+
+void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SIZES]);
+
+/* ---- the fast path ---- */
+
+/* The calling thread's cell, NULL where it has none. */
+static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, const strata_thread *thread)
+{
+    return strata_cells_mine(&tally->cells, thread);
+}
+
+/* The calling thread's account for a tag; NULL where it can have none. */
+static inline strata_tally_account *strata_tally_account_of(strata_tally *tally, strata_tally_cell *cell,
+                                                            strata_tag tag)
+{
+    if (__builtin_expect(!cell, 0))
+        return NULL;
+    if (__builtin_expect(cell->table != NULL, 1)) {
+        strata_tally_account *account = cell->table[tag & cell->mask];
+        if (__builtin_expect(account && account->tag == tag, 1))
+            return account;
+    }
+    return strata_tally_open(tally, cell, tag);
+}
+
+/* Adds to a number that only the calling thread writes. */
+static inline int64_t strata_tally_bump(_Atomic int64_t *number, int64_t by)
+{
+    int64_t now = atomic_load_explicit(number, memory_order_relaxed) + by;
+    atomic_store_explicit(number, now, memory_order_release);
+    return now;
+}
+
+static inline int64_t strata_tally_raise(strata_tally_gauge *gauge, int64_t by)
+{
+    int64_t now = atomic_load_explicit(&gauge->current, memory_order_relaxed) + by;
+    if (now > atomic_load_explicit(&gauge->top, memory_order_relaxed))
+        atomic_store_explicit(&gauge->top, now, memory_order_relaxed);
+    atomic_store_explicit(&gauge->current, now, memory_order_release);
+    return now;
+}
+
+static inline bool strata_tally_is_above(strata_tally_gauge *gauge, int64_t now)
+{
+    return now > atomic_load_explicit(&gauge->held, memory_order_relaxed);
+}
+
+static inline bool strata_tally_lower(strata_tally_gauge *gauge, int64_t by)
+{
+    return strata_tally_bump(&gauge->current, -by) < atomic_load_explicit(&gauge->low, memory_order_relaxed);
+}
+
+static inline unsigned strata_tally_size_class(size_t bytes)
+{
+    return bytes <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(bytes - 1);
+}
+
+/* A block of the account's tag was allocated. */
+static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account,
+                                    size_t bytes, size_t requested)
+{
+    strata_tally_account *all = cell->all;
+    const int64_t amount = (int64_t)bytes;
+    _Atomic uint64_t *size = &cell->sizes[strata_tally_size_class(bytes)];
+    atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
+    strata_tally_bump(&account->total_bytes, amount);
+    strata_tally_bump(&account->total_requested, (int64_t)requested);
+    bool period = strata_tally_bump(&account->total_blocks, 1) % STRATA_TALLY_PERIOD == 0;
+    if (amount > account->largest)
+        account->largest = amount;
+    if (amount > all->largest)
+        all->largest = amount;
+    int64_t bytes_now = strata_tally_raise(&account->bytes, amount);
+    int64_t blocks_now = strata_tally_raise(&account->blocks, 1);
+    int64_t all_bytes_now = strata_tally_raise(&all->bytes, amount);
+    int64_t all_blocks_now = strata_tally_raise(&all->blocks, 1);
+    strata_light_barrier();
+    bool settle = period;
+    settle |= strata_tally_is_above(&account->bytes, bytes_now);
+    settle |= strata_tally_is_above(&account->blocks, blocks_now);
+    settle |= strata_tally_is_above(&all->bytes, all_bytes_now);
+    settle |= strata_tally_is_above(&all->blocks, all_blocks_now);
+    if (__builtin_expect(settle, 0))
+        strata_tally_settle(tally, cell, account, period);
+}
+
+/* A block of the account's tag was freed. */
+static inline void strata_tally_sub(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account,
+                                    size_t bytes)
+{
+    strata_tally_account *all = cell->all;
+    bool below = strata_tally_lower(&account->bytes, (int64_t)bytes);
+    below |= strata_tally_lower(&account->blocks, 1);
+    below |= strata_tally_lower(&all->bytes, (int64_t)bytes);
+    below |= strata_tally_lower(&all->blocks, 1);
+    if (__builtin_expect(below, 0))
+        strata_tally_settle(tally, cell, account, false);
+}
+
+#endif
