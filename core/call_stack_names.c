@@ -117,10 +117,12 @@ static bool name_by_debug_information(const void *frame, char *text, size_t size
     Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
     int number = 0;
     const char *file = line ? dw.lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
-    if (!file)
-        return false;
-    snprintf(text, size, "%s (%s:%d)", name, file, number);
-    return true;
+    Dl_info info;
+    if (file)
+        snprintf(text, size, "%s (%s:%d)", name, file, number);
+    else if (name) /* lines are found through .debug_aranges, which clang writes only if it is told to */
+        snprintf(text, size, "%s (%s)", name, dladdr(frame, &info) && info.dli_fname ? info.dli_fname : "?");
+    return name != NULL;
 }
 
 static void name_by_loader(const void *frame, char *text, size_t size)

@@ -52,8 +52,8 @@ static bool valid_name(const char *name)
 
 strata_status strata_layer_add(const strata_layer *layer, bool again)
 {
-    if (!layer || layer->size < sizeof(strata_layer) || !valid_name(layer->name) || !layer->create ||
-        (layer->option_count && (!layer->options || !layer->options_size)))
+    if (!layer || layer->size < offsetof(strata_layer, in_sanitizer_mode) || !valid_name(layer->name) ||
+        !layer->create || (layer->option_count && (!layer->options || !layer->options_size)))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "a layer is registered without a size, a name of letters, digits, '_' "
                            "and '-', a maker, or the description of its options");

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/layers.h"
 #include "core/memory.h"
+#include "core/mode.h"
 #include "core/size_text.h"
 #include "core/stack.h"
 
@@ -296,7 +297,7 @@ static strata_status read_stack(reader *in)
     }
 }
 
-static strata_status make_stack(const reader *in, int ordinal, strata_stack **out)
+static strata_status make_layers(const reader *in, int ordinal, const char *text, strata_stack **out)
 {
     strata_resource *resources[TEXT_LAYERS];
     size_t made = 0;
@@ -308,9 +309,59 @@ static strata_status make_stack(const reader *in, int ordinal, strata_stack **ou
             made++;
     }
     if (status == STRATA_SUCCESS)
-        status = strata_stack_build_named(resources, made, ordinal, in->text, out);
+        status = strata_stack_build_named(resources, made, ordinal, text, out);
     for (size_t i = 0; i < made && status != STRATA_SUCCESS; i++)
         resources[i]->ops->destroy(resources[i]);
+    return status;
+}
+
+/* ---- sanitizer mode ---- */
+
+static const char *name_in_sanitizer_mode(const strata_layer *layer)
+{
+    size_t needed = offsetof(strata_layer, in_sanitizer_mode) + sizeof layer->in_sanitizer_mode;
+    return layer->size >= needed ? layer->in_sanitizer_mode : NULL;
+}
+
+/* Replaces the owner, where sanitizer mode asks for another; *text is what the stack is called then, to be freed, and
+ * NULL where it keeps its own. */
+static strata_status replace_owner(reader *in, char **text)
+{
+    strata_mode mode;
+    strata_status status = strata_mode_now(&mode);
+    layer_text *owner = &in->layers[in->count - 1];
+    const char *name = name_in_sanitizer_mode(owner->layer);
+    *text = NULL;
+    if (status != STRATA_SUCCESS || mode != STRATA_MODE_SANITIZER || !name)
+        return status;
+    const strata_layer *other = strata_layer_find(name, strlen(name));
+    if (!other || !other->owner)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "in sanitizer mode \"%s\" would take the place of \"%s\", and is not known", name,
+                           owner->layer->name);
+    void *options = strata_host_zalloc(other->options_size ? other->options_size : 1);
+    *text = strata_host_zalloc(owner->position + strlen(name) + 1);
+    if (!options || !*text) {
+        strata_host_free(options);
+        strata_host_free(*text);
+        *text = NULL;
+        return strata_fail_host_memory("a stack");
+    }
+    memcpy(*text, in->text, owner->position);
+    strcat(*text, name);
+    strata_host_free(owner->options);
+    owner->layer = other;
+    owner->options = options;
+    return STRATA_SUCCESS;
+}
+
+static strata_status make_stack(reader *in, int ordinal, strata_stack **out)
+{
+    char *text;
+    strata_status status = replace_owner(in, &text);
+    if (status == STRATA_SUCCESS)
+        status = make_layers(in, ordinal, text ? text : in->text, out);
+    strata_host_free(text);
     return status;
 }
 

@@ -746,4 +746,5 @@ const strata_layer strata_async_layer = {
     .option_count = sizeof async_text_options / sizeof async_text_options[0],
     .options_size = sizeof(async_text),
     .create = make_async,
+    .in_sanitizer_mode = "direct",
 };

@@ -1,5 +1,6 @@
 /* Stacks from texts: what is read, what is refused and how, and that a refused text leaves nothing half built. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/driver.h"
@@ -552,6 +553,35 @@ static void a_layer_with_more_options_than_a_text_can_tell_apart_is_refused(void
     read_text("wide(o0=on, o63=on), direct");
 }
 
+static void check_called(const char *text, const char *called)
+{
+    strata_stack *stack;
+    check_ok(strata_stack_create(text, 0, &stack));
+    assert_string_equal(strata_stack_text(stack), called);
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void in_sanitizer_mode_every_block_is_an_allocation_of_its_own(void **state)
+{
+    (void)state;
+    strata_stack *stack;
+    check_called("budget(limit=8GiB), async(max_size=1GiB)", "budget(limit=8GiB), async(max_size=1GiB)");
+    setenv("STRATA_MODE", "sanitizer", 1);
+    check_called("budget(limit=8GiB), async(max_size=1GiB)", "budget(limit=8GiB), direct");
+    check_called("async", "direct");
+    check_called("statistics, null", "statistics, null");
+    setenv("STRATA_MODE", "fast", 1);
+    check_status(strata_stack_create("async", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "STRATA_MODE is \"fast\"");
+    assert_null(stack);
+    check_status(strata_set_mode((strata_mode)7), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_set_mode(STRATA_MODE_SANITIZER)); /* comes before what the environment says */
+    check_called("async", "direct");
+    check_ok(strata_set_mode(STRATA_MODE_NORMAL));
+    check_called("async", "async");
+    unsetenv("STRATA_MODE");
+}
+
 int main(void)
 {
     test_open_driver();
@@ -576,6 +606,7 @@ int main(void)
         cmocka_unit_test_setup(a_layer_that_refuses_to_be_made_takes_those_above_with_it, setup),
         cmocka_unit_test_setup(an_owner_that_cannot_be_made_leaves_nothing_half_built, setup),
         cmocka_unit_test_setup(a_stack_for_a_device_that_there_is_not_is_refused, setup),
+        cmocka_unit_test(in_sanitizer_mode_every_block_is_an_allocation_of_its_own),
         cmocka_unit_test_setup(a_layer_is_registered_once_and_whole, setup),
         cmocka_unit_test_setup(a_layer_with_more_options_than_a_text_can_tell_apart_is_refused, setup),
     };

@@ -290,6 +290,9 @@ typedef struct strata_layer {
     size_t options_size; /* bytes of the options struct */
     /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call. */
     strata_status (*create)(int device, const void *options, strata_resource **out);
+    /* For an owner that takes memory for many blocks at once: the name of the one that takes its place, with that one's
+     * defaults, in sanitizer mode, see strata_set_mode(). NULL: it stays. */
+    const char *in_sanitizer_mode;
 } strata_layer;
 
 /* Makes a layer known to stack texts. The struct and what it points to must live as long as the process. Any thread.

@@ -23,6 +23,18 @@ extern "C" {
  * position and what was expected), what the layers' makers answer, DRIVER_NOT_FOUND, DRIVER. */
 STRATA_API strata_status strata_stack_create(const char *text, int ordinal, strata_stack **out);
 
+/* How stacks are made from texts. */
+typedef enum strata_mode {
+    STRATA_MODE_NORMAL = 0,
+    STRATA_MODE_SANITIZER, /* an owner that takes memory for many blocks at once is replaced by one under which
+                              compute-sanitizer sees every block: `async` and its options by `direct`. The layers above
+                              stay, and strata_stack_text() says what was made. */
+} strata_mode;
+
+/* Chooses the mode for stacks that are made from texts from now on, those of runtimes included. Until it is called the
+ * environment's STRATA_MODE decides: "sanitizer" or "normal". Any thread. Errors: INVALID_VALUE (no such mode). */
+STRATA_API strata_status strata_set_mode(strata_mode mode);
+
 /* Builds a stack of `count` resources made by hand, outermost first. On success the stack owns them; on failure the
  * caller still does, their heads are as they were, and strata_resource_destroy ends one that is not wanted any more.
  * Errors: INVALID_VALUE (also: an owner of memory that does not stand last), WRONG_DEVICE (an owner of another device's
