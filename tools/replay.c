@@ -30,8 +30,9 @@ static uint32_t read_option(struct argp_state *state, const char *name, const ch
 }
 
 /* What a replay goes through when nobody names a stack: what a service would have, and its report shows what the layers
- * saw. The ring is large, since a replay leaves its collector no pause. */
-static const char usual_stack[] = "budget, logging(format=memory, ring=32768), statistics, async";
+ * saw. The log goes nowhere: a file would be left behind. The ring is large, since a replay leaves its collector no
+ * pause. */
+static const char usual_stack[] = "budget, logging(format=null, ring=32768), statistics, async";
 
 /* NULL: the environment names one. */
 static const char *stack_of(const settings *from)
