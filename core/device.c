@@ -310,5 +310,6 @@ uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *d
 {
     if (amount->percent == 0)
         return amount->bytes;
-    return (uint64_t)((double)device->info.total_bytes * (amount->percent / 100));
+    uint64_t bytes = (uint64_t)((double)device->info.total_bytes * (amount->percent / 100));
+    return bytes ? bytes : 1; /* zero would be no amount */
 }

@@ -406,7 +406,8 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
 static strata_status async_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    *bytes = (request->bytes + CHARGE_GRANULE - 1) & ~(size_t)(CHARGE_GRANULE - 1);
+    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* what cannot be rounded up, no device has either */
+    *bytes = request->bytes > most ? most : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 

@@ -769,6 +769,101 @@ static void credit_of_threads_is_called_in_wherever_they_are(test_fixture *fixtu
     assert_int_equal(usage_of(account).refused, 0);
 }
 
+typedef struct in_account {
+    strata_runtime *runtime;
+    strata_budget_account *account; /* to enter; NULL: none */
+    strata_block block;
+    strata_status status;
+} in_account;
+
+static void *allocate_in_account(void *data)
+{
+    in_account *self = data;
+    self->status = self->account ? strata_budget_enter(self->account, NULL) : STRATA_SUCCESS;
+    if (self->status == STRATA_SUCCESS)
+        self->status = strata_runtime_allocate(self->runtime, MIB, NULL, &self->block);
+    return NULL;
+}
+
+/* The next thread has the number of the one before, and what is kept for it. */
+static void a_thread_that_ended_leaves_its_account_to_nobody(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB), null"), *account;
+    check_ok(strata_budget_account_open(base, NULL, &account));
+    in_account first = {.runtime = fixture->runtime, .account = account}, second = {.runtime = fixture->runtime};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, allocate_in_account, &first), 0);
+    pthread_join(thread, NULL);
+    check_ok(first.status);
+    assert_int_equal(usage_of(account).in_use, MIB);
+    free_block(fixture, &first.block);
+    check_ok(strata_budget_account_close(account));
+    assert_int_equal(pthread_create(&thread, NULL, allocate_in_account, &second), 0);
+    pthread_join(thread, NULL);
+    check_ok(second.status);
+    assert_int_equal(usage_of(base).in_use, MIB);
+    free_block(fixture, &second.block);
+}
+
+/* A layer below whose allocation comes back to the stack, as a callback may. */
+typedef struct calling_layer {
+    strata_resource resource;
+    strata_resource *top;
+    bool armed;
+    strata_status answered;
+} calling_layer;
+
+static strata_status calling_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    calling_layer *self = (calling_layer *)resource;
+    if (self->armed) {
+        strata_block block;
+        const strata_request small = {.bytes = 4096, .stream = request->stream};
+        self->armed = false;
+        self->answered = self->top->ops->allocate(self->top, &small, &block);
+        if (self->answered == STRATA_SUCCESS)
+            self->top->ops->deallocate(self->top, &block, request->stream);
+    }
+    return resource->upstream->ops->allocate(resource->upstream, request, out);
+}
+
+static const strata_resource_ops calling_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "calling",
+    .allocate = calling_allocate,
+    .destroy = meter_destroy,
+};
+
+static void a_layer_below_may_come_back_while_memory_is_reused(test_fixture *fixture)
+{
+    static calling_layer calling;
+    calling = (calling_layer){.resource.ops = &calling_ops};
+    strata_resource *resources[] = {NULL, &calling.resource, NULL};
+    strata_runtime_config config = {.device = 0, .stream_capacity = 4};
+    const strata_budget_options options = {.limit.bytes = 3 * GIB / 2, .wait = STRATA_BUDGET_WAIT_NONE};
+    check_ok(strata_budget_create(0, &options, &resources[0]));
+    check_ok(strata_async_create(0, NULL, &resources[2]));
+    check_ok(strata_stack_build(resources, 3, 0, &config.stack));
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+    calling.top = resources[0];
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block;
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &block, stream);
+    calling.armed = true;
+    strata_status status = try_allocate(fixture, GIB, stream, &block); /* comes back at all */
+    test_stall_end(stall);
+    assert_false(calling.armed);
+    assert_true(calling.answered == STRATA_SUCCESS || calling.answered == STRATA_ERROR_OUT_OF_BUDGET);
+    if (status == STRATA_SUCCESS)
+        test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(strata_budget_base(resources[0])).in_use, 0);
+}
+
 /* ---- a request in flight ---- */
 
 /* Below the budget: holds the first request back and then refuses it. */
@@ -907,6 +1002,8 @@ int main(void)
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
         TEST_CASE(credit_of_threads_is_called_in_wherever_they_are),
+        TEST_CASE(a_thread_that_ended_leaves_its_account_to_nobody),
+        TEST_CASE(a_layer_below_may_come_back_while_memory_is_reused),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),

@@ -73,7 +73,7 @@ static bool is_asked_for(const settings *from, const strata_shared_budget *budge
     if (!budget->name)
         return !from->name;
     write_uuid(budget->device_uuid, uuid);
-    return (!from->name || strcmp(from->name, budget->name) == 0) &&
+    return (!from->name || strcmp(from->name, budget->name) == 0 || strcmp(from->name, budget->path) == 0) &&
            (!from->device || strncmp(uuid, from->device, strlen(from->device)) == 0);
 }
 
@@ -190,8 +190,9 @@ static int set_limit(const settings *from)
     if (status == COMMAND_FINE)
         status = check_found(from, all.matches);
     if (status == COMMAND_FINE && all.matches > 1) {
-        fprintf(stderr, "%s: \"%s\" is a budget on %zu devices: choose one with --device\n", from->program, from->name,
-                all.matches);
+        fprintf(stderr,
+                "%s: there are %zu budgets \"%s\": choose one with --device, or by its path (--json shows it)\n",
+                from->program, all.matches, from->name);
         status = COMMAND_USAGE;
     }
     if (status == COMMAND_FINE && strata_shared_budget_set_limit(all.paths[0], (size_t)from->limit) != STRATA_SUCCESS) {
@@ -232,7 +233,7 @@ int command_budget(int argc, char **argv)
         "STRATA_SHARED_DIR says.\n\n"
         "Exit status: 0 if all went well, 1 if a file is damaged or could not be changed, 2 if there is no such budget "
         "or the usage is bad.";
-    static const struct argp argp = {options, parse, "[NAME]", documentation, NULL, NULL, NULL};
+    static const struct argp argp = {options, parse, "[NAME|PATH]", documentation, NULL, NULL, NULL};
     settings from = {.program = argv[0]};
     if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
         return COMMAND_USAGE;

@@ -123,7 +123,7 @@ typedef struct strata_budget_usage {
 STRATA_API strata_status strata_budget_account_usage(strata_budget_account *account, strata_budget_usage *usage);
 
 /* Changes an account's limit; 0 is none. Where more is in use than a new limit allows, it stays, and nothing more is
- * granted until enough was freed. Errors: INVALID_VALUE (NULL, or a promise), FORKED. */
+ * granted until enough was freed. Errors: INVALID_VALUE (NULL, or a promise), FORKED, IO (of a shared budget). */
 STRATA_API strata_status strata_budget_set_limit(strata_budget_account *account, size_t bytes);
 
 /* What a request of `bytes` through the account's layer is charged. Errors: INVALID_VALUE, and those of the layers
@@ -157,11 +157,13 @@ typedef struct strata_shared_budget {
 } strata_shared_budget;
 
 /* Calls visit for each shared budget that this user can have a part in: the user's own files, and those of the user's
- * groups. What it is given is good during the call. Needs no driver. Errors: IO (the folder), OUT_OF_HOST_MEMORY. */
+ * groups. What it is given is good during the call. Needs no driver. Errors: IO (the folder), INVALID_VALUE,
+ * OUT_OF_HOST_MEMORY, FORKED. */
 STRATA_API strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budget *budget, void *data),
                                                     void *data);
 
-/* Sets the limit of the shared budget with this path, as visit gives it; 0 is none. Needs no driver. Errors: IO. */
+/* Sets the limit of the shared budget with this path, as visit gives it; 0 is none. Needs no driver. Errors: IO,
+ * INVALID_VALUE (no such path), OUT_OF_HOST_MEMORY, FORKED. */
 STRATA_API strata_status strata_shared_budget_set_limit(const char *path, size_t bytes);
 
 #ifdef __cplusplus

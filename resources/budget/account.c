@@ -34,7 +34,8 @@ static int64_t granted(const strata_budget_account *account)
     if (account->shared)
         return (int64_t)shared_in_use(account->shared);
     return capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) -
-           atomic_load_explicit(&account->unassigned, memory_order_acquire);
+           atomic_load_explicit(&account->unassigned, memory_order_acquire) -
+           atomic_load_explicit(&account->ahead, memory_order_relaxed);
 }
 
 /* Notes what was granted, less what of it was credit at all times: the other threads' credit counts as if it had been
@@ -183,6 +184,8 @@ static bool take_as_stray(strata_budget_account *account, uint64_t bytes)
 static void give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
 {
     if (!cell || !budget_cell_enter(account, cell)) {
+        if (!account->shared)
+            note_peak(account, 0); /* before it is less */
         give_unassigned(account, bytes);
         return;
     }
@@ -234,8 +237,18 @@ static void call_in_credits(strata_budget_account *account)
     atomic_fetch_add_explicit(&account->recalls, 1, memory_order_relaxed);
 }
 
-static void take_turn(strata_budget_account *account)
+static uint64_t own_serial(void)
 {
+    const strata_thread *thread = strata_thread_self();
+    return thread ? thread->serial : 0;
+}
+
+/* False if the calling thread has the turn already: it came back here from a layer below, or a callback. */
+static bool take_turn(strata_budget_account *account)
+{
+    uint64_t own = own_serial();
+    if (own && atomic_load_explicit(&account->turn_owner, memory_order_relaxed) == own)
+        return false;
     strata_lock_order_enter(STRATA_RANK_TURN);
     pthread_mutex_lock(&account->turn_mutex);
     while (account->turn_taken)
@@ -243,12 +256,15 @@ static void take_turn(strata_budget_account *account)
     account->turn_taken = true;
     pthread_mutex_unlock(&account->turn_mutex);
     strata_lock_order_leave(STRATA_RANK_TURN);
+    atomic_store_explicit(&account->turn_owner, own, memory_order_relaxed);
     atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
     call_in_credits(account);
+    return true;
 }
 
 static void give_turn(strata_budget_account *account)
 {
+    atomic_store_explicit(&account->turn_owner, 0, memory_order_relaxed);
     atomic_store_explicit(&account->tight, false, memory_order_release);
     strata_lock_order_enter(STRATA_RANK_TURN);
     pthread_mutex_lock(&account->turn_mutex);
@@ -292,7 +308,8 @@ static bool wait_a_little(unsigned *turn, int64_t *since)
     return true;
 }
 
-/* In the turn, where the account is this thread's alone, but for what other processes take of a shared one. */
+/* In the turn, where the account is this thread's alone, but for strays that came before it, and for what other
+ * processes take of a shared one. */
 static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared) {
@@ -303,10 +320,7 @@ static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
                 strata_backoff(&turn);
         return false;
     }
-    if (atomic_load_explicit(&account->unassigned, memory_order_acquire) < (int64_t)bytes)
-        return false;
-    atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
-    return true;
+    return !bytes || take_unassigned(account, bytes, bytes);
 }
 
 /* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
@@ -338,13 +352,14 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
 {
     if (bytes > (uint64_t)boundless)
         return false;
-    take_turn(account);
-    bool fits = take_when_given_back(account, cell, bytes);
+    bool taken = take_turn(account);
+    bool fits = taken ? take_when_given_back(account, cell, bytes) : take_all_at_once(account, bytes);
     if (fits) {
         note_peak(account, 0);
         enter_flight(account, cell);
     }
-    give_turn(account);
+    if (taken)
+        give_turn(account);
     return fits;
 }
 
@@ -403,15 +418,15 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
         levels[count++] = level;
     while (count-- > 0) {
         strata_budget_account *level = levels[count];
-        if (!level->promise) {
+        if (!level->parent) {
             give_back(level, my_cell(level), bytes);
             continue;
         }
-        atomic_fetch_add_explicit(&level->strays, 1, memory_order_seq_cst); /* it stays until that is taken back */
-        give_unassigned(level, bytes);
-        if (atomic_load_explicit(&level->closed, memory_order_seq_cst))
+        atomic_fetch_add_explicit(&level->pins, 1, memory_order_seq_cst); /* it stays until that is taken back */
+        give_back(level, my_cell(level), bytes);
+        if (level->promise && atomic_load_explicit(&level->closed, memory_order_seq_cst))
             pass_on(level);
-        atomic_fetch_sub_explicit(&level->strays, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&level->pins, 1, memory_order_release);
     }
 }
 
@@ -435,8 +450,8 @@ static void give_turns(strata_budget_account *account, const strata_budget_accou
 /* Whether `bytes` fit once `back` of them were given back. */
 static bool has_room_ahead(strata_budget_account *account, uint64_t bytes, uint64_t back)
 {
-    if (account->shared)
-        return shared_make_room(account->shared, bytes, back);
+    if (account->shared) /* what is not coming back would have to be held from here on */
+        return back >= bytes && shared_make_room(account->shared, bytes, back);
     int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
     return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least;
 }
@@ -445,8 +460,10 @@ static void take_ahead(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared)
         shared_take_ahead(account->shared, bytes);
-    else
+    else {
+        atomic_fetch_add_explicit(&account->ahead, (int64_t)bytes, memory_order_relaxed);
         atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    }
 }
 
 static bool is_within_limit(const strata_budget_account *account)
@@ -462,7 +479,10 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
     if (bytes > (uint64_t)boundless)
         return false;
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
-        take_turn(level);
+        if (!take_turn(level)) {
+            give_turns(account, level);
+            return false;
+        }
         uint64_t back = is_charged_to(source, level) ? reusable : 0;
         /* A request of others that is not decided could take that memory. */
         if (!wait_until_decided(level, my_cell(level)) || !has_room_ahead(level, bytes, back)) {
@@ -481,6 +501,8 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
         if (failed)
             give_unassigned(level, bytes);
+        if (!level->shared)
+            atomic_fetch_sub_explicit(&level->ahead, (int64_t)bytes, memory_order_relaxed);
         kept &= is_within_limit(level);
         note_peak(level, 0);
     }
@@ -503,28 +525,25 @@ uint64_t budget_in_use(strata_budget_account *account)
 }
 
 /* While an account is above its mark no thread has credit there: what is granted is in use. */
-static void tell_one(strata_budget_account *account)
+bool budget_has_to_tell(const strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above, memory_order_relaxed);
-    int64_t mark = (int64_t)(was ? account->soft_low : account->soft);
-    if (was == (granted(account) >= mark))
-        return;
-    uint64_t in_use = budget_in_use(account);
-    if (was == (in_use >= (uint64_t)mark) || !atomic_compare_exchange_strong(&account->above, &was, !was))
-        return;
-    if (!was) {
-        take_turn(account); /* calls in the credits */
-        give_turn(account);
-    }
-    if (account->soft_callback)
-        account->soft_callback(account, !was, (size_t)in_use, account->soft_data);
+    return account->soft && was != (granted(account) >= (int64_t)(was ? account->soft_low : account->soft));
 }
 
 void budget_tell(strata_budget_account *account)
 {
-    for (strata_budget_account *level = account; level; level = budget_above(level))
-        if (level->soft)
-            tell_one(level);
+    bool was = atomic_load_explicit(&account->above, memory_order_relaxed);
+    int64_t mark = (int64_t)(was ? account->soft_low : account->soft);
+    if (!budget_has_to_tell(account))
+        return;
+    uint64_t in_use = budget_in_use(account);
+    if (was == (in_use >= (uint64_t)mark) || !atomic_compare_exchange_strong(&account->above, &was, !was))
+        return;
+    if (!was && take_turn(account)) /* calls in the credits */
+        give_turn(account);
+    if (account->soft_callback)
+        account->soft_callback(account, !was, (size_t)in_use, account->soft_data);
 }
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
@@ -550,12 +569,13 @@ strata_status budget_change_limit(strata_budget_account *account, uint64_t limit
 {
     if (account->shared)
         return shared_set_limit(account->shared, limit);
-    take_turn(account);
+    bool taken = take_turn(account);
     int64_t change = capacity_of(limit) - capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
     atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
     atomic_store_explicit(&account->most_credit, most_credit(limit), memory_order_relaxed);
     atomic_fetch_add_explicit(&account->unassigned, change, memory_order_acq_rel);
-    give_turn(account);
+    if (taken)
+        give_turn(account);
     return STRATA_SUCCESS;
 }
 
@@ -595,16 +615,20 @@ void budget_account_end(strata_budget_account *account)
 
 void budget_account_shut(strata_budget_account *account)
 {
+    atomic_fetch_add_explicit(&account->pins, 1, memory_order_seq_cst);
     atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
     if (account->promise)
         pass_on(account);
+    atomic_fetch_sub_explicit(&account->pins, 1, memory_order_release);
 }
 
 bool budget_account_is_over(strata_budget_account *account)
 {
-    if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children ||
-        atomic_load_explicit(&account->strays, memory_order_acquire))
+    if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children)
         return false;
-    return account->promise ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
-                            : budget_in_use(account) == 0;
+    bool none = account->promise ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
+                                 : budget_in_use(account) == 0;
+    /* Who gave the last of them back had a pin before. */
+    return none && !atomic_load_explicit(&account->strays, memory_order_seq_cst) &&
+           !atomic_load_explicit(&account->pins, memory_order_seq_cst);
 }

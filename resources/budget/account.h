@@ -13,7 +13,7 @@
  *
  * An account whose limit several processes share has no credits: its bytes are in resources/budget/shared.h.
  *
- * Nobody waits while holding a charge, and turns are taken from an account to those above it: no two wait for each
+ * Turns are taken from an account to those above it, and what waits for memory holds no charge: no two wait for each
  * other. */
 #ifndef STRATA_RESOURCES_BUDGET_ACCOUNT_H
 #define STRATA_RESOURCES_BUDGET_ACCOUNT_H
@@ -49,12 +49,15 @@ struct strata_budget_account {
     _Atomic uint64_t most_credit; /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
     _Atomic bool tight;           /* the turn is taken: no credit is given out. Written in the turn. */
     _Atomic uint64_t peak;        /* highest of limit - unassigned; any thread */
+    _Atomic int64_t ahead;        /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t strays;      /* requests in flight of threads that have no cell */
+    _Atomic uint32_t pins;        /* threads that look at the account without a charge there: it stays so long */
     strata_cells cells;
 
     pthread_mutex_t turn_mutex; /* guards turn_taken; held for a moment, a leaf */
     pthread_cond_t turn_free;
     bool turn_taken;
+    _Atomic uint64_t turn_owner; /* serial of the thread that has the turn, 0: none. A thread looks for its own. */
 
     uint64_t soft, soft_low; /* constant; 0: no mark */
     strata_budget_soft_callback soft_callback;
@@ -63,7 +66,7 @@ struct strata_budget_account {
 
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
-    _Atomic bool closed;         /* set once, in the turn */
+    _Atomic bool closed;         /* set once */
     _Atomic uint64_t kept;       /* of a closed promise: bytes that did not go back to those above it yet */
     uint32_t children;           /* open accounts right below it; guarded by the layer's lock */
     strata_budget_account *next; /* of the layer's accounts; guarded by the layer's lock */
@@ -185,7 +188,8 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
 /* Ends that: false if some account is beyond its limit now, since the memory was not reused. `failed`: as in decide. */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* Calls the soft mark's callbacks of the account and those above it, if there is something to say. */
+/* Whether the account's soft mark has something to say, and saying it: calls the callback. */
+bool budget_has_to_tell(const strata_budget_account *account);
 void budget_tell(strata_budget_account *account);
 
 /* What is charged now; and all that an account can tell. */

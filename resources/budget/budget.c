@@ -19,14 +19,16 @@
 /* The layer's bytes of a block: whose it is. Written by the thread that allocates, before anybody has the block, and by
  * completions, of which the owner reports one at a time. */
 typedef struct budget_bytes {
-    strata_budget_account *account;
-    uint64_t charge;    /* what is not given back yet */
-    uint64_t tag_place; /* in a shared account's file */
+    _Atomic(strata_budget_account *) account; /* also read by who asks whether the memory could be reused */
+    uint64_t charge;                          /* what is not given back yet */
+    uint64_t tag_place;                       /* in a shared account's file */
 } budget_bytes;
 
-/* A thread's account in a layer; NULL: the base. */
+/* A thread's account in a layer. A cell outlives its thread: it counts for the one with that serial alone, and for
+ * others it means the base. Written and read by the thread. */
 typedef struct budget_place {
     strata_budget_account *account;
+    uint64_t serial;
 } budget_place;
 
 typedef struct budget {
@@ -62,8 +64,9 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
 
 static __attribute__((noinline)) strata_budget_account *entered_account(budget *self)
 {
-    const budget_place *place = strata_cells_mine(&self->places, strata_thread_self());
-    return place && place->account ? place->account : &self->base;
+    const strata_thread *thread = strata_thread_self();
+    const budget_place *place = strata_cells_mine(&self->places, thread);
+    return place && place->serial == thread->serial ? place->account : &self->base;
 }
 
 static inline strata_budget_account *current_account(budget *self)
@@ -72,10 +75,38 @@ static inline strata_budget_account *current_account(budget *self)
                                                                                            : &self->base;
 }
 
-static inline void tell(budget *self, strata_budget_account *account)
+/* Accounts whose soft marks have something to say, pinned, so that they are there when it is said. */
+static size_t find_telling(budget *self, strata_budget_account **found, size_t most)
+{
+    size_t count = 0;
+    strata_lock_take(&self->lock);
+    for (strata_budget_account *account = self->accounts; account && count < most; account = account->next) {
+        if (!budget_has_to_tell(account))
+            continue;
+        atomic_fetch_add_explicit(&account->pins, 1, memory_order_seq_cst);
+        found[count++] = account;
+    }
+    strata_lock_release(&self->lock);
+    return count;
+}
+
+/* Whichever thread frees a block, it is told to the account that the block was charged to. */
+static __attribute__((noinline)) void tell_marks(budget *self)
+{
+    enum { AT_A_TIME = 16 };
+    strata_budget_account *found[AT_A_TIME];
+    size_t count = find_telling(self, found, AT_A_TIME);
+    budget_tell(&self->base);
+    for (size_t i = 0; i < count; i++) {
+        budget_tell(found[i]);
+        atomic_fetch_sub_explicit(&found[i]->pins, 1, memory_order_release);
+    }
+}
+
+static inline void tell(budget *self)
 {
     if (__builtin_expect(atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
-        budget_tell(account);
+        tell_marks(self);
 }
 
 /* ---- allocating ---- */
@@ -89,7 +120,7 @@ static inline budget_bytes *bytes_of(const budget *self, strata_block_id id)
 static inline void note_charge(budget *self, const strata_block *block, strata_budget_account *account, uint64_t bytes)
 {
     budget_bytes *kept = bytes_of(self, block->id);
-    kept->account = account;
+    atomic_store_explicit(&kept->account, account, memory_order_relaxed);
     kept->charge = bytes;
     if (__builtin_expect(self->base.shared != NULL, 0)) {
         kept->tag_place = shared_tag_place(self->base.shared, block->tag);
@@ -123,7 +154,7 @@ static inline strata_status allocate_quickly(budget *self, strata_budget_account
     } else {
         budget_decide(account, bytes, true);
     }
-    tell(self, account);
+    tell(self);
     return status;
 }
 
@@ -189,6 +220,8 @@ static bool pause_for_others(budget *self, budget_attempt *attempt)
     attempt->pause = attempt->pause < LONGEST / 2 ? 2 * attempt->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = attempt->pause}, NULL);
     reap_below(self, STRATA_REAP_FINISHED);
+    if (attempt->pause >= LONGEST / 2) /* what was freed meanwhile may be held back below */
+        trim_below(self);
     return true;
 }
 
@@ -215,6 +248,24 @@ static void give_back_quietly(budget *self, strata_block *block, CUstream stream
     *block = (strata_block){0};
 }
 
+/* The account that a block is charged to, pinned. The block may come to its end meanwhile, and the account too: it is
+ * one only if it still stands among the layer's. */
+static strata_budget_account *pin_source(budget *self, strata_block_id of)
+{
+    const budget_bytes *kept = bytes_of(self, of);
+    strata_budget_account *source = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
+    if (!source)
+        return NULL;
+    strata_lock_take(&self->lock);
+    strata_budget_account *found = source == &self->base ? source : self->accounts;
+    while (found && found != source)
+        found = found->next;
+    if (found)
+        atomic_fetch_add_explicit(&found->pins, 1, memory_order_seq_cst);
+    strata_lock_release(&self->lock);
+    return found;
+}
+
 /* Serves the request from memory that is retired and counted already. False if that is not to be had; the owner is
  * asked again with the turns taken, since others may have had that memory meanwhile. */
 static bool allocate_reused(budget *self, const budget_attempt *attempt, strata_block *out, strata_status *status)
@@ -224,12 +275,16 @@ static bool allocate_reused(budget *self, const budget_attempt *attempt, strata_
     strata_resource *below = self->resource.upstream;
     if (!attempt->request || below->ops->reusable(below, attempt->request, &reusable, &of) != STRATA_SUCCESS)
         return false;
-    const budget_bytes *kept = reusable ? bytes_of(self, of) : NULL;
-    if (!kept || !kept->account || !budget_reuse_begin(attempt->account, attempt->bytes, kept->account, reusable))
+    strata_budget_account *source = reusable ? pin_source(self, of) : NULL;
+    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable);
+    if (source)
+        atomic_fetch_sub_explicit(&source->pins, 1, memory_order_release);
+    if (!begun)
         return false;
     strata_block_id now = of;
     bool still = below->ops->reusable(below, attempt->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
-                 memcmp(&now, &of, sizeof now) == 0;
+                 memcmp(&now, &of, sizeof now) == 0 &&
+                 atomic_load_explicit(&bytes_of(self, of)->account, memory_order_relaxed) == source;
     *status = still ? below->ops->allocate(below, attempt->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
     bool made = *status == STRATA_SUCCESS;
     if (made)
@@ -259,8 +314,8 @@ static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
         "remaining %zu. %s",
         failing->name, attempt->request ? "a request" : "a promise", error->requested, strata_tag_name(tag),
         (unsigned long long)attempt->bytes, usage.limit, usage.in_use, usage.remaining,
-        attempt->bytes > usage.limit ? "It is beyond the limit alone: raise that, or ask for less"
-                                     : "Free memory, let requests wait (wait=live), or raise the limit");
+        usage.limit && attempt->bytes > usage.limit ? "It is beyond the limit alone: raise that, or ask for less"
+                                                    : "Free memory, let requests wait (wait=live), or raise the limit");
 }
 
 /* Tries what comes next; then the request is to be charged again. False when nothing is left. `done` with a block. */
@@ -275,8 +330,9 @@ static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, s
         attempt->next = TRY_HELD_BACK;
         *done = allocate_reused(self, attempt, out, status);
         return true;
-    case TRY_HELD_BACK:
-        trim_below(self);
+    case TRY_HELD_BACK: /* which may wait for the device */
+        if (self->wait != STRATA_BUDGET_WAIT_NONE)
+            trim_below(self);
         attempt->next = TRY_WAIT;
         return true;
     case TRY_WAIT:
@@ -297,7 +353,7 @@ static strata_status charge_slowly(budget *self, budget_attempt *attempt, strata
     *done = false;
     strata_budget_usage usage;
     budget_usage(attempt->failing, &usage);
-    if (usage.limit < attempt->bytes)
+    if (usage.limit && usage.limit < attempt->bytes)
         return refuse(attempt);
     while (try_next(self, attempt, out, &status, done)) {
         if (*done)
@@ -315,7 +371,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(budget *self, bud
     strata_status status = charge_slowly(self, attempt, out, &done);
     if (status == STRATA_SUCCESS && !done)
         status = allocate_charged(self, attempt->account, attempt->request, attempt->bytes, out);
-    tell(self, attempt->account);
+    tell(self);
     return status;
 }
 
@@ -334,7 +390,7 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
         return allocate_quickly(self, account, cell, request, bytes, out);
     if (budget_charge(account, bytes, &failing)) {
         status = allocate_charged(self, account, request, bytes, out);
-        tell(self, account);
+        tell(self);
         return status;
     }
     budget_attempt attempt = {.account = account, .request = request, .bytes = bytes, .failing = failing};
@@ -349,7 +405,8 @@ static void budget_completed(strata_resource *resource, const strata_completion 
 {
     budget *self = (budget *)resource;
     budget_bytes *kept = bytes_of(self, completion->id);
-    if (!kept || !kept->account)
+    strata_budget_account *account = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
+    if (!account)
         return;
     uint64_t bytes = kept->charge;
     if (!completion->last && completion->bytes < bytes)
@@ -357,9 +414,8 @@ static void budget_completed(strata_resource *resource, const strata_completion 
     kept->charge -= bytes;
     if (__builtin_expect(self->base.shared != NULL, 0))
         shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
-    strata_budget_account *account = kept->account;
     if (completion->last)
-        kept->account = NULL;
+        atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
     if (__builtin_expect(!budget_release_quickly(account, strata_thread_self(), bytes), 0))
         budget_release(account, bytes);
 }
@@ -371,7 +427,7 @@ static strata_status budget_deallocate(strata_resource *resource, const strata_b
     if (__builtin_expect(!atomic_load_explicit(&self->marks, memory_order_relaxed), 1))
         return below->ops->deallocate(below, block, stream);
     strata_status status = below->ops->deallocate(below, block, stream);
-    budget_tell(current_account(self));
+    tell_marks(self);
     return status;
 }
 
@@ -380,7 +436,7 @@ static strata_status budget_reap(strata_resource *resource, strata_reap_mode mod
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
     strata_status status = below->ops->reap(below, mode, bytes);
-    tell(self, current_account(self));
+    tell(self);
     return status;
 }
 
@@ -626,7 +682,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
         status = open_account(parent, &terms, out);
         budget_decide(parent, bytes, status != STRATA_SUCCESS);
     }
-    tell(self, parent);
+    tell(self);
     return status;
 }
 
@@ -638,19 +694,18 @@ strata_status strata_budget_account_close(strata_budget_account *account)
     if (!account->parent)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the base account of a budget ends with its layer");
     budget *self = account->layer;
+    strata_budget_account *parent = account->parent;
     strata_lock_take(&self->lock);
     uint32_t children = account->children;
-    if (!children)
-        account->parent->children--;
     strata_lock_release(&self->lock);
     if (children)
         return strata_fail(STRATA_ERROR_BUSY, "budget \"%s\": %u accounts below it are open", account->name, children);
-    strata_budget_account *parent = account->parent;
     budget_account_shut(account);
     strata_lock_take(&self->lock);
+    parent->children--; /* from here on it may be closed, too */
     sweep(self);
     strata_lock_release(&self->lock);
-    tell(self, parent);
+    tell(self);
     return STRATA_SUCCESS;
 }
 
@@ -666,8 +721,9 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
     if (!place)
         return strata_fail_host_memory("a thread's place in a budget");
     if (previous)
-        *previous = place->account ? place->account : &self->base;
+        *previous = entered_account(self);
     place->account = account;
+    place->serial = strata_thread_self()->serial;
     atomic_store_explicit(&self->entered, true, memory_order_relaxed);
     return STRATA_SUCCESS;
 }

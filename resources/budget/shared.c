@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TAG_PLACES = 1024 };
@@ -24,6 +25,8 @@ struct budget_shared {
     shared_slot *mine; /* constant; NULL: the file is only looked at */
     int descriptor;    /* closed last: closing any descriptor of the file ends all of the process's locks on it */
     char path[SHARED_PATH];
+    dev_t device; /* which file it is, whatever it is called; constant */
+    ino_t inode;
     strata_lock lock; /* the file's lock is the process's; this one tells its threads apart */
     uint32_t users;   /* layers; guarded by files_lock */
     budget_shared *next;
@@ -44,9 +47,9 @@ static bool lock_byte(int descriptor, off_t byte, bool wait)
 {
     struct flock lock = range(F_WRLCK, byte);
     int result;
-    do
-        result = fcntl(descriptor, wait ? F_SETLKW : F_SETLK, &lock);
-    while (result != 0 && errno == EINTR);
+    /* The kernel looks for deadlocks by process, and sees one where threads of two processes wait for two files. */
+    while ((result = fcntl(descriptor, wait ? F_SETLKW : F_SETLK, &lock)) != 0 && (errno == EINTR || errno == EDEADLK))
+        usleep(100);
     return result == 0;
 }
 
@@ -147,12 +150,15 @@ static bool end_if_dead(const budget_shared *shared, shared_slot *slot)
         .started = atomic_load_explicit(&slot->started, memory_order_relaxed),
         .pid_namespace = atomic_load_explicit(&slot->pid_namespace, memory_order_relaxed),
     };
+    shared_identity me;
+    shared_process_self(&me); /* a slot of before an exec: the memory went with the old image */
+    bool was_me = me.pid == who.pid && me.started == who.started && me.pid_namespace == who.pid_namespace;
     uint64_t noticed = atomic_load_explicit(&slot->noticed, memory_order_relaxed);
     if (!noticed) {
         noticed = shared_clock();
         atomic_store_explicit(&slot->noticed, noticed, memory_order_relaxed);
     }
-    if (lease_of(slot) && !shared_process_is_over(&who, noticed))
+    if (lease_of(slot) && !was_me && !shared_process_is_over(&who, noticed))
         return false;
     clear_slot(slot);
     return true;
@@ -389,6 +395,11 @@ static budget_shared *make_shared(const char *path)
 
 static budget_shared *keep(budget_shared *shared)
 {
+    struct stat about;
+    if (fstat(shared->descriptor, &about) == 0) {
+        shared->device = about.st_dev;
+        shared->inode = about.st_ino;
+    }
     shared->users = 1;
     shared->next = files;
     files = shared;
@@ -410,11 +421,25 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
     return status;
 }
 
+/* Takes a slot in a file that was only looked at until now. files_lock is held. */
+static strata_status take_part(budget_shared *shared, const shared_terms *terms)
+{
+    strata_status status =
+        lock_byte(shared->descriptor, 0, true) ? take_slot(shared, terms) : shared_file_refuse(shared->path, "locked");
+    unlock_byte(shared->descriptor, 0);
+    if (status != STRATA_SUCCESS)
+        shared->users--;
+    return status;
+}
+
 /* The one with this path that the process has, with one user more. files_lock is held. */
 static budget_shared *find_open(const char *path)
 {
+    struct stat about;
+    bool known = stat(path, &about) == 0;
     budget_shared *shared = files;
-    while (shared && strcmp(shared->path, path) != 0)
+    while (shared && strcmp(shared->path, path) != 0 &&
+           !(known && shared->device == about.st_dev && shared->inode == about.st_ino))
         shared = shared->next;
     if (shared)
         shared->users++;
@@ -441,6 +466,8 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     *out = find_open(path);
     if (!*out)
         status = open_new(terms, path, grouped, group, out);
+    else if (!(*out)->mine && (status = take_part(*out, terms)) != STRATA_SUCCESS)
+        *out = NULL;
     strata_lock_release(&files_lock);
     return status;
 }

@@ -49,7 +49,7 @@ bool shared_name_is_good(const char *name)
 
 bool shared_find_group(const char *name, gid_t *group)
 {
-    char *end, room[1024];
+    char *end, room[1 << 16];
     struct group entry, *found = NULL;
     errno = 0;
     unsigned long number = strtoul(name, &end, 10);
@@ -104,14 +104,23 @@ static strata_status open_or_make(const char *path, bool grouped, gid_t group, i
 {
     *descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
     bool made = *descriptor >= 0;
-    if (!made && errno == EEXIST)
+    for (int turn = 0; !made && errno == EEXIST && turn < 50; turn++) {
         *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (*descriptor < 0)
+        if (*descriptor >= 0 || errno != EACCES || !grouped)
+            break;
+        usleep(1000); /* its maker has not given it to the group yet */
+        errno = EEXIST;
+    }
+    if (*descriptor < 0) {
+        errno = errno == EEXIST ? EACCES : errno;
         return shared_file_refuse(path, "opened");
+    }
     mode_t mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP;
-    if (made && grouped && (fchown(*descriptor, (uid_t)-1, group) != 0 || fchmod(*descriptor, mode) != 0))
-        return shared_file_refuse(path, "given to its group");
-    return STRATA_SUCCESS;
+    if (!made || !grouped || (fchown(*descriptor, (uid_t)-1, group) == 0 && fchmod(*descriptor, mode) == 0))
+        return STRATA_SUCCESS;
+    strata_status status = shared_file_refuse(path, "given to its group");
+    unlink(path); /* made just now, and of no use to anybody */
+    return status;
 }
 
 /* Another process may have made the file and not given it to the group yet. */
@@ -177,7 +186,9 @@ strata_status shared_file_map(int descriptor, const char *path, const shared_ter
     struct stat about;
     if (fstat(descriptor, &about) != 0)
         return shared_file_refuse(path, "looked at");
-    if (terms && about.st_size == 0 && ftruncate(descriptor, (off_t)sizeof(shared_file)) != 0)
+    /* All of it, since a page that cannot be had later on ends the process. */
+    if (terms && (about.st_size == 0 || about.st_size == (off_t)sizeof(shared_file)) &&
+        (errno = posix_fallocate(descriptor, 0, (off_t)sizeof(shared_file))) != 0)
         return shared_file_refuse(path, "made");
     if (about.st_size != (off_t)sizeof(shared_file) && !(terms && about.st_size == 0))
         return refuse_file(path, "has the wrong size");

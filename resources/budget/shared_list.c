@@ -30,7 +30,7 @@ static bool read_owner(const char *name, bool *grouped, unsigned long *number)
 
 static bool is_in_group(gid_t group)
 {
-    gid_t groups[256];
+    gid_t groups[4096];
     int count = getgroups(sizeof groups / sizeof groups[0], groups);
     if (group == getegid())
         return true;

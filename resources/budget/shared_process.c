@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "resources/budget/shared_process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +20,17 @@ typedef struct process_state {
     unsigned long long started;
 } process_state;
 
-static bool read_state(int32_t pid, process_state *state)
+/* False with `gone` if there is no such process; false without it if that cannot be found out. */
+static bool read_state(int32_t pid, process_state *state, bool *gone)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int file = open(path, O_RDONLY | O_CLOEXEC);
+    *gone = file < 0 && errno == ENOENT;
     if (file < 0)
         return false;
     ssize_t length = read(file, text, sizeof text - 1);
+    *gone = length < 0 && errno == ESRCH;
     close(file);
     if (length <= 0)
         return false;
@@ -46,8 +50,9 @@ static uint64_t own_namespace(void)
 void shared_process_self(shared_identity *me)
 {
     process_state state;
+    bool gone;
     *me = (shared_identity){.pid = (int32_t)getpid(), .pid_namespace = own_namespace()};
-    if (read_state(me->pid, &state))
+    if (read_state(me->pid, &state, &gone))
         me->started = state.started;
 }
 
@@ -62,9 +67,12 @@ bool shared_process_is_over(const shared_identity *who, uint64_t noticed)
 {
     process_state state;
     uint64_t here = own_namespace();
+    bool gone, waited = shared_clock() - noticed >= grace_ns;
     if (!here || who->pid_namespace != here || !who->started)
-        return shared_clock() - noticed >= grace_ns;
-    if (!read_state(who->pid, &state) || state.started != who->started)
+        return waited;
+    if (!read_state(who->pid, &state, &gone))
+        return gone || waited;
+    if (state.started != who->started)
         return true;
     return (state.letter == 'Z' || state.letter == 'X') && state.threads <= 1;
 }

@@ -302,7 +302,7 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 static void try_again(guard *self, guarded *block)
 {
     guard_leave_list(self, block);
-    block->leaves = ++block->tries == GUARD_TRIES;
+    block->leaves = ++block->tries >= GUARD_TRIES;
     block->taken = 0;
     if (block->leaves)
         atomic_fetch_add_explicit(&self->unchecked, 1, memory_order_relaxed);
@@ -428,7 +428,8 @@ static strata_status give_back(guard *self, guarded *block)
         block->leaves = false;
         block->taken = 0;
         block->tries = 0;
-        guard_enter(self, block, GUARD_HELD);
+        block->number = ++self->free_number; /* lists are in the order of these */
+        guard_enter(self, block, GUARD_FREED);
     }
     strata_lock_release(&self->lock);
     return status;
@@ -615,6 +616,7 @@ strata_status guard_check_everything(guard *self)
         strata_lock_take(&self->lock);
         guard_batch *batch = take_free_batch(self);
         if (batch) {
+            add_leaving(self, batch); /* freed, too, and in no batch yet where all were taken */
             add_held(self, batch, &at);
             add_live(self, batch, round);
             more = batch->piece_count != 0;

@@ -237,6 +237,9 @@ static strata_status check_request(guard *self, const strata_request *request)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "guard fills and checks blocks beside their users, so the layer below (%s) must track uses",
                            below->ops->name);
+    if (self->device != self->resource.stack->device)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "guard was made for device %d and stands in a stack of device %d",
+                           self->device->ordinal, self->resource.stack->device->ordinal);
     bool capturing;
     strata_status status = ask_capture(self, request->stream, &capturing);
     if (status != STRATA_SUCCESS)
@@ -319,7 +322,6 @@ static strata_status take(guard *self, const strata_block *block, uint32_t freed
         guard_leave_list(self, bytes);
         bytes->below.id = held;
         bytes->freed_at = freed_at;
-        bytes->number = ++self->free_number;
         *memory_of_free(self, self->remembered_count++) =
             (guard_memory){.block = bytes->shown, .allocated_at = bytes->allocated_at, .freed_at = freed_at};
         *out = bytes;
@@ -411,6 +413,7 @@ static void enter_freed(guard *self, guarded *block)
     strata_lock_take(&self->lock);
     atomic_fetch_add_explicit(&self->quarantined_bytes, block->below.bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
+    block->number = ++self->free_number; /* here, so that the list is in their order */
     guard_enter(self, block, GUARD_FREED);
     strata_lock_release(&self->lock);
 }
