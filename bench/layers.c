@@ -114,9 +114,10 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     begin_side(&stacked, text, count);
     bool records = strstr(layers, "logging") != NULL; /* of a pair two, and the ring has room for 4096 */
     const bench_plan plan = {.warm = 500,
-                             .batch = records      ? 500
-                                      : count == 1 ? 20000
-                                                   : 5000,
+                             .batch = records            ? 500
+                                      : count == 1       ? 20000
+                                      : self->rounds < 5 ? 5000
+                                                         : 60000,
                              .batches = records ? 5 : 1};
     bench_row(self, name, plan, (bench_side){run_side, NULL, &alone},
               (bench_side){run_side, records ? collect_records : NULL, &stacked}, target);
