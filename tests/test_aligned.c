@@ -364,6 +364,7 @@ static void a_stale_free_meets_the_next_block_of_its_slot_and_does_nothing(test_
     }
     self.over = true;
     assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_mutex_destroy(&self.lock);
     assert_true(good);
     assert_int_equal(self.wrong, 0);
     assert_int_equal(test_usage(fixture).live_blocks, 0);

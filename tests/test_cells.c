@@ -102,7 +102,7 @@ typedef struct counting {
     _Atomic unsigned shared; /* cells that another living thread had */
 } counting;
 
-static void *count(void *data)
+static void *count_in_own_cell(void *data)
 {
     counting *self = data;
     const strata_thread *thread = strata_thread_self();
@@ -126,7 +126,7 @@ static void threads_share_no_cell_and_nothing_is_lost_when_they_end(void **state
         pthread_t threads[THREADS];
         assert_int_equal(pthread_barrier_init(&self.all_here, NULL, THREADS), 0);
         for (size_t i = 0; i < THREADS; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, count, &self), 0);
+            assert_int_equal(pthread_create(&threads[i], NULL, count_in_own_cell, &self), 0);
         for (size_t i = 0; i < THREADS; i++)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
         pthread_barrier_destroy(&self.all_here);
