@@ -1,6 +1,7 @@
 /* Call stacks: the same place has the same number, other places have others, and a report names function and line. */
 #include "core/call_stack.h"
 #include "support/driver.h"
+#include "support/symbols.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -148,6 +149,8 @@ static void threads_on_the_same_way_have_the_same_number(void **state)
 
 int main(void)
 {
+    if (!test_has_symbols())
+        return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_way_to_the_same_place_has_the_same_number),
         cmocka_unit_test(frames_are_named_from_the_innermost_on_and_some_can_be_skipped),

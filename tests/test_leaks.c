@@ -3,6 +3,7 @@
 #include "statistics_support.h"
 
 #include "support/child.h"
+#include "support/symbols.h"
 
 #include <dlfcn.h>
 #include <jansson.h>
@@ -431,6 +432,8 @@ int main(int count, char **arguments)
     test_open_driver();
     if (!make_tags())
         return 1;
+    if (!test_has_symbols())
+        return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_live_is_grouped_by_its_call_stack_most_bytes_first, build_with_stacks,
                                         end),

@@ -1,0 +1,43 @@
+/* What the tests of `budget` share. */
+#ifndef STRATA_TEST_BUDGET_SUPPORT_H
+#define STRATA_TEST_BUDGET_SUPPORT_H
+
+#include <time.h>
+
+#include "support/fixture.h"
+
+static const size_t KIB = 1024, MIB = (size_t)1 << 20, GIB = (size_t)1 << 30;
+
+/* Gives the fixture a runtime with this stack. */
+static inline strata_budget_account *use_stack(test_fixture *fixture, const char *text)
+{
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    const strata_runtime_config config = {.stack_text = text, .stream_capacity = 64};
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+    return strata_budget_base(strata_stack_top(strata_runtime_stack(fixture->runtime)));
+}
+
+static inline strata_budget_usage usage_of(strata_budget_account *account)
+{
+    strata_budget_usage usage;
+    check_ok(strata_budget_account_usage(account, &usage));
+    return usage;
+}
+
+static inline strata_status try_allocate(test_fixture *fixture, size_t bytes, CUstream stream, strata_block *out)
+{
+    return strata_runtime_allocate(fixture->runtime, bytes, stream, out);
+}
+
+static inline void free_block(test_fixture *fixture, const strata_block *block)
+{
+    check_ok(strata_runtime_deallocate(fixture->runtime, block));
+}
+
+static inline void nap(long milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000}, NULL);
+}
+
+#endif
