@@ -109,10 +109,11 @@ void strata_error_hush(void)
         thread->unsaid.status = STRATA_SUCCESS;
 }
 
+/* A thread whose state could not be had when it was to be hushed, and could be since, was not hushed. */
 void strata_error_unhush(bool say_it)
 {
     strata_thread *thread = strata_thread_current;
-    if (!thread || --thread->hushed || !say_it || thread->unsaid.status == STRATA_SUCCESS)
+    if (!thread || !thread->hushed || --thread->hushed || !say_it || thread->unsaid.status == STRATA_SUCCESS)
         return;
     thread->error = thread->unsaid;
     say(&thread->error);

@@ -67,16 +67,19 @@ static const strata_layer plain = {
 
 /* ---- what must hold ---- */
 
-/* A stack that was built keeps its text, hands out memory and takes it back. */
+/* A stack that was built keeps its text, hands out memory and takes it back, unless it is there to refuse. */
 static void check_stack(strata_stack *stack, const char *text)
 {
     assert_string_equal(strata_stack_text(stack), text);
+    if (strstr(text, "fault"))
+        return;
     strata_resource *top = strata_stack_top(stack);
     strata_request request = {.bytes = 1000};
     strata_block block;
     strata_status status = strata_resource_allocate(top, &request, &block);
     if (status != STRATA_SUCCESS) {
-        check_status(status, STRATA_ERROR_OUT_OF_MEMORY); /* max_size may be that small */
+        bool said = status == STRATA_ERROR_OUT_OF_BUDGET && strstr(text, "budget"); /* its limit may be that small, */
+        check_status(status, said ? status : STRATA_ERROR_OUT_OF_MEMORY);           /* and so may max_size */
         return;
     }
     check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
@@ -151,6 +154,12 @@ int LLVMFuzzerInitialize(int *count, char ***arguments)
     return 0;
 }
 
+/* What would write a file, or memory that other processes share, is not for inputs that nobody chose. */
+static bool reaches_outside(const char *text)
+{
+    return strstr(text, "file") || strstr(text, "shared");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > TEXT_LIMIT)
@@ -160,7 +169,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(text, data, size);
     text[size] = '\0';
-    assert_int_equal(try_text(text), try_text(text));
+    if (!reaches_outside(text))
+        assert_int_equal(try_text(text), try_text(text));
     check_size(text);
     free(text);
     return 0;

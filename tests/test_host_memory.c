@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "support/child.h"
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -426,6 +427,43 @@ static void a_thread_whose_own_state_cannot_be_had_is_told_so(test_fixture *fixt
     check_goes_on(fixture);
 }
 
+/* What is tried in silence. Whichever of its thread's first allocations is refused, the thread's errors are heard
+ * afterwards. */
+static void *first_silence_of_a_thread(void *data)
+{
+    thread_try *try = data;
+    strata_block block = {0}, wrong;
+    strata_runtime *runtime = try->fixture->runtime;
+    test_make_current();
+    begin_refusing(try->which, false);
+    strata_error_hush();
+    strata_fail(STRATA_ERROR_BUSY, "said in silence"); /* asks for the thread's state again */
+    strata_error_unhush(false);
+    try->any = end_refusing();
+    try->honest = strata_runtime_allocate(runtime, BYTES, CU_STREAM_PER_THREAD, &block) == STRATA_SUCCESS;
+    wrong = block;
+    wrong.device++;
+    try->honest &=
+        strata_runtime_deallocate_on(runtime, &wrong, CU_STREAM_PER_THREAD) == STRATA_ERROR_WRONG_DEVICE &&
+        strata_last_error()->status == STRATA_ERROR_WRONG_DEVICE;
+    try->honest &= strata_runtime_deallocate_on(runtime, &block, CU_STREAM_PER_THREAD) == STRATA_SUCCESS;
+    return NULL;
+}
+
+static void a_thread_that_could_not_be_hushed_is_heard_afterwards(test_fixture *fixture)
+{
+    thread_try try = {.fixture = fixture, .any = true};
+    while (try.any) {
+        pthread_t thread;
+        try.which++;
+        assert_true(try.which < MOST);
+        assert_int_equal(pthread_create(&thread, NULL, first_silence_of_a_thread, &try), 0);
+        pthread_join(thread, NULL);
+        assert_true(try.honest);
+    }
+    check_goes_on(fixture);
+}
+
 static void a_tag_that_could_not_be_interned_is_interned_later(test_fixture *fixture)
 {
     (void)fixture;
@@ -497,6 +535,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_use_that_cannot_be_noted_without_host_memory_is_waited_for),
         TEST_CASE(a_free_that_fails_without_host_memory_loses_nothing),
         TEST_CASE(a_thread_whose_own_state_cannot_be_had_is_told_so),
+        TEST_CASE(a_thread_that_could_not_be_hushed_is_heard_afterwards),
         TEST_CASE(a_tag_that_could_not_be_interned_is_interned_later),
     };
     const struct CMUnitTest tests[] = {
