@@ -443,9 +443,8 @@ static void *first_silence_of_a_thread(void *data)
     try->honest = strata_runtime_allocate(runtime, BYTES, CU_STREAM_PER_THREAD, &block) == STRATA_SUCCESS;
     wrong = block;
     wrong.device++;
-    try->honest &=
-        strata_runtime_deallocate_on(runtime, &wrong, CU_STREAM_PER_THREAD) == STRATA_ERROR_WRONG_DEVICE &&
-        strata_last_error()->status == STRATA_ERROR_WRONG_DEVICE;
+    try->honest &= strata_runtime_deallocate_on(runtime, &wrong, CU_STREAM_PER_THREAD) == STRATA_ERROR_WRONG_DEVICE &&
+                   strata_last_error()->status == STRATA_ERROR_WRONG_DEVICE;
     try->honest &= strata_runtime_deallocate_on(runtime, &block, CU_STREAM_PER_THREAD) == STRATA_SUCCESS;
     return NULL;
 }
