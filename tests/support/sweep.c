@@ -109,9 +109,11 @@ static void judge_edge(sweep_tally *tally)
     }
     const char *reason = test_unseen_reason(name);
     tally->unseen += reason != NULL;
-    if (!reason)
+    if (!reason) {
         complain(tally, "nobody notices that it is forgotten");
-    else if (getenv("STRATA_TEST_SWEEP_VERBOSE"))
+        if (getenv("STRATA_TEST_SWEEP_VERBOSE"))
+            show_output();
+    } else if (getenv("STRATA_TEST_SWEEP_VERBOSE"))
         printf("unseen: %s, edge %llu (%s): %s\n", name, (unsigned long long)sweep_shared->plan.nth, outcome->seen.name,
                reason);
 }
