@@ -425,7 +425,8 @@ bool sim_address_take_aligned(uint64_t bytes, uint64_t alignment, uint64_t wish,
 void sim_address_give(uint64_t address, uint64_t bytes);
 void sim_address_close(void);
 char *sim_backing_take(uint64_t bytes);
-void sim_backing_empty(char *memory, uint64_t bytes); /* nothing is in there any more */
+void sim_backing_expect(char *memory, uint64_t bytes); /* all of these bytes are about to be written */
+void sim_backing_empty(char *memory, uint64_t bytes);  /* nothing is in there any more */
 void sim_backing_give(char *memory, uint64_t bytes);
 
 /* ---- span.c: how a pool hands out its memory ---- */

@@ -54,6 +54,12 @@ bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes,
     return block && allowed(block, context, address + bytes, by, write);
 }
 
+/* Whether the memory comes from sim_backing_take. */
+static bool is_backed(const struct sim_block *block)
+{
+    return block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_POOLED || block->kind == SIM_BLOCK_MANAGED;
+}
+
 char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write)
 {
     struct sim_block *block = sim_block_present(address, bytes);
@@ -67,5 +73,9 @@ char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, en
         return NULL;
     }
     sim_bytes_unveil(&block->in_flight);
-    return block->memory + (address - block->address);
+    char *memory = block->memory + (address - block->address);
+    if (write && bytes >= SIM_PAGE && is_backed(block)) {
+        sim_backing_expect(memory, bytes);
+    }
+    return memory;
 }

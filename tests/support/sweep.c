@@ -49,6 +49,7 @@ static bool make_child(int *status)
         dup2(output, STDOUT_FILENO);
         dup2(output, STDERR_FILENO);
         unsetenv("STRATA_TEST_SWEEP");
+        unsetenv("STRATA_TEST_FULL"); /* more runs, of the same cases */
         sweep_is_child = true;
         alarm(PATIENCE_S);
         return true;

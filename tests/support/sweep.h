@@ -17,7 +17,8 @@
  * than it touches itself is left out, too ("untouched").
  *
  * STRATA_TEST_SWEEP_MOST bounds the runs of one case: where there are more calls the first ones are taken, and others
- * evenly from the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1. STRATA_TEST_SWEEP_CASE takes the cases
+ * evenly from the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1 (which
+ * makes the cases themselves no longer). STRATA_TEST_SWEEP_CASE takes the cases
  * whose name contains it; STRATA_TEST_SWEEP_VERBOSE shows what a run that failed had printed, and where in the library
  * the call came from. The simulated driver only. */
 #ifndef STRATA_TEST_SWEEP_H
