@@ -199,9 +199,17 @@ static uint64_t count_in(const test_calls *calls, const char *name)
     return 0;
 }
 
+static bool counted;
+
+bool test_calls_were_counted(void)
+{
+    return counted;
+}
+
 uint64_t test_calls_of(const test_calls *calls, const char *name)
 {
     test_calls now;
+    counted = true;
     test_calls_begin(&now);
     return count_in(&now, name) - count_in(calls, name);
 }
@@ -210,6 +218,7 @@ uint64_t test_calls_total(const test_calls *calls)
 {
     test_calls now;
     uint64_t total = 0;
+    counted = true;
     test_calls_begin(&now);
     for (size_t i = 0; i < now.names; i++)
         total += now.before[i].count - count_in(calls, now.before[i].name);

@@ -90,4 +90,7 @@ void test_calls_begin(test_calls *calls);
 uint64_t test_calls_of(const test_calls *calls, const char *name);
 uint64_t test_calls_total(const test_calls *calls);
 
+/* Whether either was ever asked. */
+bool test_calls_were_counted(void);
+
 #endif

@@ -5,10 +5,10 @@
  * that of the first run, nothing is left over in the end.
  *
  * faults: the library's n-th driver call fails, for n = 1, 2, ... until it makes no more. An error is said, or the case
- * passes as if nothing had been (but for a query of an event: one that fails counts as "not finished"); the checker is
- * silent; what the library made it ends, once; and the same runtime then serves a block as ever. A case that made a
- * stack or a runtime by itself, or has threads left, could only end these itself: where it fails, what is left over
- * means nothing ("abandoned").
+ * passes as if nothing had been (but for a query of an event: one that fails counts as "not finished"; and for cases
+ * that count calls); the checker is silent; what the library made it ends, once; and the same runtime then serves a
+ * block as ever. A case that made a stack or a runtime by itself, or has threads left, could only end these itself:
+ * where it fails, what is left over means nothing ("abandoned").
  *
  * edges: the library's n-th record, wait or synchronization is forgotten by the simulated driver. The checker reports
  * it, or the case fails. Edges that order nothing new are left out (strata_sim_check_accounts), and those that only
@@ -17,10 +17,9 @@
  * than it touches itself is left out, too ("untouched").
  *
  * STRATA_TEST_SWEEP_MOST bounds the runs of one case: where there are more calls the first ones are taken, and others
- * evenly from the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1 (which
- * makes the cases themselves no longer). STRATA_TEST_SWEEP_CASE takes the cases
- * whose name contains it; STRATA_TEST_SWEEP_VERBOSE shows what a run that failed had printed, and where in the library
- * the call came from. The simulated driver only. */
+ * evenly from the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1, which makes the cases themselves no
+ * longer. STRATA_TEST_SWEEP_CASE takes the cases whose name contains it; STRATA_TEST_SWEEP_VERBOSE shows what a run
+ * that failed had printed, and where in the library the call came from. The simulated driver only. */
 #ifndef STRATA_TEST_SWEEP_H
 #define STRATA_TEST_SWEEP_H
 
