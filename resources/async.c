@@ -19,6 +19,7 @@
 enum {
     ALIGNMENT = 256,
     CHARGE_GRANULE = 512, /* what a pool rounds to: tests/answers/h200.txt, "pool_size." */
+    TRIES_TO_END = 3,     /* of what nobody can try later: one finds no host memory, one call fails, one is left */
 };
 
 /* What a pool reserves at a time, and what its maximum is rounded up to: tests/answers/h200.txt, "pool.max_". */
@@ -67,11 +68,18 @@ static inline strata_status free_memory(async *self, CUdeviceptr address, CUstre
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : fail_free(result, address);
 }
 
-/* Takes back what the driver gave for a block that came to nothing. */
+/* Takes back what the driver gave for a block that came to nothing: nobody else could do it later. */
 static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CUstream stream)
 {
+    strata_scope scope;
+    strata_status status = STRATA_ERROR_BUSY;
     strata_error_hush();
-    free_memory(self, address, stream);
+    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+        status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        strata_cu.MemFreeAsync(address, stream);
+        strata_scope_leave(&scope);
+    }
     strata_error_unhush(false);
 }
 
@@ -448,7 +456,6 @@ static int async_device(strata_resource *resource)
 
 /* What fails before the driver was asked to end a thing is tried again, since nobody can call a second time. An end
  * that the driver refuses is not: the handle may be gone. */
-enum { TRIES_TO_END = 2 };
 
 /* Whether the driver was asked. */
 static bool end_pool(async *self)

@@ -120,17 +120,18 @@ static void with_every_refusal(test_fixture *fixture, void (*work)(test_fixture 
 
 /* ---- pieces of work ---- */
 
-static void make_streams(CUstream *streams, size_t count)
+/* The fixture knows them, too: what could not be noted on one is covered by what it submits there later. */
+static void make_streams(test_fixture *fixture, CUstream *streams, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        check_cu(test_cu()->StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        streams[i] = test_stream(fixture, TEST_STREAM_UNKNOWN);
 }
 
-static void destroy_streams(const CUstream *streams, size_t count)
+static void destroy_streams(test_fixture *fixture, const CUstream *streams, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        check_cu(test_cu()->StreamSynchronize(streams[i]));
-        check_cu(test_cu()->StreamDestroy(streams[i]));
+        test_synchronize(streams[i]);
+        test_stream_close(fixture, streams[i]);
     }
 }
 
@@ -151,7 +152,7 @@ static void allocate_and_free(test_fixture *fixture)
     strata_block blocks[BLOCKS];
     CUstream streams[2];
     size_t count = 0;
-    make_streams(streams, 2);
+    make_streams(fixture, streams, 2);
     while (count < BLOCKS) {
         CUstream stream = streams[count % 2];
         if (!step(strata_runtime_allocate(fixture->runtime, (size_t)BYTES << (count % 12), stream, &blocks[count]))) {
@@ -170,7 +171,7 @@ static void allocate_and_free(test_fixture *fixture)
     size_t trimmed;
     step(strata_runtime_reap_pending(fixture->runtime));
     step(strata_runtime_trim(fixture->runtime, 0, &trimmed));
-    destroy_streams(streams, 2);
+    destroy_streams(fixture, streams, 2);
 }
 
 static void use_on(test_fixture *fixture, const strata_block *block, CUstream stream, strata_access access)
@@ -183,7 +184,7 @@ static void read_on_many_streams(test_fixture *fixture)
 {
     CUstream streams[READERS];
     strata_block block;
-    make_streams(streams, READERS);
+    make_streams(fixture, streams, READERS);
     if (step(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &block))) {
         for (size_t i = 0; i < READERS; i++)
             use_on(fixture, &block, streams[i], STRATA_ACCESS_READ);
@@ -194,7 +195,7 @@ static void read_on_many_streams(test_fixture *fixture)
         if (!step(strata_runtime_deallocate(fixture->runtime, &block)))
             surely_free(fixture, &block, NULL);
     }
-    destroy_streams(streams, READERS);
+    destroy_streams(fixture, streams, READERS);
 }
 
 static void hold_many_uses_open(test_fixture *fixture)
@@ -202,7 +203,7 @@ static void hold_many_uses_open(test_fixture *fixture)
     CUstream streams[READERS];
     strata_block block;
     bool prepared[READERS];
-    make_streams(streams, READERS);
+    make_streams(fixture, streams, READERS);
     if (step(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &block))) {
         for (size_t i = 0; i < READERS; i++)
             prepared[i] = step(strata_runtime_prepare_block_use(fixture->runtime, &block, streams[i],
@@ -213,16 +214,15 @@ static void hold_many_uses_open(test_fixture *fixture)
                                                      i % 3 ? STRATA_ACCESS_READ : STRATA_ACCESS_WRITE));
         surely_free(fixture, &block, NULL);
     }
-    destroy_streams(streams, READERS);
+    destroy_streams(fixture, streams, READERS);
 }
 
 static void launch_with_many_blocks(test_fixture *fixture)
 {
     strata_block blocks[BLOCKS];
     strata_launch launch;
-    CUstream stream;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
     size_t count = 0;
-    make_streams(&stream, 1);
     while (count < BLOCKS && step(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &blocks[count])))
         count++;
     if (step(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT))) {
@@ -237,7 +237,7 @@ static void launch_with_many_blocks(test_fixture *fixture)
     }
     for (size_t i = 0; i < count; i++)
         surely_free(fixture, &blocks[i], NULL);
-    destroy_streams(&stream, 1);
+    test_stream_close(fixture, stream);
 }
 
 static void know_and_forget_streams(test_fixture *fixture)
@@ -245,7 +245,7 @@ static void know_and_forget_streams(test_fixture *fixture)
     CUstream streams[40], pooled[20];
     bool known[40];
     size_t count = 0;
-    make_streams(streams, 40);
+    make_streams(fixture, streams, 40);
     for (size_t i = 0; i < 40; i++)
         known[i] = step(strata_runtime_register_stream(fixture->runtime, streams[i]));
     while (count < 20 && step(strata_runtime_stream_acquire(fixture->runtime, &pooled[count])))
@@ -262,7 +262,7 @@ static void know_and_forget_streams(test_fixture *fixture)
     }
     for (size_t i = 0; i < count; i++)
         check_ok(strata_runtime_stream_release(fixture->runtime, pooled[i]));
-    destroy_streams(streams, 40);
+    destroy_streams(fixture, streams, 40);
 }
 
 /* ---- tests ---- */
