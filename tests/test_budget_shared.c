@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/child.h"
 #include "support/driver.h"
 #include "support/effort.h"
 
@@ -112,10 +113,12 @@ static _Noreturn void live(int from, int to)
         carry_out(&shared, &what, &reply);
         if (what.traced)
             raise(SIGSTOP);
+        else
+            test_child_count();
         if (write(to, &reply, sizeof reply) != (ssize_t)sizeof reply)
             break;
     }
-    _exit(0);
+    test_child_leave(0);
 }
 
 static puppet *make_puppet(void)
@@ -320,7 +323,7 @@ static void nothing_that_fits_is_refused_while_processes_take_and_give(void **st
         uint64_t seed = i + 1, held = 0;
         const shared_terms terms = {"shared-test", NULL, device, LIMIT};
         if (shared_open(&terms, &shared) != STRATA_SUCCESS)
-            _exit(2);
+            test_child_leave(2);
         for (int turn = 0; turn < operations; turn++) {
             seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
             uint64_t bytes = (seed >> 33) % (LIMIT / PROCESSES) + 1;
@@ -332,11 +335,11 @@ static void nothing_that_fits_is_refused_while_processes_take_and_give(void **st
             for (int more = 0; more < 64 && !taken; more++)
                 taken = shared_make_room(shared, bytes, 0) && shared_take(shared, bytes);
             if (!taken || shared_in_use(shared) > LIMIT)
-                _exit(taken ? 3 : 1);
+                test_child_leave(taken ? 3 : 1);
             held += bytes;
         }
         shared_give(shared, held);
-        _exit(0);
+        test_child_leave(0);
     }
     for (size_t i = 0; i < PROCESSES; i++) {
         int status;
@@ -372,12 +375,12 @@ static void many_processes_that_start_at_once_do_not_queue(void **state)
         const shared_terms terms = {"shared-test", NULL, device, LIMIT};
         close(gate[1]);
         if (read(gate[0], &nothing, 1) != 0) /* until the parent closes its end */
-            _exit(255);
+            test_child_leave(255);
         double before = seconds_now();
         bool good = shared_open(&terms, &shared) == STRATA_SUCCESS && shared_make_room(shared, 100, 0) &&
                     shared_take(shared, 100);
         double taken = (seconds_now() - before) * 100; /* hundredths */
-        _exit(!good ? 255 : taken < 254 ? (int)taken : 254);
+        test_child_leave(!good ? 255 : taken < 254 ? (int)taken : 254);
     }
     close(gate[0]);
     close(gate[1]);

@@ -69,7 +69,16 @@ void test_child_run(const char *scenario, const char *const *changes)
 
 #ifdef STRATA_COVERAGE
 void __gcov_dump(void);
+void __gcov_reset(void);
 #endif
+
+void test_child_count(void)
+{
+#ifdef STRATA_COVERAGE
+    __gcov_dump();
+    __gcov_reset();
+#endif
+}
 
 _Noreturn void test_child_leave(int status)
 {

@@ -35,6 +35,9 @@ int test_child_status(const char *scenario, const char *const *changes);
 /* Ends a child at once, without exit handlers, and with the coverage that it adds. */
 _Noreturn void test_child_leave(int status);
 
+/* What was reached so far counts for coverage, even if the process is killed afterwards. */
+void test_child_count(void);
+
 void child_check_status(strata_status got, strata_status want, const char *call, int line);
 void child_check_true(bool condition, const char *text, int line);
 
