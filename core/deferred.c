@@ -98,7 +98,7 @@ static strata_status carry_out(const strata_deferred *set, const deferred_free *
 {
     bool finished = passed == STRATA_STREAM_GONE, names = !finished && one->stream != STRATA_STREAM_GONE;
     *done = false;
-    if (names && strata_stream_is_capturing(set->device, one->stream))
+    if (names && strata_stream_is_capturing(set->device, one->stream, false))
         return STRATA_SUCCESS;
     strata_status status = one->carry_out(one->owner, one->entry, &one->block, one->stream, finished);
     *done = status == STRATA_SUCCESS;

@@ -157,7 +157,7 @@ static __attribute__((noinline)) strata_status ask_identity_in_context(strata_de
     return status;
 }
 
-bool strata_stream_is_capturing(strata_device *device, CUstream handle)
+bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown)
 {
     strata_scope scope;
     bool in_context = strata_scope_for(handle) != 0;
@@ -165,11 +165,13 @@ bool strata_stream_is_capturing(strata_device *device, CUstream handle)
     strata_status status = strata_scope_enter(&scope, device, in_context ? STRATA_SCOPE_CONTEXT : 0);
     strata_error_unhush(false);
     if (status != STRATA_SUCCESS)
-        return false;
+        return if_unknown;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
     strata_scope_leave(&scope);
-    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (result != CUDA_SUCCESS)
+        return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || if_unknown;
+    return capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static inline const strata_stream_batch *batch_of(CUstream handle)

@@ -20,8 +20,9 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
 }
 
 /* Whether nothing but work of a graph can be submitted to the stream now: it is being captured, or it is the legacy
- * stream and a blocking one is. Asks only what a capture survives; raises nothing. */
-bool strata_stream_is_capturing(strata_device *device, CUstream handle);
+ * stream and a blocking one is; `if_unknown` where the driver does not say. Asks only what a capture survives; raises
+ * nothing. */
+bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown);
 
 /* Brackets what a call notes on a stream after its work was submitted. Between begin and end the stream's point may be
  * put into blocks; for an unknown stream the end records the event that covers it. Inside a batch, the batch's end

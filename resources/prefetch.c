@@ -64,7 +64,7 @@ static bool ask_managed(prefetch *self, CUdeviceptr address)
 static bool move(prefetch *self, const strata_block *block, CUstream stream)
 {
     strata_scope scope;
-    if (strata_stream_is_capturing(self->device, stream)) {
+    if (strata_stream_is_capturing(self->device, stream, true)) {
         count(self, SKIPPED);
         return false;
     }

@@ -360,8 +360,8 @@ static void a_use_that_cannot_be_noted_without_host_memory_is_waited_for(test_fi
     begin_refusing(1, true);
     strata_status status = strata_runtime_record_block_use(fixture->runtime, &block, second, STRATA_ACCESS_READ);
     assert_true(end_refusing());
-    check_ok(status);
     assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+    assert_true(step(status) || test_is_swept()); /* where the wait fails, too, it is told */
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     check_goes_on(fixture);
 }
