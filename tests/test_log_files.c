@@ -1,5 +1,6 @@
 /* Where records go: rings that overflow, one order for all threads, files and their rotation, and what is left of a log
  * when its process ends in one way or another. */
+#include "log_support.h"
 #include "support/child.h"
 #include "support/effort.h"
 #include "support/fixture.h"
@@ -9,7 +10,6 @@
 #include "resources/logging/csv.h"
 #include "tools/log_reader.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,108 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 4096, PATH_ROOM = 256 };
-
-/* ---- a folder for each test ---- */
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/strata-log-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char path[PATH_ROOM + 64];
-    DIR *open = opendir(folder);
-    for (struct dirent *entry; open && (entry = readdir(open));) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(path);
-    }
-    if (open)
-        closedir(open);
-    return rmdir(folder);
-}
-
-typedef struct name {
-    char text[PATH_ROOM];
-} name;
-
-static name in_folder(const char *file)
-{
-    name path;
-    snprintf(path.text, sizeof path.text, "%s/%s", folder, file);
-    return path;
-}
-
-static bool exists(const char *file)
-{
-    return access(in_folder(file).text, F_OK) == 0;
-}
-
-static off_t size_of(const char *file)
-{
-    struct stat is = {0};
-    return stat(in_folder(file).text, &is) == 0 ? is.st_size : -1;
-}
-
-/* ---- stacks ---- */
-
-/* "logging(file=FOLDER/FILE MORE), null" */
-static strata_status try_stack(const char *file, const char *more, strata_stack **out)
-{
-    char text[512];
-    snprintf(text, sizeof text, "logging(file=\"%s\"%s), null", in_folder(file).text, more);
-    return strata_stack_create(text, 0, out);
-}
-
-static strata_stack *make_stack(const char *file, const char *more)
-{
-    strata_stack *stack;
-    check_ok(try_stack(file, more, &stack));
-    return stack;
-}
-
-static void make_pairs(strata_stack *stack, int pairs)
-{
-    strata_resource *top = strata_stack_top(stack);
-    strata_block block;
-    for (int i = 0; i < pairs; i++) {
-        check_ok(strata_resource_allocate(top, &(strata_request){.bytes = (size_t)i + 1}, &block));
-        check_ok(strata_resource_deallocate(top, &block, NULL));
-    }
-}
-
-static uint64_t value(strata_stack *stack, const char *called)
-{
-    uint64_t read;
-    check_ok(strata_control(stack, called, &read, NULL));
-    return read;
-}
-
-static log_contents read_log(const char *file)
-{
-    log_contents contents;
-    log_problem problem;
-    if (!log_read_file(in_folder(file).text, &contents, &problem))
-        fail_msg("%s: %s", file, problem.text);
-    return contents;
-}
-
-/* Pairs in their order, as make_pairs makes them, from pair number `first` on. */
-static void check_pairs(const strata_log_record *records, size_t count, uint64_t first)
-{
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(records[i].kind, i % 2 ? STRATA_LOG_DEALLOCATE : STRATA_LOG_ALLOCATE);
-        assert_int_equal(records[i].requested, first + i / 2 + 1);
-        assert_int_equal(records[i].number, 2 * first + i + 1);
-    }
-}
+enum { BYTES = 4096 };
 
 /* ---- a sink that can be held back ---- */
 

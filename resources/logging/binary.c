@@ -183,11 +183,20 @@ static void put_stack(log_encoder *self, output *to, const char *text)
     self->text = true;
 }
 
+/* A batch can be read without those before it. */
+static void forget_definitions(log_encoder *self)
+{
+    memset(self->threads, 0, sizeof self->threads);
+    memset(self->streams, 0, sizeof self->streams);
+    memset(self->tags, 0, sizeof self->tags);
+}
+
 size_t log_encode_batch(log_encoder *self, const strata_log_record *records, size_t count, const char *stack_text,
                         uint64_t dropped, unsigned char *to, size_t *bytes)
 {
     output out = {to + LOG_BATCH_HEADER};
     previous before = {.time = records[0].monotonic_ns, .thread_place = -1, .stream_place = -1};
+    forget_definitions(self);
     put_stack(self, &out, stack_text);
     size_t written = 0;
     while (written < count && out.at - to <= LOG_BATCH_ROOM - LOG_RECORD_ROOM)

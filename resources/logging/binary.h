@@ -6,7 +6,7 @@
 
 #include <strata/logging.h>
 
-/* What the reader of the file knows so far. */
+/* What the reader knows so far: of the batch, and whether it has the stack's text of the file. */
 typedef struct log_encoder {
     struct {
         uint64_t thread, number; /* number of its last record */
@@ -19,7 +19,7 @@ typedef struct log_encoder {
         bool used;
     } streams[LOG_STREAMS];
     strata_tag tags[LOG_TAGS]; /* 0: none has the place */
-    bool text;                 /* was written */
+    bool text;                 /* was written to the file */
 } log_encoder;
 
 enum {

@@ -1,65 +1,214 @@
-/* The file sinks: names, files that are there already, rotation, and writing without holes.
+/* The file sinks: rotation, and writing without holes.
  *
- * Each piece is written at the place where the last one ended, so that what an earlier write left half done, on a disk
- * that was full, is overwritten or cut off, and never in the middle of the file. */
+ * Each piece, a header or a batch, is written to a plain file at the place where the last one ended, so that what an
+ * earlier write left half done, on a disk that was full, is overwritten or cut off, and never in the middle of the
+ * file. A pipe has no places: what its reader leaves no room for of a piece that has begun is kept, and goes before all
+ * that comes later; a piece that cannot begin is dropped as a whole. So a reader finds whole pieces.
+ *
+ * A file that has the name already is left as it is until the stack is built and there is something to write: a stack
+ * that comes to nothing has changed nothing. */
 #include "core/error.h"
 #include "core/memory.h"
 #include "resources/logging/binary.h"
 #include "resources/logging/csv.h"
+#include "resources/logging/place.h"
 #include "resources/logging/sink.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_ROOM = 512, KEEP = 4 };
+enum {
+    KEEP = 4,
+    HEADER_ROOM = 512,
+    WAIT_MS = 100,      /* for the reader of a pipe, once: after that not until it has read something */
+    LAST_WAIT_MS = 1000 /* for its room for the end of a piece, when the log ends */
+};
 
+/* The layer's writer alone uses it, but for the beginning and the end. */
 typedef struct file_sink {
     log_sink sink;
-    int descriptor;
+    log_place place;
+    int descriptor; /* -1: a pipe whose reader has gone */
+    int next;       /* a file that will take the name from what has it now; -1: none */
+    bool empties;   /* what is in the file goes as soon as there is something to write */
+    bool made;      /* nobody had the name before */
     bool csv;
     bool regular;    /* has places to write at, and can be renamed */
+    bool stuck;      /* the reader did not come in time */
     uint64_t end;    /* bytes that are good */
     uint64_t rotate; /* 0: never */
-    uint64_t keep;
+    uint64_t retry;  /* a rotation that failed is tried again at this end */
     int device;
+    size_t rest_at, rest; /* of a piece in the buffer that has begun: where the rest is, and its bytes */
+    size_t rest_records;  /* of it */
     log_encoder encoder;
-    char path[NAME_ROOM];
     unsigned char buffer[LOG_BATCH_ROOM];
 } file_sink;
 
-static const char *reason(int error, char *text, size_t size)
+static bool note_error(file_sink *self, int error)
 {
-    return strerror_r(error, text, size);
+    atomic_store_explicit(&self->sink.error, error, memory_order_relaxed);
+    return false;
 }
 
-/* ---- writing ---- */
+static void note_written(file_sink *self, size_t bytes)
+{
+    self->end += bytes;
+    atomic_fetch_add_explicit(&self->sink.written_bytes, bytes, memory_order_relaxed);
+}
 
-static bool put(file_sink *self, const void *bytes, size_t count)
+/* ---- plain files ---- */
+
+static bool put_in_file(file_sink *self, const void *bytes, size_t count)
 {
     size_t done = 0;
     while (done < count) {
-        const char *from = (const char *)bytes + done;
-        ssize_t wrote = self->regular ? pwrite(self->descriptor, from, count - done, (off_t)(self->end + done))
-                                      : write(self->descriptor, from, count - done);
+        ssize_t wrote = pwrite(self->descriptor, (const char *)bytes + done, count - done, (off_t)(self->end + done));
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
-            atomic_store_explicit(&self->sink.error, wrote < 0 ? errno : ENOSPC, memory_order_relaxed);
-            if (self->regular && done && ftruncate(self->descriptor, (off_t)self->end) != 0)
+            note_error(self, wrote < 0 ? errno : ENOSPC);
+            if (done && ftruncate(self->descriptor, (off_t)self->end) != 0)
                 return false; /* the next piece goes over it */
             return false;
         }
         done += (size_t)wrote;
     }
-    self->end += count;
-    atomic_fetch_add_explicit(&self->sink.written_bytes, count, memory_order_relaxed);
+    note_written(self, count);
     return true;
+}
+
+/* ---- pipes and devices ---- */
+
+/* Nobody reads any more, or the device is broken: the next reader of a pipe begins with a header. A named pipe is
+ * opened anew, or it would go on with what its last reader left. */
+static void lose_reader(file_sink *self, int error)
+{
+    note_error(self, error);
+    atomic_fetch_add_explicit(&self->sink.lost, self->rest_records, memory_order_relaxed);
+    self->rest = self->rest_records = 0;
+    self->end = 0;
+    self->encoder.text = false;
+    struct stat is;
+    if (error != EPIPE || fstat(self->descriptor, &is) != 0 || !S_ISFIFO(is.st_mode) ||
+        log_place_standard(&self->place) >= 0)
+        return;
+    close(self->descriptor);
+    self->descriptor = -1;
+}
+
+/* Writes to a pipe without a SIGPIPE, on whatever thread it is. */
+static ssize_t write_quietly(int descriptor, const void *bytes, size_t count)
+{
+    sigset_t pipe_alone, before, pending;
+    sigemptyset(&pipe_alone);
+    sigaddset(&pipe_alone, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_alone, &before);
+    ssize_t wrote = write(descriptor, bytes, count);
+    int error = errno;
+    if (wrote < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe_alone, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return wrote;
+}
+
+/* Writes what there is room for, and returns how much that was; less than `count` with errno. So much at a time as a
+ * pipe surely takes when it says that it can be written to, so that this waits nowhere but here. */
+static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_t count, int wait_ms)
+{
+    size_t done = 0;
+    while (done < count) {
+        struct pollfd room = {.fd = self->descriptor, .events = POLLOUT};
+        int ready = poll(&room, 1, self->stuck ? 0 : wait_ms);
+        if (ready < 0 && errno == EINTR)
+            continue;
+        size_t most = count - done < PIPE_BUF ? count - done : PIPE_BUF;
+        ssize_t wrote = ready > 0 ? write_quietly(self->descriptor, bytes + done, most) : 0;
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        self->stuck = wrote == 0 || (wrote < 0 && errno == EAGAIN);
+        if (wrote == 0)
+            errno = EAGAIN;
+        if (wrote <= 0)
+            break;
+        done += (size_t)wrote;
+    }
+    return done;
+}
+
+/* The rest of a piece that has begun; false while it is not all written. */
+static bool put_rest(file_sink *self, int wait_ms)
+{
+    if (!self->rest)
+        return true;
+    size_t done = write_to_stream(self, self->buffer + self->rest_at, self->rest, wait_ms);
+    int error = errno;
+    note_written(self, done);
+    self->rest_at += done;
+    self->rest -= done;
+    if (!self->rest) {
+        self->rest_records = 0;
+        return true;
+    }
+    if (error == EAGAIN)
+        return note_error(self, error);
+    lose_reader(self, error);
+    return false;
+}
+
+/* A piece of so many records, whole or not at all, as far as a reader can see. */
+static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size_t records)
+{
+    size_t done = write_to_stream(self, bytes, count, WAIT_MS);
+    int error = errno;
+    if (done == count) {
+        note_written(self, count);
+        return true;
+    }
+    if (error != EAGAIN) {
+        lose_reader(self, error);
+        return false;
+    }
+    if (!done)
+        return note_error(self, error);
+    note_written(self, done);
+    memmove(self->buffer, (const char *)bytes + done, count - done);
+    self->rest_at = 0;
+    self->rest = count - done;
+    self->rest_records = records;
+    return true;
+}
+
+static bool reopen_pipe(file_sink *self)
+{
+    struct stat is;
+    int descriptor = open(self->place.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0)
+        return note_error(self, errno);
+    if (fstat(descriptor, &is) != 0 || !S_ISFIFO(is.st_mode)) {
+        close(descriptor);
+        return note_error(self, ENXIO);
+    }
+    self->descriptor = descriptor;
+    self->stuck = false;
+    return true;
+}
+
+/* ---- pieces ---- */
+
+static bool put(file_sink *self, const void *bytes, size_t count, size_t records)
+{
+    return self->regular ? put_in_file(self, bytes, count) : put_in_stream(self, bytes, count, records);
 }
 
 static uint64_t wall_clock(void)
@@ -69,83 +218,100 @@ static uint64_t wall_clock(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static bool put_header(file_sink *self)
+static size_t make_header(file_sink *self, unsigned char header[HEADER_ROOM])
 {
     static const char columns[] = LOG_CSV_HEADER "\n";
-    if (self->csv)
-        return put(self, columns, sizeof columns - 1);
-    unsigned char header[LOG_FILE_HEADER];
-    log_encode_header(&self->encoder, self->device, wall_clock(), header);
-    return put(self, header, sizeof header);
-}
-
-/* ---- rotation ---- */
-
-static void name_of(const file_sink *self, uint64_t number, char name[NAME_ROOM + 24])
-{
-    if (number)
-        snprintf(name, NAME_ROOM + 24, "%s.%llu", self->path, (unsigned long long)number);
-    else
-        snprintf(name, NAME_ROOM + 24, "%s", self->path);
-}
-
-/* Moves each file one number on, over the oldest one. False with errno if the newest stays where it is. */
-static bool rename_files(const file_sink *self)
-{
-    char from[NAME_ROOM + 24], to[NAME_ROOM + 24];
-    for (uint64_t number = self->keep; number-- > 0;) {
-        name_of(self, number, from);
-        name_of(self, number + 1, to);
-        if (rename(from, to) != 0 && number == 0)
-            return false;
+    _Static_assert(sizeof columns <= (size_t)HEADER_ROOM && (size_t)LOG_FILE_HEADER <= (size_t)HEADER_ROOM, "room");
+    if (self->csv) {
+        memcpy(header, columns, sizeof columns - 1);
+        return sizeof columns - 1;
     }
-    return true;
+    log_encode_header(&self->encoder, self->device, wall_clock(), header);
+    return LOG_FILE_HEADER;
 }
 
-/* A new file under the name, which nobody else writes to; -1 with errno. */
-static int make_file(const file_sink *self)
+static bool put_header(file_sink *self)
 {
-    int descriptor = open(self->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (descriptor >= 0)
-        flock(descriptor, LOCK_EX | LOCK_NB); /* where a file system has no locks, nobody is kept away */
-    return descriptor;
+    unsigned char header[HEADER_ROOM];
+    return put(self, header, make_header(self, header), 0);
 }
 
-/* Where a new file cannot be made, the log stays in the old one, under its old name if that is possible. */
+/* ---- another file ---- */
+
+static int make_next(file_sink *self)
+{
+    unsigned char header[HEADER_ROOM];
+    return log_place_make_next(&self->place, header, make_header(self, header));
+}
+
+static void go_on_in(file_sink *self, int next)
+{
+    unsigned char header[HEADER_ROOM];
+    close(self->descriptor);
+    self->descriptor = next;
+    self->end = self->retry = 0;
+    note_written(self, make_header(self, header)); /* it is there already */
+}
+
+static void drop_next(const file_sink *self, int next)
+{
+    close(next);
+    log_place_remove_next(&self->place);
+}
+
+/* Where another file cannot be made, or not be put into its place, the log stays in the one that it has. */
 static void rotate_if_full(file_sink *self)
 {
-    char first[NAME_ROOM + 24];
-    if (!self->rotate || !self->regular || self->end < self->rotate)
+    if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)
         return;
-    int made = rename_files(self) ? make_file(self) : -1;
-    if (made < 0) {
-        atomic_store_explicit(&self->sink.error, errno, memory_order_relaxed);
-        name_of(self, 1, first);
-        if (access(self->path, F_OK) != 0)
-            rename(first, self->path);
+    int next = make_next(self);
+    if (next >= 0 && log_place_put_next(&self->place, self->descriptor)) {
+        go_on_in(self, next);
         return;
     }
-    close(self->descriptor);
-    self->descriptor = made;
-    self->end = 0;
+    note_error(self, errno);
+    if (next >= 0)
+        drop_next(self, next);
+    self->retry = self->end + self->rotate / 8 + 1;
+}
+
+/* What has the name makes way, if that was asked for. */
+static bool take_place(file_sink *self)
+{
+    if (self->empties) {
+        if (ftruncate(self->descriptor, 0) != 0)
+            return note_error(self, errno);
+        self->empties = false;
+    }
+    if (self->next >= 0) {
+        if (!log_place_put_next(&self->place, self->descriptor))
+            return note_error(self, errno);
+        go_on_in(self, self->next);
+        self->next = -1;
+    }
+    return true;
 }
 
 /* ---- records ---- */
 
 /* A file that could not be begun is begun with the next records. */
-static bool begin_file(file_sink *self)
+static bool begin_piece(file_sink *self)
 {
+    if (!put_rest(self, WAIT_MS) || !take_place(self))
+        return false;
     rotate_if_full(self);
-    return self->end > 0 || put_header(self);
+    if (self->descriptor < 0 && !reopen_pipe(self))
+        return false;
+    return (self->end > 0 || put_header(self)) && put_rest(self, WAIT_MS);
 }
 
 static size_t write_binary(file_sink *self, const strata_log_record *records, size_t count)
 {
     size_t bytes, taken = log_encode_batch(&self->encoder, records, count, self->sink.stack_text, self->sink.dropped,
                                            self->buffer, &bytes);
-    if (put(self, self->buffer, bytes))
+    if (put(self, self->buffer, bytes, taken))
         return taken;
-    memset(&self->encoder, 0, sizeof self->encoder); /* what it defined is not in the file */
+    self->encoder.text = false; /* it may not be in the file */
     return 0;
 }
 
@@ -156,7 +322,7 @@ static size_t write_csv(file_sink *self, const strata_log_record *records, size_
         const strata_log_record *record = &records[taken++];
         bytes += log_csv_line(record, strata_tag_name(record->tag), (char *)self->buffer + bytes);
     }
-    return put(self, self->buffer, bytes) ? taken : 0;
+    return put(self, self->buffer, bytes, taken) ? taken : 0;
 }
 
 static size_t file_write(log_sink *sink, const strata_log_record *records, size_t count)
@@ -164,7 +330,7 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     file_sink *self = (file_sink *)sink;
     size_t taken = 0;
     while (taken < count) {
-        if (!begin_file(self))
+        if (!begin_piece(self))
             return taken;
         size_t more = self->csv ? write_csv(self, records + taken, count - taken)
                                 : write_binary(self, records + taken, count - taken);
@@ -175,61 +341,53 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     return taken;
 }
 
-static void file_close(log_sink *sink)
+/* A failure is met again by the first record, and told then. */
+static void file_settle(log_sink *sink)
 {
-    close(((file_sink *)sink)->descriptor);
-    strata_host_free(sink);
+    file_sink *self = (file_sink *)sink;
+    if (take_place(self) && self->regular && self->end == 0)
+        put_header(self);
 }
 
-static const log_sink_ops file_ops = {file_write, file_close};
+static void file_close(log_sink *sink, bool built)
+{
+    file_sink *self = (file_sink *)sink;
+    if (built) {
+        file_settle(sink);
+        self->stuck = false;
+        put_rest(self, LAST_WAIT_MS);
+    } else if (self->made) {
+        log_place_remove(&self->place, self->descriptor);
+    }
+    if (self->next >= 0)
+        drop_next(self, self->next);
+    if (self->descriptor >= 0)
+        close(self->descriptor);
+    strata_host_free(self);
+}
+
+static void file_forked(log_sink *sink)
+{
+    const file_sink *self = (const file_sink *)sink;
+    if (self->next >= 0)
+        close(self->next);
+    if (self->descriptor >= 0)
+        close(self->descriptor);
+}
+
+static const log_sink_ops file_ops = {file_write, file_settle, file_close, file_forked};
 
 /* ---- opening ---- */
-
-/* What stands for a letter behind a '%'. False if nothing does. */
-static bool put_part(const file_sink *self, char letter, int turn, char part[16])
-{
-    switch (letter) {
-    case '%':
-        strcpy(part, "%");
-        return true;
-    case 'p':
-        snprintf(part, 16, "%d", (int)getpid());
-        return true;
-    case 'd':
-        snprintf(part, 16, "%d", self->device);
-        return true;
-    case 'n':
-        snprintf(part, 16, "%d", turn);
-        return true;
-    default:
-        return false;
-    }
-}
-
-static strata_status make_path(file_sink *self, const char *given)
-{
-    static _Atomic int turns; /* log files of this process; any thread */
-    const int turn = atomic_fetch_add(&turns, 1) + 1;
-    size_t length = 0;
-    for (const char *c = *given ? given : "strata-%p.%n.slog"; *c; c++) {
-        char part[16] = {*c};
-        if (*c == '%' && !put_part(self, *++c, turn, part))
-            return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                               "logging: the file \"%s\" has a %% at character %zu that is not %%p (process), %%d "
-                               "(device), %%n (number of the log) or %%%%",
-                               given, (size_t)(c - given));
-        length += (size_t)snprintf(self->path + length, sizeof self->path - length, "%s", part);
-        if (length >= sizeof self->path)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has more than %zu bytes",
-                               sizeof self->path - 1);
-    }
-    return STRATA_SUCCESS;
-}
 
 static strata_status refuse_file(const file_sink *self, int error)
 {
     char text[128];
-    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->path, reason(error, text, sizeof text));
+    if (error == EBUSY)
+        return strata_fail(STRATA_ERROR_BUSY,
+                           "logging: %s: another log is writing to this file; put %%p (the process) or %%d (the "
+                           "device) into the name",
+                           self->place.path);
+    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->place.path, strerror_r(error, text, sizeof text));
 }
 
 static strata_status refuse_existing(const file_sink *self)
@@ -237,59 +395,38 @@ static strata_status refuse_existing(const file_sink *self)
     return strata_fail(STRATA_ERROR_IO,
                        "logging: %s: there is such a file already; say existing=rotate or existing=replace, or put %%p "
                        "(the process) into the name",
-                       self->path);
+                       self->place.path);
 }
 
-/* The policy for a regular file that is there and open. */
-static strata_status take_over(file_sink *self, strata_log_existing existing)
+/* The policy for a plain file that has the name, open and locked. */
+static strata_status find_way_past(file_sink *self, strata_log_existing existing)
 {
-    if (flock(self->descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return strata_fail(
-            STRATA_ERROR_BUSY,
-            "logging: %s: another log is writing to this file; put %%p (the process) or %%d (the device) "
-            "into the name",
-            self->path);
     switch (existing) {
-    case STRATA_LOG_EXISTING_ROTATE: {
-        int made = rename_files(self) ? make_file(self) : -1;
-        if (made < 0)
-            return refuse_file(self, errno);
-        close(self->descriptor);
-        self->descriptor = made;
-        return STRATA_SUCCESS;
-    }
+    case STRATA_LOG_EXISTING_ROTATE:
+        self->next = make_next(self);
+        return self->next >= 0 ? STRATA_SUCCESS : refuse_file(self, errno);
     case STRATA_LOG_EXISTING_REPLACE:
-        return ftruncate(self->descriptor, 0) == 0 ? STRATA_SUCCESS : refuse_file(self, errno);
+        self->empties = true;
+        return STRATA_SUCCESS;
     default:
         return refuse_existing(self);
     }
 }
 
-static int standard_stream(const char *path)
-{
-    if (strcmp(path, "/dev/stdout") == 0)
-        return STDOUT_FILENO;
-    return strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO : -1;
-}
-
 static strata_status open_file(file_sink *self, strata_log_existing existing)
 {
-    struct stat is;
-    int standard = standard_stream(self->path);
+    int standard = log_place_standard(&self->place);
     if (standard >= 0) {
         self->descriptor = fcntl(standard, F_DUPFD_CLOEXEC, 3);
         return self->descriptor >= 0 ? STRATA_SUCCESS : refuse_file(self, errno);
     }
-    self->regular = true;
-    self->descriptor = make_file(self);
-    if (self->descriptor >= 0)
-        return STRATA_SUCCESS;
-    if (errno == EEXIST) /* not to wait for the reader of a pipe */
-        self->descriptor = open(self->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (self->descriptor < 0 || fstat(self->descriptor, &is) != 0)
+    self->descriptor = log_place_make(&self->place);
+    self->made = self->regular = self->descriptor >= 0;
+    if (self->descriptor < 0 && errno == EEXIST)
+        self->descriptor = log_place_hold(&self->place, &self->regular);
+    if (self->descriptor < 0)
         return refuse_file(self, errno);
-    self->regular = S_ISREG(is.st_mode);
-    return self->regular ? take_over(self, existing) : STRATA_SUCCESS;
+    return self->made || !self->regular ? STRATA_SUCCESS : find_way_past(self, existing);
 }
 
 static strata_log_existing policy(const strata_logging_options *options)
@@ -313,23 +450,22 @@ strata_status log_sink_file(const strata_logging_options *options, int device, l
     if (!self)
         return strata_fail_host_memory("the file of a log");
     self->sink.ops = &file_ops;
-    self->sink.path = self->path;
-    self->descriptor = -1;
+    self->sink.path = self->place.path;
+    self->descriptor = self->next = -1;
     self->csv = is_csv(options);
     self->rotate = options->rotate;
-    self->keep = options->keep ? options->keep : KEEP;
+    self->place.keep = options->keep ? options->keep : KEEP;
     self->device = device;
-    strata_status status = make_path(self, options->file);
+    strata_status status = log_place_name(&self->place, options->file, device);
     if (status == STRATA_SUCCESS)
         status = open_file(self, policy(options));
-    if (status == STRATA_SUCCESS && !put_header(self))
+    bool begins = status == STRATA_SUCCESS && (self->made || !self->regular);
+    if (begins && !put_header(self))
         status = refuse_file(self, atomic_load(&self->sink.error));
     if (status == STRATA_SUCCESS) {
         *out = &self->sink;
         return STRATA_SUCCESS;
     }
-    if (self->descriptor >= 0)
-        close(self->descriptor);
-    strata_host_free(self);
+    file_close(&self->sink, false);
     return status;
 }

@@ -561,7 +561,7 @@ strata_status strata_logging_create(int ordinal, const strata_logging_options *g
         *out = &self->resource;
         return STRATA_SUCCESS;
     }
-    self->writer.sink->ops->close(self->writer.sink);
+    self->writer.sink->ops->close(self->writer.sink, false);
 refuse:
     strata_host_free(self);
     return status;

@@ -13,7 +13,15 @@ typedef struct log_sink log_sink;
 typedef struct log_sink_ops {
     /* Takes the records; returns how many it took, fewer with `error` set. */
     size_t (*write)(log_sink *self, const strata_log_record *records, size_t count);
-    void (*close)(log_sink *self); /* ends and frees the sink */
+    /* The stack is built and somebody waits for all that was recorded, if only nothing: what the sink has put off is
+     * done. NULL: nothing is. */
+    void (*settle)(log_sink *self);
+    /* Ends and frees the sink. Without a stack that was `built` it leaves nothing behind. Any thread: the writer has
+     * ended. */
+    void (*close)(log_sink *self, bool built);
+    /* In a forked child: lets go of what it would share with its parent. Calls nothing but what is safe in signal
+     * handlers. NULL: nothing. */
+    void (*forked)(log_sink *self);
 } log_sink_ops;
 
 struct log_sink {

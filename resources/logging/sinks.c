@@ -27,13 +27,14 @@ static size_t memory_write(log_sink *sink, const strata_log_record *records, siz
     return count;
 }
 
-static void memory_close(log_sink *sink)
+static void memory_close(log_sink *sink, bool built)
 {
+    (void)built;
     strata_lock_destroy(&((memory_sink *)sink)->lock);
     strata_host_free(sink);
 }
 
-static const log_sink_ops memory_ops = {memory_write, memory_close};
+static const log_sink_ops memory_ops = {.write = memory_write, .close = memory_close};
 
 log_sink *log_sink_memory(uint64_t capacity)
 {
@@ -78,12 +79,13 @@ static size_t call_write(log_sink *sink, const strata_log_record *records, size_
     return count;
 }
 
-static void call_close(log_sink *sink)
+static void call_close(log_sink *sink, bool built)
 {
+    (void)built;
     strata_host_free(sink);
 }
 
-static const log_sink_ops call_ops = {call_write, call_close};
+static const log_sink_ops call_ops = {.write = call_write, .close = call_close};
 
 log_sink *log_sink_call(strata_log_sink_callback callback, void *data)
 {

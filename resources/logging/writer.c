@@ -18,6 +18,38 @@ enum { SLACK_NS = 200000, HEAP_STEP = 64 };
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
 
+/* ---- forks ---- */
+
+/* A child would keep its parent's files locked for as long as it lives. Taken past the order of locks: handlers of
+ * forks run in an order of their own, and nobody waits for another lock while it has this one but for the writers' own.
+ */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&writers_lock.mutex);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&writers_lock.mutex);
+}
+
+static void in_child(void)
+{
+    for (const log_writer *writer = writers; writer; writer = writer->next)
+        if (writer->process != getpid() && writer->sink->ops->forked)
+            writer->sink->ops->forked(writer->sink);
+    writers = NULL; /* the parent's, all of them */
+    after_fork();
+}
+
+static bool watched; /* written once, before watch_once is done */
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+
+static void watch_forks(void)
+{
+    watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
+}
+
 uint64_t log_writer_dropped(const log_writer *writer)
 {
     return log_rings_dropped(&writer->rings) + atomic_load_explicit(&writer->lost, memory_order_relaxed) +
@@ -243,6 +275,8 @@ static void *run(void *data)
         uint64_t asked = atomic_load(&self->asked);
         uint64_t most = collect(self, stop || asked != self->done);
         if (asked != self->done) {
+            if (self->resource->stack && self->sink->ops->settle)
+                self->sink->ops->settle(self->sink);
             strata_lock_take(&self->lock);
             self->done = asked;
             pthread_cond_broadcast(&self->finished);
@@ -309,7 +343,8 @@ static bool make_finished(log_writer *self)
 
 strata_status log_writer_start(log_writer *self, uint64_t lines)
 {
-    self->batch = strata_host_zalloc(LOG_BATCH * sizeof *self->batch);
+    pthread_once(&watch_once, watch_forks);
+    self->batch = watched ? strata_host_zalloc(LOG_BATCH * sizeof *self->batch) : NULL;
     if (!self->batch)
         goto refuse;
     if (!log_rings_init(&self->rings, lines))
@@ -344,9 +379,10 @@ static void leave_list(log_writer *self)
 {
     strata_lock_take(&writers_lock);
     log_writer **at = &writers;
-    while (*at != self)
+    while (*at && *at != self)
         at = &(*at)->next;
-    *at = self->next;
+    if (*at)
+        *at = self->next;
     strata_lock_release(&writers_lock);
 }
 
@@ -356,7 +392,7 @@ void log_writer_stop(log_writer *self)
     atomic_store(&self->stop, true);
     wake(self);
     pthread_join(self->thread, NULL);
-    self->sink->ops->close(self->sink);
+    self->sink->ops->close(self->sink, self->resource->stack != NULL);
     strata_lock_destroy(&self->lock);
     pthread_cond_destroy(&self->finished);
     log_rings_end(&self->rings);
