@@ -3,7 +3,9 @@
 #include "support/fixture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { BYTES = 4096, ROOM = 256 };
@@ -356,6 +358,161 @@ static void options_that_do_not_go_together_are_refused(test_fixture *fixture)
     (void)fixture;
 }
 
+static void a_made_up_identity_bends_nothing_else(test_fixture *fixture)
+{
+    strata_block made_up = {.id = {.slot = 0x7f000007, .generation = 5}, .address = 0x1000, .tag = tag("mine")};
+    take(fixture);
+    assert_int_not_equal(strata_resource_deallocate(top(fixture), &made_up, NULL), STRATA_SUCCESS);
+    assert_int_not_equal(strata_resource_prepare_use(top(fixture), &made_up, NULL, STRATA_ACCESS_READ), STRATA_SUCCESS);
+    take(fixture);
+    assert_int_equal(count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(records[i].tag, made_up.tag);
+        assert_int_equal(records[i].slot, 0xffffff);
+        assert_int_equal(records[i].generation, 5);
+    }
+}
+
+/* ---- calls inside of calls ---- */
+
+/* A layer that calls a function of the test's at each allocation and free, as layers do that ask the program. */
+typedef struct asking_layer {
+    strata_resource resource;
+    void (*ask)(strata_resource *top, bool frees);
+    bool asked; /* it asks once: what it asks calls the stack */
+    strata_resource *top;
+} asking_layer;
+
+static void ask_once(asking_layer *self, bool frees)
+{
+    if (self->asked)
+        return;
+    self->asked = true;
+    self->ask(self->top, frees);
+    self->asked = false;
+}
+
+static strata_status asking_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    ask_once((asking_layer *)resource, false);
+    return resource->upstream->ops->allocate(resource->upstream, request, out);
+}
+
+static strata_status asking_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    ask_once((asking_layer *)resource, true);
+    return resource->upstream->ops->deallocate(resource->upstream, block, stream);
+}
+
+static void asking_destroy(strata_resource *resource)
+{
+    free(resource);
+}
+
+static const strata_resource_ops asking_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "asking",
+    .allocate = asking_allocate,
+    .deallocate = asking_deallocate,
+    .destroy = asking_destroy,
+};
+
+/* "logging(format=memory), asking, null" */
+static strata_stack *asking_stack(void (*ask)(strata_resource *top, bool frees))
+{
+    strata_resource *resources[3];
+    strata_stack *stack;
+    asking_layer *asking = calloc(1, sizeof *asking);
+    assert_non_null(asking);
+    asking->resource.ops = &asking_ops;
+    asking->ask = ask;
+    resources[1] = &asking->resource;
+    strata_logging_options options = {.format = STRATA_LOG_MEMORY, .interval = UINT64_C(60000000000)};
+    check_ok(strata_logging_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[2]));
+    check_ok(strata_stack_build(resources, 3, 0, &stack));
+    asking->top = strata_stack_top(stack);
+    return stack;
+}
+
+static strata_block spare;
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+}
+
+/* Frees something, and collects in the middle of the call around. */
+static void make_room(strata_resource *top_of, bool frees)
+{
+    if (frees || !spare.address)
+        return;
+    check_ok(strata_resource_deallocate(top_of, &spare, NULL));
+    spare.address = 0;
+    nap();
+}
+
+static void a_call_inside_of_another_keeps_its_time(test_fixture *fixture)
+{
+    strata_stack *stack = asking_stack(make_room);
+    strata_resource *first = strata_stack_top(stack);
+    strata_block block;
+    (void)fixture;
+    spare.address = 0;
+    check_ok(strata_resource_allocate(first, &(strata_request){.bytes = 111}, &spare));
+    check_ok(strata_resource_allocate(first, &(strata_request){.bytes = 222}, &block));
+    check_ok(strata_resource_deallocate(first, &block, NULL));
+    check_ok(strata_logging_take(first, records, ROOM, &count));
+    assert_int_equal(count, 4);
+    static const strata_log_kind kinds[] = {STRATA_LOG_ALLOCATE, STRATA_LOG_DEALLOCATE, STRATA_LOG_ALLOCATE,
+                                            STRATA_LOG_DEALLOCATE};
+    static const uint64_t sizes[] = {111, 111, 222, 222};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(records[i].kind, kinds[i]);
+        assert_int_equal(records[i].requested, sizes[i]);
+        assert_int_equal(records[i].number, i + 1);
+    }
+    assert_true(records[1].flags & STRATA_LOG_FLAG_COMPLETE);
+    assert_true(records[2].monotonic_ns - records[1].monotonic_ns >= 2500000); /* the nap is between the two */
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* A pair, and a collection: the line of the free around is not complete. */
+static void make_pair(strata_resource *top_of, bool frees)
+{
+    strata_block block;
+    if (!frees)
+        return;
+    check_ok(strata_resource_allocate(top_of, &(strata_request){.bytes = 333}, &block));
+    check_ok(strata_resource_deallocate(top_of, &block, NULL));
+    check_ok(strata_logging_flush(top_of));
+    nap();
+}
+
+static void a_free_around_other_calls_is_recorded_as_a_whole(test_fixture *fixture)
+{
+    strata_stack *stack = asking_stack(make_pair);
+    strata_resource *first = strata_stack_top(stack);
+    strata_block block;
+    (void)fixture;
+    check_ok(strata_resource_allocate(first, &(strata_request){.bytes = 111}, &block));
+    check_ok(strata_resource_deallocate(first, &block, NULL));
+    check_ok(strata_logging_take(first, records, ROOM, &count));
+    static const strata_log_kind kinds[] = {STRATA_LOG_ALLOCATE, STRATA_LOG_DEALLOCATE, STRATA_LOG_ALLOCATE,
+                                            STRATA_LOG_DEALLOCATE};
+    static const uint64_t sizes[] = {111, 111, 333, 333};
+    assert_int_equal(count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(records[i].kind, kinds[i]);
+        assert_int_equal(records[i].requested, sizes[i]);
+        assert_int_equal(records[i].number, i + 1);
+        assert_true(i == 0 || records[i].monotonic_ns >= records[i - 1].monotonic_ns);
+        bool frees = kinds[i] == STRATA_LOG_DEALLOCATE;
+        assert_int_equal(records[i].flags & STRATA_LOG_FLAG_COMPLETE, frees ? STRATA_LOG_FLAG_COMPLETE : 0);
+    }
+    check_ok(strata_stack_destroy(stack));
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -371,6 +528,9 @@ int main(void)
     };
     static const test_case others[] = {
         TEST_CASE(two_layers_of_a_stack_are_two_logs),
+        TEST_CASE(a_made_up_identity_bends_nothing_else),
+        TEST_CASE(a_call_inside_of_another_keeps_its_time),
+        TEST_CASE(a_free_around_other_calls_is_recorded_as_a_whole),
         TEST_CASE(options_that_do_not_go_together_are_refused),
     };
     static const char *const stacks[] = {"logging(format=memory), async", "logging(format=memory), direct"};

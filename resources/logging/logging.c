@@ -2,7 +2,8 @@
  *
  * An allocation takes its line after the call and a free before it, see resources/logging/ring.h. What the owner
  * reports while a call of this thread is under way in the layer, it reports under a lock of its own: nothing but a line
- * is written then, and its stamp is the one that the call takes at its end. */
+ * is written then, and its stamp is the next that the thread takes: of the call when it ends, or of another call of the
+ * stack that is made meanwhile, by a function of the program's that a layer below has called. */
 #include <strata/logging.h>
 
 #include "core/error.h"
@@ -74,11 +75,14 @@ static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned
            ((unsigned)status < 0xff ? (unsigned)status : 0xffu);
 }
 
+_Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
+
+/* No table has a slot beyond the last one that there is room for: an identity with such a one is made up. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     uint64_t logarithm = alignment ? (uint64_t)__builtin_ctzll(alignment) : 0;
-    return (uint64_t)tag << LOG_WHERE_TAG | (uint64_t)slot << LOG_WHERE_SLOT | (uint64_t)access << LOG_WHERE_ACCESS |
-           logarithm;
+    uint64_t known = slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT;
+    return (uint64_t)tag << LOG_WHERE_TAG | known << LOG_WHERE_SLOT | (uint64_t)access << LOG_WHERE_ACCESS | logarithm;
 }
 
 static inline uint32_t units_of(uint64_t ticks)
@@ -92,8 +96,8 @@ static inline uint32_t units_of(uint64_t ticks)
 /* A call on its way through the layer. */
 typedef struct passage {
     log_ring *ring; /* NULL: the call is not recorded */
-    uint64_t from;  /* lines from here on are of what was reported meanwhile */
     uint64_t begun; /* stamp; only with durations, or of a free */
+    uint8_t before; /* the ring's state: not 0 if a layer below has called something that calls the stack again */
 } passage;
 
 static inline bool begin(logging *self, passage *call)
@@ -105,20 +109,29 @@ static inline bool begin(logging *self, passage *call)
     if (__builtin_expect(!call->ring, 0))
         return false;
     call->begun = self->duration ? strata_stamp_now() : 0;
-    call->from = call->ring->stored;
-    call->ring->inside = true;
+    call->before = call->ring->state;
+    if (__builtin_expect(!call->before, 1))
+        call->ring->unstamped = call->ring->stored;
+    call->ring->state = call->before | LOG_INSIDE;
     return true;
 }
 
-/* What was reported during the call gets its stamp. */
-static __attribute__((noinline)) void stamp_reports(const passage *call, uint64_t end, uint64_t stamp)
+/* What was reported since the last stamp gets this one. */
+static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end, uint64_t stamp)
 {
-    log_ring *ring = call->ring;
-    for (uint64_t i = call->from; i != end; i++) {
+    for (uint64_t i = ring->unstamped; i != end; i++) {
         log_line *line = &ring->lines[i & ring->mask];
         if ((line->what >> LOG_WHAT_KIND & 0xf) != LOG_KIND_CONTROL)
             line->stamp = stamp;
     }
+    ring->unstamped = end;
+}
+
+/* Publishes what the call has stored, unless the line of a free around it is not complete yet. */
+static inline void publish(const passage *call)
+{
+    if (__builtin_expect(!(call->before & LOG_FREE_OPEN), 1))
+        log_ring_publish(call->ring);
 }
 
 /* The line of a call that has come back; NULL if there is no room for it. */
@@ -126,17 +139,18 @@ static inline log_line *end(logging *self, const passage *call)
 {
     log_ring *ring = call->ring;
     const uint64_t reported = ring->stored;
-    ring->inside = false;
+    ring->state = call->before;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
-    if (__builtin_expect(!line && reported == call->from, 0))
+    if (__builtin_expect(!line && reported == ring->unstamped, 0))
         return NULL;
     uint64_t stamp = strata_stamp_now();
-    if (__builtin_expect(reported != call->from, 0))
-        stamp_reports(call, reported, stamp);
+    if (__builtin_expect(reported != ring->unstamped, 0))
+        stamp_reports(ring, reported, stamp);
     if (__builtin_expect(!line, 0)) {
-        log_ring_publish(ring);
+        publish(call);
         return NULL;
     }
+    ring->unstamped = ring->stored;
     line->stamp = stamp;
     line->duration = self->duration ? units_of(stamp - call->begun) : 0;
     return line;
@@ -173,7 +187,7 @@ static inline void record_made(logging *self, const passage *call, const strata_
     line->bytes = made->bytes;
     line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, duration_flag(self), made->id.generation);
     line->where = where(request->tag, made->id.slot, STRATA_ACCESS_NONE, request->alignment);
-    log_ring_publish(call->ring);
+    publish(call);
 }
 
 static __attribute__((cold)) void record_refused(logging *self, const passage *call, const strata_request *request,
@@ -188,7 +202,7 @@ static __attribute__((cold)) void record_refused(logging *self, const passage *c
     line->requested = request->bytes;
     line->what = what(STRATA_LOG_ALLOCATE, status, duration_flag(self), 0);
     line->where = where(request->tag, 0, STRATA_ACCESS_NONE, request->alignment);
-    log_ring_publish(call->ring);
+    publish(call);
 }
 
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -236,29 +250,36 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     if (!begin(self, &call))
         return upstream->ops->deallocate(upstream, block, stream);
     log_ring *ring = call.ring;
+    const log_freeing around = call.before ? ring->freeing : (log_freeing){0};
+    const uint64_t reported = ring->stored;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
-    if (__builtin_expect(line != NULL, 1))
+    if (__builtin_expect(line != NULL, 1)) {
         fill_free(self, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
-    call.from = ring->stored;
-    const uint64_t generation = ring->freeing = block->id.generation;
-    ring->freeing_slot = block->id.slot;
-    ring->freed = false;
+        if (__builtin_expect(reported != ring->unstamped, 0))
+            stamp_reports(ring, reported, line->stamp);
+        ring->unstamped = ring->stored;
+        ring->state |= LOG_FREE_OPEN;
+    }
+    const uint64_t generation = block->id.generation;
+    ring->freeing = (log_freeing){.generation = generation, .slot = block->id.slot};
     const strata_status status = upstream->ops->deallocate(upstream, block, stream);
-    ring->freeing = 0;
-    ring->inside = false;
-    uint64_t after = self->duration || ring->stored != call.from ? strata_stamp_now() : 0;
-    if (__builtin_expect(ring->stored != call.from, 0))
-        stamp_reports(&call, ring->stored, after);
+    const bool freed = ring->freeing.freed;
+    ring->freeing = around;
+    ring->state = call.before;
+    const bool reports = ring->stored != ring->unstamped;
+    uint64_t after = self->duration || reports ? strata_stamp_now() : 0;
+    if (__builtin_expect(reports, 0))
+        stamp_reports(ring, ring->stored, after);
     if (__builtin_expect(line != NULL, 1)) {
         const bool good = status == STRATA_SUCCESS;
         if (__builtin_expect(!good, 0)) /* then the tag is the caller's */
             line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
-        const unsigned flags = duration_flag(self) | (good && ring->freed ? STRATA_LOG_FLAG_COMPLETE : 0);
+        const unsigned flags = duration_flag(self) | (good && freed ? STRATA_LOG_FLAG_COMPLETE : 0);
         line->what = what(STRATA_LOG_DEALLOCATE, status, flags, generation);
         if (self->duration)
             line->duration = units_of(after - line->stamp);
     }
-    log_ring_publish(ring);
+    publish(&call);
     return status;
 }
 
@@ -276,7 +297,7 @@ static inline void record_use(logging *self, const passage *call, strata_log_kin
     line->bytes = block->bytes;
     line->what = what(kind, status, duration_flag(self), block->id.generation);
     line->where = where(tag, block->id.slot, access, 0);
-    log_ring_publish(call->ring);
+    publish(call);
 }
 
 static strata_status logging_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
@@ -331,7 +352,7 @@ static void record_whole(logging *self, const passage *call, strata_log_kind kin
     line->bytes = bytes;
     line->what = what(kind, status, duration_flag(self), 0);
     line->where = 0;
-    log_ring_publish(call->ring);
+    publish(call);
 }
 
 static strata_status logging_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
@@ -367,11 +388,11 @@ static void logging_completed(strata_resource *resource, const strata_completion
     log_ring *ring = log_ring_mine(&self->writer.rings);
     if (!ring)
         return;
-    if (ring->freeing == completion->id.generation && ring->freeing_slot == completion->id.slot) {
-        ring->freed = completion->last;
+    if (ring->freeing.generation == completion->id.generation && ring->freeing.slot == completion->id.slot) {
+        ring->freeing.freed = completion->last;
         if (completion->last)
             return;
-        ring->freeing = 0; /* in parts: a record for each */
+        ring->freeing.generation = 0; /* in parts: a record for each */
     }
     const kept_block *kept = kept_of(resource, completion->id);
     log_line *line = log_ring_line(&self->writer.rings, ring, false);
@@ -379,7 +400,7 @@ static void logging_completed(strata_resource *resource, const strata_completion
         return;
     bool reused = completion->kind == STRATA_COMPLETION_REUSED;
     *line = (log_line){
-        .stamp = ring->inside ? 0 : strata_stamp_now(),
+        .stamp = ring->state ? 0 : strata_stamp_now(),
         .address = kept ? atomic_load_explicit(&kept->address, memory_order_relaxed) : 0,
         .requested = kept ? atomic_load_explicit(&kept->requested, memory_order_relaxed) : 0,
         .bytes = completion->bytes,
@@ -388,7 +409,7 @@ static void logging_completed(strata_resource *resource, const strata_completion
         .where = where(kept ? atomic_load_explicit(&kept->tag, memory_order_relaxed) : 0, completion->id.slot,
                        STRATA_ACCESS_NONE, 0),
     };
-    if (!ring->inside)
+    if (!ring->state)
         log_ring_publish(ring);
 }
 

@@ -122,8 +122,8 @@ static void hand_over(log_ring *ring, uint64_t serial)
 {
     ring->serial = serial;
     ring->limit = ring->stored;
-    ring->inside = false;
-    ring->freeing = 0;
+    ring->state = 0;
+    ring->freeing = (log_freeing){0};
     ring->blind = 0;
     ring->unsaid = true;
 }

@@ -7,6 +7,8 @@
  *
  * Inside of a call, lines are stored beyond `head` and published together at its end. A free takes its line before it
  * is passed down, so that what it reports to be complete comes after it, and lines of a ring ascend by their stamps.
+ * Where calls are nested, by a function of the program's that a layer below calls, the lines of the inner ones are
+ * published with the first call that ends while no line of a free is incomplete.
  *
  * A control line says whose lines follow and how many records were dropped before them. It comes first in a ring, and
  * wherever one of the two has changed. */
@@ -47,16 +49,27 @@ _Static_assert(sizeof(log_line) == LOG_LINE_BYTES, "a line is a cache line");
 enum { LOG_WHAT_STATUS = 0, LOG_WHAT_KIND = 8, LOG_WHAT_FLAGS = 12, LOG_WHAT_GENERATION = 16 };
 enum { LOG_WHERE_ALIGNMENT = 0, LOG_WHERE_ACCESS = 6, LOG_WHERE_SLOT = 8, LOG_WHERE_TAG = 32 };
 
+enum { LOG_SLOT_LIMIT = 0xffffff };
+
+/* Of a thread's calls under way in the layer: any; a free that has its line, which is not complete yet. */
+enum { LOG_INSIDE = 1, LOG_FREE_OPEN = 2 };
+
+/* The free that is under way, the innermost of several. */
+typedef struct log_freeing {
+    uint64_t generation; /* of the block; 0: none */
+    uint32_t slot;
+    bool freed; /* it was reported complete */
+} log_freeing;
+
 typedef struct log_ring {
     /* The thread's own; `head` is read by the collector. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t head; /* lines published */
     uint64_t stored;                                /* lines written: beyond head inside of a call */
     uint64_t limit;                                 /* up to here without a look at anything else */
     uint64_t serial;                                /* of the thread that writes */
-    uint64_t freeing;                               /* generation of the block whose free is under way, or 0 */
-    uint32_t freeing_slot;
-    bool inside;     /* a call of this thread is under way in the layer */
-    bool freed;      /* that block's free was reported complete */
+    uint64_t unstamped;                             /* inside of a call: lines from here on have no stamp yet */
+    log_freeing freeing;
+    uint8_t state;   /* LOG_INSIDE, LOG_FREE_OPEN; 0: no call of this thread is under way in the layer */
     bool unsaid;     /* whose the lines are */
     uint32_t blind;  /* records to drop without a look at the tail, which another thread writes */
     uint64_t mask;   /* lines - 1; constant */

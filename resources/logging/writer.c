@@ -115,7 +115,7 @@ static void add_record(log_writer *self, const time_scale *scale, log_ring *ring
         .bytes = line->bytes,
         .alignment = alignment ? UINT64_C(1) << alignment : 0,
         .generation = line->what >> LOG_WHAT_GENERATION,
-        .slot = (uint32_t)(line->where >> LOG_WHERE_SLOT & 0xffffff),
+        .slot = (uint32_t)(line->where >> LOG_WHERE_SLOT & LOG_SLOT_LIMIT),
         .stream_id = line->stream_id,
         .thread_id = ring->writer_id,
         .tag = (strata_tag)(line->where >> LOG_WHERE_TAG),
