@@ -138,16 +138,16 @@ static const char documentation[] =
     "Prints what the layer \"logging\" has recorded."
     "\vA FILE is a binary log, plain or gzip. Several, such as those of one rotation, are merged. Records that came "
     "late "
-    "stand in their places. A log that ends in the middle of a write is read up to there, which is said on stderr.\n\n"
-    "Exit status: 0 if all was read, 1 if the output could not be written, 2 if nothing was printed because of bad "
-    "usage "
-    "or a file that is missing or damaged.";
+    "stand in their places. A log that ends in the middle of a write is read up to there, and what is damaged is left "
+    "out up to where it can be read again; both are said on stderr.\n\n"
+    "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "
+    "printed because of bad usage or a file that is missing or no log.";
 
 /* All records of all files. */
 typedef struct whole {
     strata_log_record *records;
     size_t count;
-    uint64_t dropped, torn;
+    uint64_t dropped, torn, damages;
 } whole;
 
 static bool append(whole *to, const log_contents *from)
@@ -161,6 +161,15 @@ static bool append(whole *to, const log_contents *from)
     to->records = grown;
     to->count += from->count;
     return true;
+}
+
+/* From the `first` place on, those that were not said yet. */
+static void say_damage(const char *program, const char *path, const log_contents *contents, uint64_t first)
+{
+    for (; first < contents->damages && first < LOG_DAMAGES; first++)
+        fprintf(stderr, "%s: %s: %s\n", program, path, contents->damage[first].text);
+    if (first < contents->damages)
+        fprintf(stderr, "%s: %s: and %" PRIu64 " more places are damaged\n", program, path, contents->damages - first);
 }
 
 /* Each file says how many had been dropped when it was written: files of one process say it of the whole. */
@@ -178,6 +187,8 @@ static bool read_files(const settings *from, whole *to)
         if (contents.torn)
             fprintf(stderr, "%s: %s: the last %" PRIu64 " bytes are a part of a batch whose writer was cut off\n",
                     from->program, from->paths[i], contents.torn);
+        say_damage(from->program, from->paths[i], &contents, 0);
+        to->damages += contents.damages;
         to->dropped = contents.dropped > to->dropped ? contents.dropped : to->dropped;
         to->torn += contents.torn;
         if (!append(to, &contents)) {
@@ -229,6 +240,8 @@ int command_log(int argc, char **argv)
         status = (from.summary ? print_totals : print_records)(&from, &all) ? COMMAND_FINE : COMMAND_FOUND;
         if (status == COMMAND_FOUND)
             fprintf(stderr, "%s: no host memory, or the output could not be written\n", from.program);
+        else if (all.damages)
+            status = COMMAND_FOUND;
     }
     free(all.records);
     return status;

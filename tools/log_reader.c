@@ -74,8 +74,11 @@ static const char *get_text(input *in, size_t most, size_t *length)
 
 /* ---- what a file has defined ---- */
 
-typedef struct decoder {
+typedef log_decoder decoder;
+
+struct log_decoder {
     log_contents *to;
+    uint64_t offset; /* in the file, of what comes next */
     size_t capacity;
     struct {
         uint64_t thread, number;
@@ -92,7 +95,7 @@ typedef struct decoder {
         strata_tag tag;
     } tags[LOG_TAGS];
     bool no_memory;
-} decoder;
+};
 
 static void define_thread(decoder *self, input *in)
 {
@@ -303,47 +306,108 @@ static bool refuse(log_problem *problem, const char *format, ...)
     return false;
 }
 
-/* The entries of a batch whose checksum is right. */
-static bool read_batch(decoder *self, const unsigned char *bytes, size_t offset, size_t size, log_problem *problem)
+/* What a batch is found to be. */
+typedef enum batch_state {
+    BATCH_WHOLE,
+    BATCH_PART, /* its end is not here */
+    BATCH_BAD,
+} batch_state;
+
+/* The entries of a batch whose checksum is right. False: `problem` says why, and nothing of it is kept. */
+static bool read_batch(decoder *self, const unsigned char *bytes, uint64_t offset, size_t size, log_problem *problem)
 {
     input in = {bytes + LOG_BATCH_HEADER, bytes + LOG_BATCH_HEADER, bytes + size, NULL};
     previous before = {.time = log_get_u64(bytes + 24)};
-    uint64_t wall_ahead = log_get_u64(bytes + 32) - before.time;
-    size_t count = self->to->count;
+    const uint64_t wall_ahead = log_get_u64(bytes + 32) - before.time, late = self->to->late;
+    const size_t first = self->to->count;
     while (in.at != in.end)
         read_entry(self, &in, &before, wall_ahead);
+    const size_t count = self->to->count - first;
+    if (!in.wrong && count == log_get_u32(bytes + 12)) {
+        self->to->dropped = log_get_u64(bytes + 16);
+        return true;
+    }
+    self->to->count = first;
+    self->to->late = late;
     if (in.wrong)
-        return refuse(problem, "byte %zu: %s", offset + (size_t)(in.at - bytes), in.wrong);
-    count = self->to->count - count;
-    if (count != log_get_u32(bytes + 12))
-        return refuse(problem, "byte %zu: a batch of %" PRIu32 " records holds %zu", offset, log_get_u32(bytes + 12),
-                      count);
-    self->to->dropped = log_get_u64(bytes + 16);
-    return true;
+        return refuse(problem, "byte %" PRIu64 ": %s", offset + (uint64_t)(in.at - bytes), in.wrong);
+    return refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu32 " records holds %zu", offset,
+                  log_get_u32(bytes + 12), count);
 }
 
-/* Whether a batch stands here as a whole; *size is 0 if a part of it is missing at the end. */
-static bool check_batch(const unsigned char *bytes, size_t offset, size_t rest, size_t *size, log_problem *problem)
+static uint32_t crc_of(const unsigned char *bytes, size_t size)
 {
-    *size = 0;
+    return log_crc(0, bytes + LOG_BATCH_CHECKED, size - LOG_BATCH_CHECKED);
+}
+
+/* What begins here; `problem` says what is wrong with a bad one. */
+static batch_state check_batch(const unsigned char *bytes, uint64_t offset, size_t rest, size_t *size,
+                               log_problem *problem)
+{
     unsigned char magic[4];
     log_put_u32(magic, LOG_BATCH_MAGIC);
+    refuse(problem, "byte %" PRIu64 ": no batch begins here", offset);
     if (memcmp(bytes, magic, rest < 4 ? rest : 4) != 0)
-        return refuse(problem, "byte %zu: no batch begins here", offset);
+        return BATCH_BAD;
     if (rest < LOG_BATCH_HEADER)
-        return true;
+        return BATCH_PART;
     uint32_t length = log_get_u32(bytes + 4);
+    refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu32 " bytes; expected at most %d", offset, length,
+           LOG_BATCH_BYTES);
     if (length > LOG_BATCH_BYTES)
-        return refuse(problem, "byte %zu: a batch of %" PRIu32 " bytes; expected at most %d", offset, length,
-                      LOG_BATCH_BYTES);
+        return BATCH_BAD;
+    refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu32 " bytes goes over the next one", offset, length);
     if (length > rest - LOG_BATCH_HEADER)
-        return true;
-    uint32_t crc = log_crc(0, bytes + LOG_BATCH_CHECKED, LOG_BATCH_HEADER - LOG_BATCH_CHECKED + length);
-    if (crc != log_get_u32(bytes + 8))
-        return refuse(problem, "byte %zu: the batch is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
-                      offset, crc, log_get_u32(bytes + 8));
+        return BATCH_PART;
     *size = LOG_BATCH_HEADER + length;
-    return true;
+    uint32_t crc = crc_of(bytes, *size);
+    refuse(problem, "byte %" PRIu64 ": the batch is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
+           offset, crc, log_get_u32(bytes + 8));
+    return crc == log_get_u32(bytes + 8) ? BATCH_WHOLE : BATCH_BAD;
+}
+
+/* Where the next whole batch begins, from `at` on; `size` if there is none. */
+static size_t find_batch(const unsigned char *bytes, size_t at, size_t size)
+{
+    unsigned char magic[4];
+    log_put_u32(magic, LOG_BATCH_MAGIC);
+    while (at < size) {
+        const unsigned char *found = memmem(bytes + at, size - at, magic, sizeof magic);
+        log_problem problem;
+        size_t length;
+        if (!found)
+            return size;
+        at = (size_t)(found - bytes);
+        if (check_batch(found, 0, size - at, &length, &problem) == BATCH_WHOLE)
+            return at;
+        at++;
+    }
+    return size;
+}
+
+static void forget_definitions(decoder *self)
+{
+    memset(self->threads, 0, sizeof self->threads);
+    memset(self->streams, 0, sizeof self->streams);
+    memset(self->tags, 0, sizeof self->tags);
+}
+
+/* Says what is wrong, and what was done about it. */
+static void note_damage(log_contents *to, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
+{
+    if (to->damages++ >= LOG_DAMAGES)
+        return;
+    log_problem *note = &to->damage[to->damages - 1];
+    snprintf(note->text, sizeof note->text, "%.360s", problem->text);
+    size_t used = strlen(note->text);
+    if (!left_out)
+        snprintf(note->text + used, sizeof note->text - used, "; its entries are whole and were read");
+    else if (ends)
+        snprintf(note->text + used, sizeof note->text - used, "; %" PRIu64 " bytes up to the end are left out",
+                 left_out);
+    else
+        snprintf(note->text + used, sizeof note->text - used, "; %" PRIu64 " bytes are left out, up to byte %" PRIu64,
+                 left_out, next);
 }
 
 static bool read_header(const unsigned char *bytes, size_t size, log_contents *to, log_problem *problem)
@@ -364,33 +428,81 @@ static bool read_header(const unsigned char *bytes, size_t size, log_contents *t
     return true;
 }
 
-static bool read_all(decoder *self, const unsigned char *bytes, size_t size, log_problem *problem)
+/* Reads a batch at *at and moves on, over what is damaged if there is a whole batch behind it. *waits: what is here may
+ * be whole once there is more. False without host memory. */
+static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bool last, size_t *at, bool *waits)
 {
-    if (!read_header(bytes, size, self->to, problem))
-        return false;
-    size_t batch;
-    for (size_t offset = LOG_FILE_HEADER; offset != size; offset += batch) {
-        if (!check_batch(bytes + offset, offset, size - offset, &batch, problem))
-            return false;
-        if (!batch) {
-            self->to->torn = size - offset;
-            return true;
-        }
-        if (!read_batch(self, bytes + offset, offset, batch, problem))
-            return false;
+    log_problem problem;
+    size_t length = 0;
+    const uint64_t offset = self->offset + *at;
+    batch_state state = check_batch(bytes + *at, offset, size - *at, &length, &problem);
+    if (state == BATCH_WHOLE && read_batch(self, bytes + *at, offset, length, &problem)) {
+        *at += length;
+        return true;
     }
+    if (self->no_memory)
+        return false;
+    const size_t next = find_batch(bytes, *at + 1, size), most = next - *at;
+    bool whole = state != BATCH_WHOLE && most >= LOG_BATCH_HEADER && memcmp(bytes + *at, "SLBT", 4) == 0 &&
+                 crc_of(bytes + *at, most) == log_get_u32(bytes + *at + 8);
+    if (next == size && !whole && (!last || state == BATCH_PART)) {
+        *waits = !last;
+        self->to->torn = last ? most : 0;
+        *at = last ? size : *at;
+        return true;
+    }
+    if (whole) /* all but its length */
+        whole = read_batch(self, bytes + *at, offset, most, &problem);
+    else
+        forget_definitions(self);
+    note_damage(self->to, &problem, whole ? 0 : most, self->offset + next, next == size);
+    *at = next;
+    return !self->no_memory;
+}
+
+log_decoder *log_decoder_make(log_contents *to)
+{
+    log_decoder *self = calloc(1, sizeof *self);
+    *to = (log_contents){0};
+    if (self)
+        self->to = to;
+    return self;
+}
+
+bool log_decoder_read(log_decoder *self, const void *from, size_t size, bool last, size_t *used, log_problem *problem)
+{
+    const unsigned char *bytes = from;
+    size_t at = 0;
+    bool waits = false;
+    *used = 0;
+    if (self->offset == 0) {
+        if (size < LOG_FILE_HEADER && !last)
+            return true;
+        if (!read_header(bytes, size, self->to, problem))
+            return false;
+        at = LOG_FILE_HEADER;
+    }
+    while (at != size && !waits)
+        if (!read_next(self, bytes, size, last, &at, &waits))
+            return refuse(problem, "no host memory");
+    self->offset += at;
+    *used = at;
     return true;
+}
+
+void log_decoder_free(log_decoder *self)
+{
+    free(self);
 }
 
 bool log_read_bytes(const void *bytes, size_t size, log_contents *out, log_problem *problem)
 {
-    *out = (log_contents){0};
-    decoder *self = calloc(1, sizeof *self);
+    size_t used;
+    log_decoder *self = log_decoder_make(out);
     if (!self)
         return refuse(problem, "no host memory");
-    self->to = out;
-    bool read = read_all(self, bytes, size, problem);
-    free(self);
+    bool read = log_decoder_read(self, bytes, size, true, &used, problem);
+    log_decoder_free(self);
     if (read && !log_sort(out->records, out->count))
         read = refuse(problem, "no host memory");
     if (!read)

@@ -1,7 +1,7 @@
 /* Reading binary logs: docs/formats/slog.md has the format.
  *
  * A log whose writer was killed in the middle of a write ends with a part of a batch. That is told and nothing more.
- * What is damaged is refused with the place. */
+ * What is damaged is left out, up to the next whole batch, and told with the place. */
 #ifndef STRATA_TOOLS_LOG_READER_H
 #define STRATA_TOOLS_LOG_READER_H
 
@@ -9,7 +9,11 @@
 
 #include <strata/logging.h>
 
-enum { LOG_STACK_ROOM = 4097 };
+enum { LOG_STACK_ROOM = 4097, LOG_DAMAGES = 8 };
+
+typedef struct log_problem {
+    char text[512]; /* "byte 1234: reason", or a reason alone */
+} log_problem;
 
 /* A log in memory. Tags of the records are this process's, interned anew. */
 typedef struct log_contents {
@@ -18,21 +22,31 @@ typedef struct log_contents {
     uint64_t late;       /* of them stood behind younger ones */
     uint64_t dropped;    /* records that the writer knew to be lost */
     uint64_t torn;       /* bytes at the end that are a part of a batch */
+    uint64_t damages;    /* places where something is damaged */
     uint64_t created_ns; /* wall clock */
     uint32_t process;
     int32_t device;
-    char stack[LOG_STACK_ROOM]; /* as text, "" if nothing was recorded; escaped */
+    char stack[LOG_STACK_ROOM];      /* as text, "" if nothing was recorded; escaped */
+    log_problem damage[LOG_DAMAGES]; /* the first of the places: what is wrong, and what was left out */
 } log_contents;
 
-typedef struct log_problem {
-    char text[512]; /* "byte 1234: reason", or a reason alone */
-} log_problem;
-
-/* Reads a whole log out of memory. False, with the reason and nothing to free, if it is damaged or no log. */
+/* Reads a whole log out of memory. False, with the reason and nothing to free, if it is no log, or its header is
+ * damaged. */
 bool log_read_bytes(const void *bytes, size_t size, log_contents *out, log_problem *problem);
 
 /* The same from a file, plain or gzip. */
 bool log_read_file(const char *path, log_contents *out, log_problem *problem);
+
+/* Reads a log piece by piece. What is read is added to *to, in the order of the file. NULL without host memory. */
+typedef struct log_decoder log_decoder;
+log_decoder *log_decoder_make(log_contents *to);
+
+/* Reads what there is whole among the bytes that come next in the file; *used is how many they are, the others are to
+ * be passed again, with more behind them. `last`: there will be no more. False, with the reason, if this is no log, or
+ * without host memory. */
+bool log_decoder_read(log_decoder *decoder, const void *bytes, size_t size, bool last, size_t *used,
+                      log_problem *problem);
+void log_decoder_free(log_decoder *decoder);
 
 /* Whether a file that begins with this line is a binary log. */
 bool log_begins_with(const char *line);

@@ -75,6 +75,10 @@ bool trace_log_read(trace_builder *builder, const void *bytes, size_t size)
     log_problem problem;
     if (!log_read_bytes(bytes, size, &contents, &problem))
         return trace_builder_refuse(builder, "%s", problem.text);
+    if (contents.damages) { /* what was left out may be what the rest needs */
+        log_contents_free(&contents);
+        return trace_builder_refuse(builder, "%s", contents.damage[0].text);
+    }
     bool good = true;
     for (size_t i = 0; i < contents.count && good; i++)
         good = add(builder, &contents.records[i], (uint32_t)(i < UINT32_MAX - 2 ? i + 2 : UINT32_MAX));
