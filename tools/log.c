@@ -2,6 +2,7 @@
 #include "core/size_text.h"
 #include "tools/command.h"
 #include "tools/log_choice.h"
+#include "tools/log_follow.h"
 #include "tools/log_print.h"
 #include "tools/log_reader.h"
 
@@ -25,7 +26,7 @@ enum {
 typedef struct settings {
     const char *program;
     log_choice choice;
-    bool csv, json, summary;
+    bool csv, json, summary, follow;
     char **paths;
     size_t path_count;
 } settings;
@@ -102,6 +103,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_SUMMARY:
         to->summary = true;
         return 0;
+    case 'f':
+        to->follow = true;
+        return 0;
     case ARGP_KEY_ARGS:
         to->paths = state->argv + state->next;
         to->path_count = (size_t)(state->argc - state->next);
@@ -112,6 +116,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case ARGP_KEY_END:
         if (to->csv && (to->json || to->summary))
             argp_error(state, "--csv goes with neither --json nor --summary");
+        if (to->follow && to->path_count > 1)
+            argp_error(state, "--follow is for one file; its rotation is followed");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -128,6 +134,7 @@ static const struct argp_option options[] = {
     {"from", OPTION_FROM, "TIME", 0, "Not before: 1.5s since the first record, 13:05:59, 2026-01-31T13:05:59", 0},
     {"to", OPTION_TO, "TIME", 0, "Not after", 0},
     {"min-size", OPTION_MIN_SIZE, "SIZE", 0, "Only requests of at least so many bytes, such as 4MiB", 0},
+    {"follow", 'f', NULL, 0, "Go on with what is added to the file, across its rotation, until Ctrl-C", 0},
     {"csv", OPTION_CSV, NULL, 0, "Print CSV: the columns of RMM's logs, then Strata's", 0},
     {"json", OPTION_JSON, NULL, 0, "Print a JSON object a line", 0},
     {"summary", OPTION_SUMMARY, NULL, 0, "Print totals in place of records", 0},
@@ -140,6 +147,8 @@ static const char documentation[] =
     "late "
     "stand in their places. A log that ends in the middle of a write is read up to there, and what is damaged is left "
     "out up to where it can be read again; both are said on stderr.\n\n"
+    "With --follow, records are printed as they come, late ones where they come, and a summary at the end. Ctrl-C or "
+    "SIGTERM ends it, once all that was there is printed.\n\n"
     "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "
     "printed because of bad usage or a file that is missing or no log.";
 
@@ -163,13 +172,13 @@ static bool append(whole *to, const log_contents *from)
     return true;
 }
 
-/* From the `first` place on, those that were not said yet. */
-static void say_damage(const char *program, const char *path, const log_contents *contents, uint64_t first)
+static void say_damage(const char *program, const char *path, const log_contents *contents)
 {
-    for (; first < contents->damages && first < LOG_DAMAGES; first++)
-        fprintf(stderr, "%s: %s: %s\n", program, path, contents->damage[first].text);
-    if (first < contents->damages)
-        fprintf(stderr, "%s: %s: and %" PRIu64 " more places are damaged\n", program, path, contents->damages - first);
+    for (uint64_t i = 0; i < contents->damages && i < LOG_DAMAGES; i++)
+        fprintf(stderr, "%s: %s: %s\n", program, path, contents->damage[i].text);
+    if (contents->damages > LOG_DAMAGES)
+        fprintf(stderr, "%s: %s: and %" PRIu64 " more places are damaged\n", program, path,
+                contents->damages - LOG_DAMAGES);
 }
 
 /* Each file says how many had been dropped when it was written: files of one process say it of the whole. */
@@ -187,7 +196,7 @@ static bool read_files(const settings *from, whole *to)
         if (contents.torn)
             fprintf(stderr, "%s: %s: the last %" PRIu64 " bytes are a part of a batch whose writer was cut off\n",
                     from->program, from->paths[i], contents.torn);
-        say_damage(from->program, from->paths[i], &contents, 0);
+        say_damage(from->program, from->paths[i], &contents);
         to->damages += contents.damages;
         to->dropped = contents.dropped > to->dropped ? contents.dropped : to->dropped;
         to->torn += contents.torn;
@@ -204,9 +213,14 @@ static bool read_files(const settings *from, whole *to)
     return good;
 }
 
+static const log_style *style_of(const settings *from)
+{
+    return from->csv ? &log_style_csv : from->json ? &log_style_json : &log_style_table;
+}
+
 static bool print_records(const settings *from, const whole *all)
 {
-    const log_style *style = from->csv ? &log_style_csv : from->json ? &log_style_json : &log_style_table;
+    const log_style *style = style_of(from);
     bool good = true;
     style->begin(stdout);
     for (size_t i = 0; i < all->count && good; i++)
@@ -227,6 +241,66 @@ static bool print_totals(const settings *from, const whole *all)
     return true;
 }
 
+/* ---- as it is written ---- */
+
+typedef struct following {
+    settings *from;
+    log_totals totals;
+    const log_style *style;
+    bool any, failed;
+} following;
+
+static bool take_records(const log_contents *contents, void *data)
+{
+    following *self = data;
+    const log_choice *choice = &self->from->choice;
+    if (contents->count && !self->any)
+        log_choice_begin(&self->from->choice, contents->records[0].wall_ns);
+    self->any |= contents->count != 0;
+    self->totals.dropped = contents->dropped > self->totals.dropped ? contents->dropped : self->totals.dropped;
+    for (size_t i = 0; i < contents->count && !self->failed; i++) {
+        if (!log_choice_takes(choice, &contents->records[i]))
+            continue;
+        if (self->from->summary)
+            log_totals_add(&self->totals, &contents->records[i]);
+        else
+            self->failed = !self->style->record(stdout, &contents->records[i]);
+    }
+    self->failed |= fflush(stdout) != 0;
+    return !self->failed;
+}
+
+static void say_problem(const char *path, const char *text, void *data)
+{
+    const following *self = data;
+    fprintf(stderr, "%s: %s: %s\n", self->from->program, path, text);
+}
+
+static bool print_followed_totals(const following *self)
+{
+    if (self->from->json)
+        return log_totals_print_json(stdout, &self->totals);
+    log_totals_print(stdout, &self->totals);
+    return true;
+}
+
+static int follow_log(settings *from)
+{
+    following self = {.from = from, .style = style_of(from)};
+    const log_follow_sink sink = {.records = take_records, .say = say_problem, .data = &self};
+    uint64_t damages;
+    if (!from->summary)
+        self.style->begin(stdout);
+    log_follow_end end = log_follow(from->paths[0], &sink, &damages);
+    if (end == LOG_FOLLOW_REFUSED)
+        return self.any ? COMMAND_FOUND : COMMAND_USAGE;
+    if (from->summary)
+        self.failed |= !print_followed_totals(&self);
+    if (self.failed)
+        fprintf(stderr, "%s: no host memory, or the output could not be written\n", from->program);
+    return self.failed || damages ? COMMAND_FOUND : COMMAND_FINE;
+}
+
 int command_log(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "FILE...", documentation, NULL, NULL, NULL};
@@ -234,6 +308,8 @@ int command_log(int argc, char **argv)
     whole all = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
         return COMMAND_USAGE;
+    if (from.follow)
+        return follow_log(&from);
     int status = COMMAND_USAGE;
     if (read_files(&from, &all)) {
         log_choice_begin(&from.choice, all.count ? all.records[0].wall_ns : 0);
