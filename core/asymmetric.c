@@ -5,6 +5,7 @@
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 _Atomic bool strata_barriers_are_full = true;
@@ -32,9 +33,29 @@ void strata_full_barrier(void)
 #endif
 }
 
+/* Some threads may not have seen yet that light barriers are full ones now; written before strata_barriers_are_full. */
+static _Atomic bool settling;
+
+/* The kernel does not agree any more. From here on all barriers are full ones. A thread that found them light just
+ * before has stored what it stores; it is only not visible yet. A store leaves the buffer of a core within far less
+ * than a microsecond, and the switch to another thread or to the hypervisor leaves none there; so it is waited for. */
+static void settle(void)
+{
+    atomic_store(&settling, true);
+    atomic_store(&strata_barriers_are_full, true);
+    strata_full_barrier();
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_store(&settling, false);
+}
+
 void strata_heavy_barrier(void)
 {
     strata_full_barrier();
-    if (!atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed))
-        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    if (!atomic_load(&strata_barriers_are_full)) {
+        if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
+            settle();
+    } else if (atomic_load(&settling)) {
+        settle(); /* another thread has begun to wait, and this one has to wait as long */
+    }
+    strata_full_barrier();
 }

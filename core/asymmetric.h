@@ -6,14 +6,16 @@
  *     often:  store A; strata_light_barrier(); load B        rarely:  store B; strata_heavy_barrier(); load A
  *
  * At least one of them sees what the other stored. A full barrier costs the frequent side some 5 to 9 ns; the heavy one
- * costs the rare side some microseconds. Where the kernel has no membarrier, both are full ones. */
+ * costs the rare side some microseconds. Where the kernel has no membarrier, both are full ones; so they are from the
+ * moment on when a heavy one is refused it, by a seccomp filter that came later. */
 #ifndef STRATA_CORE_ASYMMETRIC_H
 #define STRATA_CORE_ASYMMETRIC_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Whether the light side needs a full barrier too. Set until the kernel was asked, and only ever cleared. */
+/* Whether the light side needs a full barrier too. Set until the kernel was asked, then cleared if it agrees, and set
+ * again for good by a heavy side to which it no longer does. Any thread. */
 extern _Atomic bool strata_barriers_are_full;
 
 /* Asks the kernel, once; called before the first of either side. Any thread. */

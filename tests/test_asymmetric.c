@@ -2,8 +2,18 @@
 #include "core/asymmetric.h"
 #include "core/lock.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/membarrier.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "support/child.h"
 #include "support/driver.h"
 #include "support/effort.h"
 
@@ -75,11 +85,46 @@ static void without_the_kernels_help_both_sides_have_full_barriers(void **state)
     assert_int_equal(missed, 0);
 }
 
-int main(void)
+/* ---- a filter that comes later ---- */
+
+/* From here on the kernel refuses membarrier(2) to the process. */
+static bool refuse_membarrier(void)
 {
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0 &&
+           syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0) < 0;
+}
+
+static void is_filtered(void)
+{
+    enum { SKIPPED = 77 };
+    strata_barriers_open();
+    if (strata_barriers_are_full || !refuse_membarrier())
+        exit(SKIPPED);
+    child_check(meet((unsigned)test_effort(50000, 500)) == 0); /* noticed at the first of them */
+    child_check(strata_barriers_are_full);
+}
+
+static void a_kernel_that_refuses_later_on_is_noticed_at_the_call(void **state)
+{
+    (void)state;
+    test_child_run("is_filtered", NULL);
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {TEST_SCENARIO(is_filtered)};
+    test_child_begin(count, arguments, scenarios, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_two_threads_sees_the_other),
         cmocka_unit_test(without_the_kernels_help_both_sides_have_full_barriers),
+        cmocka_unit_test(a_kernel_that_refuses_later_on_is_noticed_at_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
