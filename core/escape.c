@@ -27,3 +27,15 @@ void strata_escape(char *to, size_t size, const char *from)
     }
     to[used] = '\0';
 }
+
+size_t strata_text_cut(const char *text, size_t most)
+{
+    size_t length = strnlen(text, most + 1), begin = most;
+    if (length <= most)
+        return length;
+    while (begin && most - begin < 3 && ((unsigned char)text[begin] & 0xc0) == 0x80)
+        begin--; /* to where the character begins of which this is a part */
+    unsigned first = (unsigned char)text[begin];
+    size_t whole = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    return begin + whole > most ? begin : most;
+}

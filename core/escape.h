@@ -8,4 +8,8 @@
  * is left out, whole characters of this form at a time. */
 void strata_escape(char *to, size_t size, const char *from);
 
+/* How many bytes of a text to keep where there is room for `most`: all of a shorter one, and else so many that no UTF-8
+ * character is cut through. What is no UTF-8 is cut anywhere. */
+size_t strata_text_cut(const char *text, size_t most);
+
 #endif

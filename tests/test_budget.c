@@ -282,6 +282,39 @@ static void reuse_is_counted_where_the_bytes_were_charged(test_fixture *fixture)
     assert_int_equal(usage_of(base).in_use, 0);
 }
 
+/* What comes back to a promise is its own while it is open, and of those above it from then on. */
+static void reuse_from_a_promise(test_fixture *fixture, const char *stack)
+{
+    strata_budget_account *base = use_stack(fixture, stack), *promise;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, next;
+    check_ok(strata_budget_reserve(base, GIB, "promise", &promise));
+    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    check_ok(strata_budget_enter(base, NULL));
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &block, stream);
+    check_status(try_allocate(fixture, GIB, stream, &next), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_budget_account_close(promise));
+    check_ok(try_allocate(fixture, GIB, stream, &next));
+    assert_int_equal(usage_of(base).reused, 1);
+    assert_int_equal(usage_of(base).in_use, GIB);
+    test_stall_end(stall);
+    test_free_on(fixture, &next, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+static void reuse_of_a_promises_block_is_counted_once_it_is_closed(test_fixture *fixture)
+{
+    reuse_from_a_promise(fixture, "budget(limit=1.5GiB, wait=none), async");
+}
+
+static void that_holds_in_a_shared_budget_too(test_fixture *fixture)
+{
+    reuse_from_a_promise(fixture, "budget(limit=1.5GiB, wait=none, shared=promising), async");
+}
+
 /* ---- waiting ---- */
 
 typedef struct helper {
@@ -595,6 +628,8 @@ int main(void)
         TEST_CASE(retired_bytes_count_until_they_are_complete),
         TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
         TEST_CASE(reuse_is_counted_where_the_bytes_were_charged),
+        TEST_CASE(reuse_of_a_promises_block_is_counted_once_it_is_closed),
+        TEST_CASE(that_holds_in_a_shared_budget_too),
         TEST_CASE(a_request_waits_for_frees_that_are_pending),
         TEST_CASE(a_request_can_wait_for_what_others_free),
         TEST_CASE(waiting_ends_with_its_time),

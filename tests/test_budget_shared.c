@@ -487,6 +487,68 @@ static void a_group_shares_a_file_of_its_own(void **state)
     unlink(path);
 }
 
+static bool can_be_traced(void)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0 ? 0 : 1);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Lets the process go on to its `most`th stop before or behind a system call. False if it stopped by itself before. */
+static bool go_to_call(pid_t pid, size_t most)
+{
+    int status;
+    for (size_t made = 0; made < most; made++) {
+        if (ptrace(PTRACE_SYSCALL, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid)
+            fail_msg("the process cannot be stepped: %s", strerror(errno));
+        assert_true(WIFSTOPPED(status));
+        if (WSTOPSIG(status) == SIGSTOP)
+            return false;
+    }
+    return true;
+}
+
+static void a_groups_file_is_never_seen_before_it_is_the_groups(void **state)
+{
+    char path[256], group[32];
+    (void)state;
+    if (!can_be_traced())
+        skip();
+    snprintf(group, sizeof group, "%u", getegid());
+    snprintf(path, sizeof path, "%s/strata-g%s-shared-test-0102030405060708090a0b0c0d0e0f10", directory, group);
+    size_t seen = 0, calls = 0;
+    for (bool goes_on = true; goes_on; calls++) {
+        int status;
+        struct stat about;
+        puppet_count = 0;
+        puppet *victim = make_puppet();
+        send_order(victim, &(command){ORDER_OPEN, LIMIT, group, true});
+        assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
+        goes_on = go_to_call(victim->pid, calls);
+        kill(victim->pid, SIGKILL);
+        waitpid(victim->pid, &status, 0);
+        victim->pid = 0;
+        close(victim->to);
+        close(victim->from);
+        bool there = stat(path, &about) == 0;
+        seen += there;
+        if (there && (about.st_mode & 0777) != 0660)
+            fail_msg("after %zu stops there is a file with the rights %o", calls, about.st_mode & 0777);
+        assert_true(!there || about.st_nlink == 1);
+        puppet *next = make_puppet();
+        send_order(next, &(command){.order = ORDER_OPEN, .bytes = LIMIT, .group = group});
+        assert_int_equal(receive(next).status, STRATA_SUCCESS);
+        end_puppet(next, 0);
+        unlink(path);
+    }
+    assert_true(seen > 0 && seen < calls);
+    print_message("%zu stops\n", calls);
+}
+
 static void names_that_could_lead_elsewhere_are_refused(void **state)
 {
     static const char *const names[] = {
@@ -558,6 +620,41 @@ static void the_command_lists_budgets_and_sets_their_limits(void **state)
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(run_command("--json", text), 1);
     assert_non_null(strstr(text, "can be read or written by others"));
+}
+
+/* A tag is shown as far as there is room, and no character is cut through. */
+static void tags_are_cut_between_characters(void **state)
+{
+    static const struct {
+        const char *name, *kept;
+    } tags[] = {
+        {"short \xc3\xbc", "short \xc3\xbc"},
+        {"12345678901234567890123456789012345678\xc3\xbc", "12345678901234567890123456789012345678"},
+        {"1234567890123456789012345678901234567\xc3\xbcx", "1234567890123456789012345678901234567\xc3\xbc"},
+        {"123456789012345678901234567890123456\xf0\x9f\x98\x80", "123456789012345678901234567890123456"},
+        {"12345678901234567890123456789012345\xf0\x9f\x98\x80x", "12345678901234567890123456789012345\xf0\x9f\x98\x80"},
+    };
+    enum { TAGS = sizeof tags / sizeof tags[0] };
+    char text[4096];
+    budget_shared *shared;
+    const shared_terms terms = {"shared-test", NULL, device, LIMIT};
+    (void)state;
+    check_ok(shared_open(&terms, &shared));
+    for (size_t i = 0; i < TAGS; i++) {
+        strata_tag tag;
+        check_ok(strata_tag_intern(tags[i].name, &tag));
+        uint32_t place = shared_tag_place(shared, tag);
+        shared_count(shared, place, 100 + (int64_t)i);
+        assert_string_equal(shared_file_of(shared)->slots[0].tags[place].name, tags[i].kept);
+    }
+    assert_int_equal(run_command("shared-test --json", text), 0);
+    for (size_t i = 0; i < TAGS; i++) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "\": %zu", 100 + i);
+        if (!strstr(text, wanted))
+            fail_msg("%s is not in %s", wanted, text);
+    }
+    shared_close(shared);
 }
 
 /* ---- killed at every instruction ---- */
@@ -636,17 +733,6 @@ static size_t kill_one(const update *of, size_t steps)
     end_puppet(other, 0);
     alarm(0);
     return made;
-}
-
-static bool can_be_traced(void)
-{
-    int status;
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0)
-        _exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0 ? 0 : 1);
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static void a_process_may_be_killed_at_every_instruction_of_every_update(void **state)
@@ -764,7 +850,9 @@ int main(void)
         cmocka_unit_test_teardown(a_file_that_is_not_what_it_has_to_be_is_refused, clear_away),
         cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
         cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
+        cmocka_unit_test_teardown(a_groups_file_is_never_seen_before_it_is_the_groups, clear_away),
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
+        cmocka_unit_test_teardown(tags_are_cut_between_characters, clear_away),
         cmocka_unit_test_teardown(the_command_lists_budgets_and_sets_their_limits, clear_away),
         cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
         cmocka_unit_test_teardown(a_process_may_be_killed_at_every_instruction_of_every_update, clear_away),

@@ -3,6 +3,7 @@
 #include "budget_support.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -369,6 +370,104 @@ static void threads_that_want_too_much_never_exceed_the_limit(test_fixture *fixt
     assert_true(run_threads(MIB, 2 * MIB, operations() / 4) > 0);
 }
 
+/* ---- marks ---- */
+
+enum { TOLD = 64 };
+
+/* A callback that takes its time: the first call waits. */
+typedef struct slow_ear {
+    sem_t entered, go_on;
+    size_t count;
+    bool above[TOLD];
+    size_t in_use[TOLD];
+    pthread_t thread[TOLD];
+} slow_ear;
+
+static void hear_slowly(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    slow_ear *self = data;
+    size_t at = self->count++;
+    (void)account;
+    self->above[at % TOLD] = above;
+    self->in_use[at % TOLD] = in_use;
+    self->thread[at % TOLD] = pthread_self();
+    if (at == 0) {
+        sem_post(&self->entered);
+        sem_wait(&self->go_on);
+    }
+}
+
+static void *pass_the_mark(void *data)
+{
+    in_thread *self = data;
+    strata_block block;
+    self->status = strata_runtime_allocate(self->runtime, 4 * MIB, NULL, &block);
+    if (self->status == STRATA_SUCCESS)
+        self->status = strata_runtime_deallocate_on(self->runtime, &block, NULL);
+    return NULL;
+}
+
+/* One thread is in the callback, while this one passes the marks `crossings` times; none of its calls waits. Returns
+ * how many calls the callback has had. */
+static size_t cross_meanwhile(slow_ear *ear, size_t crossings)
+{
+    pthread_t thread;
+    strata_block block;
+    strata_resource *resources[2];
+    strata_runtime_config config = {.device = 0};
+    in_thread other = {0};
+    const strata_budget_options options = {.limit.bytes = 100 * MIB,
+                                           .soft.bytes = 8 * MIB,
+                                           .soft_low.bytes = 5 * MIB,
+                                           .soft_callback = hear_slowly,
+                                           .soft_data = ear};
+    memset(ear, 0, sizeof *ear);
+    assert_int_equal(sem_init(&ear->entered, 0, 0) + sem_init(&ear->go_on, 0, 0), 0);
+    check_ok(strata_budget_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[1]));
+    check_ok(strata_stack_build(resources, 2, 0, &config.stack));
+    check_ok(strata_runtime_create(&config, &other.runtime));
+    check_ok(strata_runtime_allocate(other.runtime, 6 * MIB, NULL, &block));
+    assert_int_equal(pthread_create(&thread, NULL, pass_the_mark, &other), 0);
+    sem_wait(&ear->entered);
+    for (size_t i = 0; i < crossings; i++)
+        if (i % 2)
+            check_ok(strata_runtime_allocate(other.runtime, 6 * MIB, NULL, &block));
+        else
+            check_ok(strata_runtime_deallocate_on(other.runtime, &block, NULL));
+    assert_int_equal(ear->count, 1);
+    sem_post(&ear->go_on);
+    pthread_join(thread, NULL);
+    check_ok(other.status);
+    size_t told = ear->count;
+    if (crossings % 2 == 0)
+        check_ok(strata_runtime_deallocate_on(other.runtime, &block, NULL));
+    check_ok(strata_runtime_destroy(other.runtime));
+    sem_destroy(&ear->entered);
+    sem_destroy(&ear->go_on);
+    return told;
+}
+
+static void marks_are_told_one_after_another_in_the_order_in_which_they_were_passed(test_fixture *fixture)
+{
+    static slow_ear ear;
+    static const size_t in_use[] = {10, 4, 10, 4, 10};
+    (void)fixture;
+    assert_int_equal(cross_meanwhile(&ear, 4), 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(ear.above[i], i % 2 == 0);
+        assert_int_equal(ear.in_use[i], in_use[i] * MIB);
+        assert_true(pthread_equal(ear.thread[i], ear.thread[0]));
+    }
+    for (size_t crossings = 15; crossings < 40; crossings++) { /* more than can wait: pairs are left out */
+        size_t told = cross_meanwhile(&ear, crossings);
+        assert_in_range(told, 16, 17);
+        for (size_t i = 0; i < told; i++)
+            assert_int_equal(ear.above[i], i % 2 == 0);
+        assert_int_equal(ear.above[told - 1], crossings % 2 == 0);
+    }
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -378,6 +477,7 @@ int main(void)
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
         TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
+        TEST_CASE(marks_are_told_one_after_another_in_the_order_in_which_they_were_passed),
     };
     static const char *const stacks[] = {"async"};
     test_open_driver();

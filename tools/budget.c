@@ -1,5 +1,6 @@
 /* `strata budget`: the limits that processes share, who uses them, and setting them. */
 #include "tools/command.h"
+#include "tools/json_number.h"
 #include "tools/size_words.h"
 
 #include <strata/budget.h>
@@ -111,8 +112,11 @@ static json_t *json_count(uint64_t value)
 static json_t *tags_of(const strata_shared_process *process)
 {
     json_t *tags = json_object();
-    for (size_t i = 0; i < process->tag_count; i++)
-        json_object_set_new(tags, process->tags[i].name, json_count(process->tags[i].in_use));
+    for (size_t i = 0; i < process->tag_count; i++) {
+        char room[256];
+        const char *name = json_plain(process->tags[i].name, room, sizeof room);
+        json_object_set_new(tags, name, json_count(process->tags[i].in_use));
+    }
     return tags;
 }
 

@@ -117,19 +117,10 @@ static int set_hex(json_t *object, const char *key, uint64_t value)
     return json_object_set_new(object, key, json_string(text));
 }
 
-/* A tag that is no UTF-8 is shown without the bytes that are none. */
 static json_t *tag_of(const strata_log_record *record)
 {
-    const char *name = strata_tag_name(record->tag);
-    json_t *text = json_string(name);
-    if (text)
-        return text;
-    char plain[256];
-    size_t length = 0;
-    for (; *name && length < sizeof plain - 1; name++)
-        plain[length++] = (unsigned char)*name < 0x80 ? *name : '?';
-    plain[length] = '\0';
-    return json_string(plain);
+    char room[256];
+    return json_string(json_plain(strata_tag_name(record->tag), room, sizeof room));
 }
 
 static bool write_object(FILE *to, json_t *object, bool complete)

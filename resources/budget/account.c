@@ -432,13 +432,14 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
 
 /* ---- memory that is retired and will be reused ---- */
 
-/* Whether bytes that are charged to `source` are charged to `account` too. */
-static bool is_charged_to(const strata_budget_account *source, const strata_budget_account *account)
+/* Whether bytes that come back to `source` come back to `account` too: those of a promise do once it is closed. */
+static bool comes_back_to(const strata_budget_account *source, const strata_budget_account *account)
 {
-    for (; source; source = budget_above(source))
-        if (source == account)
-            return true;
-    return false;
+    while (source && source != account) {
+        bool stays = source->promise && !atomic_load_explicit(&source->closed, memory_order_seq_cst);
+        source = stays ? NULL : source->parent;
+    }
+    return source != NULL;
 }
 
 static void give_turns(strata_budget_account *account, const strata_budget_account *end)
@@ -483,7 +484,7 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
             give_turns(account, level);
             return false;
         }
-        uint64_t back = is_charged_to(source, level) ? reusable : 0;
+        uint64_t back = comes_back_to(source, level) ? reusable : 0;
         /* A request of others that is not decided could take that memory. */
         if (!wait_until_decided(level, my_cell(level)) || !has_room_ahead(level, bytes, back)) {
             give_turns(account, budget_above(level));
@@ -531,19 +532,54 @@ bool budget_has_to_tell(const strata_budget_account *account)
     return account->soft && was != (granted(account) >= (int64_t)(was ? account->soft_low : account->soft));
 }
 
-void budget_tell(strata_budget_account *account)
+/* Notes that a mark was crossed, if it was. While a callback takes so long that the list is full, a crossing that takes
+ * back the last one that waits leaves it out: what is told goes up and down by turns, and ends with how it is. */
+static bool note_crossing(strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above, memory_order_relaxed);
-    int64_t mark = (int64_t)(was ? account->soft_low : account->soft);
-    if (!budget_has_to_tell(account))
-        return;
     uint64_t in_use = budget_in_use(account);
-    if (was == (in_use >= (uint64_t)mark) || !atomic_compare_exchange_strong(&account->above, &was, !was))
-        return;
-    if (!was && take_turn(account)) /* calls in the credits */
+    if (was == (in_use >= (was ? account->soft_low : account->soft)))
+        return false;
+    strata_lock_order_enter(STRATA_RANK_TURN);
+    pthread_mutex_lock(&account->turn_mutex);
+    bool crossed = atomic_load_explicit(&account->above, memory_order_relaxed) == was;
+    if (crossed && account->noted - account->told == BUDGET_CROSSINGS)
+        account->noted--;
+    else if (crossed)
+        account->crossings[account->noted++ % BUDGET_CROSSINGS] = (budget_crossing){!was, in_use};
+    if (crossed)
+        atomic_store_explicit(&account->above, !was, memory_order_relaxed);
+    pthread_mutex_unlock(&account->turn_mutex);
+    strata_lock_order_leave(STRATA_RANK_TURN);
+    if (crossed && !was && take_turn(account)) /* calls in the credits */
         give_turn(account);
-    if (account->soft_callback)
-        account->soft_callback(account, !was, (size_t)in_use, account->soft_data);
+    return crossed;
+}
+
+/* The next crossing to tell; false if there is none, or another thread is telling. `telling`: this one is. */
+static bool next_crossing(strata_budget_account *account, bool *telling, budget_crossing *crossing)
+{
+    strata_lock_order_enter(STRATA_RANK_TURN);
+    pthread_mutex_lock(&account->turn_mutex);
+    bool mine = *telling || !account->telling, any = mine && account->told != account->noted;
+    if (any)
+        *crossing = account->crossings[account->told++ % BUDGET_CROSSINGS];
+    if (mine)
+        account->telling = *telling = any;
+    pthread_mutex_unlock(&account->turn_mutex);
+    strata_lock_order_leave(STRATA_RANK_TURN);
+    return any;
+}
+
+void budget_tell(strata_budget_account *account)
+{
+    bool crossed = false, telling = false;
+    budget_crossing crossing;
+    for (unsigned turn = 0; turn < BUDGET_CROSSINGS && budget_has_to_tell(account) && note_crossing(account); turn++)
+        crossed = true;
+    while (crossed && next_crossing(account, &telling, &crossing))
+        if (account->soft_callback)
+            account->soft_callback(account, crossing.above, (size_t)crossing.in_use, account->soft_data);
 }
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)

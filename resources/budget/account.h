@@ -24,7 +24,7 @@
 
 #include <strata/budget.h>
 
-enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16 };
+enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_CROSSINGS = 16 };
 
 /* One thread at one account. */
 typedef struct budget_cell {
@@ -33,6 +33,12 @@ typedef struct budget_cell {
     _Atomic uint32_t busy;      /* written by the thread alone */
     _Atomic uint32_t in_flight; /* requests that were charged and are not decided; the same */
 } budget_cell;
+
+/* That a mark was crossed, which is to be told. */
+typedef struct budget_crossing {
+    bool above;
+    uint64_t in_use;
+} budget_crossing;
 
 struct strata_budget_account {
     struct budget *layer;          /* constant */
@@ -54,7 +60,7 @@ struct strata_budget_account {
     _Atomic uint32_t pins;        /* threads that look at the account without a charge there: it stays so long */
     strata_cells cells;
 
-    pthread_mutex_t turn_mutex; /* guards turn_taken; held for a moment, a leaf */
+    pthread_mutex_t turn_mutex; /* guards turn_taken and what is to be told; held for a moment, a leaf */
     pthread_cond_t turn_free;
     bool turn_taken;
     _Atomic uint64_t turn_owner; /* serial of the thread that has the turn, 0: none. A thread looks for its own. */
@@ -62,7 +68,10 @@ struct strata_budget_account {
     uint64_t soft, soft_low; /* constant; 0: no mark */
     strata_budget_soft_callback soft_callback;
     void *soft_data;
-    _Atomic bool above; /* the soft mark was passed and the low one not since; who changes it calls the callback */
+    _Atomic bool above;   /* the soft mark was passed and the low one not since; changed with turn_mutex */
+    bool telling;         /* a thread calls the callback, and will for what comes meanwhile; with turn_mutex */
+    uint32_t told, noted; /* crossings: up to here, and in all; the same */
+    budget_crossing crossings[BUDGET_CROSSINGS]; /* by their number; the same */
 
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
@@ -188,7 +197,8 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
 /* Ends that: false if some account is beyond its limit now, since the memory was not reused. `failed`: as in decide. */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* Whether the account's soft mark has something to say, and saying it: calls the callback. */
+/* Whether the account's soft mark has something to say, and saying it: calls the callback, one call after another in
+ * the order of the crossings; where another thread is at it, that one does. */
 bool budget_has_to_tell(const strata_budget_account *account);
 void budget_tell(strata_budget_account *account);
 

@@ -3,6 +3,7 @@
 #include "resources/budget/shared.h"
 
 #include "core/error.h"
+#include "core/escape.h"
 #include "core/memory.h"
 #include "resources/budget/shared_file.h"
 #include "resources/budget/shared_process.h"
@@ -293,13 +294,14 @@ strata_status shared_set_limit(budget_shared *shared, uint64_t limit)
 static uint32_t find_tag_place(budget_shared *shared, strata_tag tag)
 {
     shared_tag *tags = shared->mine->tags;
-    const char *name = strata_tag_name(tag);
+    char name[SHARED_TAG_NAME] = "";
+    memcpy(name, strata_tag_name(tag), strata_text_cut(strata_tag_name(tag), SHARED_TAG_NAME - 1));
     uint32_t at = 1;
     strata_lock_take(&shared->lock);
-    while (at < SHARED_TAGS - 1 && tags[at].name[0] && strncmp(tags[at].name, name, SHARED_TAG_NAME - 1) != 0)
+    while (at < SHARED_TAGS - 1 && tags[at].name[0] && strcmp(tags[at].name, name) != 0)
         at++;
     if (!tags[at].name[0])
-        strncpy(tags[at].name, at < SHARED_TAGS - 1 ? name : "others", SHARED_TAG_NAME - 1);
+        strcpy(tags[at].name, at < SHARED_TAGS - 1 ? name : "others");
     strata_lock_release(&shared->lock);
     if (tag < TAG_PLACES)
         atomic_store_explicit(&shared->places[tag], (unsigned char)at, memory_order_relaxed);

@@ -99,49 +99,75 @@ static strata_status check_rights(int descriptor, const char *path, bool grouped
     return STRATA_SUCCESS;
 }
 
-/* Exclusively first: what is made here gets its rights from here, whatever the process's mask is. */
-static strata_status open_or_make(const char *path, bool grouped, gid_t group, int *descriptor)
+static bool give_to_group(int descriptor, gid_t group)
 {
-    *descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    bool made = *descriptor >= 0;
-    for (int turn = 0; !made && errno == EEXIST && turn < 50; turn++) {
-        *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (*descriptor >= 0 || errno != EACCES || !grouped)
-            break;
-        usleep(1000); /* its maker has not given it to the group yet */
-        errno = EEXIST;
-    }
-    if (*descriptor < 0) {
-        errno = errno == EEXIST ? EACCES : errno;
-        return shared_file_refuse(path, "opened");
-    }
-    mode_t mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP;
-    if (!made || !grouped || (fchown(*descriptor, (uid_t)-1, group) == 0 && fchmod(*descriptor, mode) == 0))
-        return STRATA_SUCCESS;
-    strata_status status = shared_file_refuse(path, "given to its group");
-    unlink(path); /* made just now, and of no use to anybody */
-    return status;
+    return fchown(descriptor, (uid_t)-1, group) == 0 && fchmod(descriptor, S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP) == 0;
 }
 
-/* Another process may have made the file and not given it to the group yet. */
-static strata_status wait_for_rights(int descriptor, const char *path, bool grouped, gid_t group)
+/* Closes it, and leaves errno as it is. */
+static int refuse_descriptor(int descriptor)
 {
-    strata_status status = STRATA_SUCCESS;
-    strata_error_hush();
-    for (int turn = 0; turn < 50; turn++) {
-        status = check_rights(descriptor, path, grouped, group);
-        if (status == STRATA_SUCCESS || !grouped)
-            break;
-        usleep(1000);
-    }
-    strata_error_unhush(status != STRATA_SUCCESS);
-    return status;
+    int error = errno;
+    close(descriptor);
+    errno = error;
+    return -1;
+}
+
+/* A file without a name, which gets one when it is the group's. */
+static int make_nameless(const char *path, gid_t group)
+{
+    char directory[SHARED_PATH], self[32];
+    snprintf(directory, sizeof directory, "%s", path);
+    *strrchr(directory, '/') = '\0';
+    int descriptor = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (descriptor < 0)
+        return -1;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", descriptor);
+    if (give_to_group(descriptor, group) && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+        return descriptor;
+    return refuse_descriptor(descriptor);
+}
+
+/* For file systems that know no such files, and where there is no /proc. Who is killed meanwhile leaves the other name
+ * behind. */
+static int make_under_another_name(const char *path, gid_t group)
+{
+    char other[SHARED_PATH + 16];
+    snprintf(other, sizeof other, "%s.XXXXXX", path);
+    int descriptor = mkostemp(other, O_CLOEXEC);
+    if (descriptor < 0)
+        return -1;
+    if (give_to_group(descriptor, group) && renameat2(AT_FDCWD, other, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+        return descriptor;
+    int error = errno;
+    unlink(other);
+    errno = error;
+    return refuse_descriptor(descriptor);
+}
+
+/* A file of a group has the name once it is the group's, so that none is left behind that the others cannot open. */
+static int make_for_group(const char *path, gid_t group)
+{
+    int descriptor = make_nameless(path, group);
+    bool unknown = descriptor < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL);
+    return unknown ? make_under_another_name(path, group) : descriptor;
 }
 
 strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor)
 {
-    strata_status status = open_or_make(path, grouped, group, descriptor);
-    return status == STRATA_SUCCESS ? wait_for_rights(*descriptor, path, grouped, group) : status;
+    *descriptor = -1;
+    for (int turn = 0; *descriptor < 0 && turn < 50; turn++) { /* it may come and go meanwhile */
+        *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (*descriptor >= 0 || errno != ENOENT)
+            break;
+        *descriptor = grouped ? make_for_group(path, group)
+                              : open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+        if (*descriptor < 0 && errno != EEXIST)
+            break;
+    }
+    if (*descriptor < 0)
+        return shared_file_refuse(path, "opened");
+    return check_rights(*descriptor, path, grouped, group);
 }
 
 strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor)
