@@ -103,6 +103,8 @@ static inline log_contents read_log(const char *file)
     log_problem problem;
     if (!log_read_file(in_folder(file).text, &contents, &problem))
         fail_msg("%s: %s", file, problem.text);
+    if (contents.damages)
+        fail_msg("%s: %s", file, contents.damage[0].text);
     return contents;
 }
 

@@ -55,7 +55,7 @@ static void check_numbered(const char *file, size_t count)
 static void a_rotation_that_can_make_no_file_leaves_all_files_where_they_are(void **state)
 {
     (void)state;
-    strata_stack *stack = make_stack("run.slog", ", rotate=4096, keep=3, uses=off");
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, keep=3, uses=off, interval=60s");
     write_file("run.slog.1", "one");
     write_file("run.slog.2", "two");
     write_file("run.slog.3", "three");
@@ -79,7 +79,7 @@ static void a_rotation_that_can_make_no_file_leaves_all_files_where_they_are(voi
 static void a_number_that_cannot_be_moved_stops_those_before_it(void **state)
 {
     (void)state;
-    strata_stack *stack = make_stack("run.slog", ", rotate=4096, keep=3, uses=off");
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, keep=3, uses=off, interval=60s");
     write_file("run.slog.1", "one");
     write_file("run.slog.2", "two");
     assert_int_equal(mkdir(in_folder("run.slog.3").text, 0700), 0); /* no file can be renamed over it */
@@ -109,7 +109,7 @@ static void files_move_up_to_the_first_number_that_is_free(void **state)
 static void a_file_that_somebody_else_put_in_the_place_is_not_touched(void **state)
 {
     (void)state;
-    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off");
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off, interval=60s");
     assert_int_equal(rename(in_folder("run.slog").text, in_folder("moved.slog").text), 0);
     write_file("run.slog", "another's");
     for (int i = 0; i < 4; i++)
@@ -132,7 +132,7 @@ static void a_file_that_a_killed_log_left_half_made_is_no_hindrance(void **state
 {
     (void)state;
     write_file("run.slog.new", "");
-    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off");
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off, interval=60s");
     for (int i = 0; i < 4; i++)
         fill(stack, 200);
     assert_true(exists("run.slog.1"));

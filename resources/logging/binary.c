@@ -1,6 +1,8 @@
 /* The encoder of binary logs, and their checksum. */
 #include "resources/logging/binary.h"
 
+#include "core/escape.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,9 +179,8 @@ static void put_stack(log_encoder *self, output *to, const char *text)
 {
     if (self->text)
         return;
-    size_t length = strlen(text);
     put_byte(to, LOG_ENTRY_TEXT);
-    put_text(to, text, length < LOG_TEXT_ROOM ? length : LOG_TEXT_ROOM);
+    put_text(to, text, strata_text_cut(text, LOG_TEXT_ROOM));
     self->text = true;
 }
 
