@@ -551,16 +551,29 @@ strata_status strata_resource_allocate_ptsz(strata_resource *resource, const str
     return strata_resource_allocate(resource, &meant, out);
 }
 
+strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block)
+{
+    strata_block_id held;
+    if (!resource->stack)
+        return STRATA_SUCCESS;
+    strata_error_hush();
+    strata_entry_quarantine(strata_resource_table(resource), block, block, &held);
+    strata_error_unhush(false);
+    return STRATA_SUCCESS;
+}
+
 strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     if (!resource || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a resource or a block");
-    if (strata_block_is_empty(block) || strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+    if (strata_block_is_empty(block))
         return STRATA_SUCCESS;
+    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        return strata_free_without_driver(resource, block);
     strata_status status = strata_usable();
     if (status == STRATA_SUCCESS)
         status = resource->ops->deallocate(resource, block, stream);
-    return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
+    return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(resource, block) : status;
 }
 
 strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,

@@ -40,6 +40,10 @@ static inline bool strata_block_is_empty(const strata_block *block)
     return block->address == 0 && block->id.generation == 0;
 }
 
+/* A free once the driver has shut down: there is no memory any more to give back. The block is noted to be gone, so
+ * that no report of what is live has it. SUCCESS, whatever the block is. */
+strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
+
 /* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
 strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
                                 bool none);

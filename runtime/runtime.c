@@ -269,15 +269,17 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
 {
     if (!runtime || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
-    if (strata_block_is_empty(block) || strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+    if (strata_block_is_empty(block))
         return STRATA_SUCCESS;
+    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        return strata_free_without_driver(runtime->top, block);
     strata_status status = strata_usable();
     CUstream stream = block->stream;
     if (status == STRATA_SUCCESS && !home_is_known(runtime, block))
         status = home_stream(runtime, block, &stream);
     if (status == STRATA_SUCCESS)
         status = runtime->top->ops->deallocate(runtime->top, block, stream);
-    return status == STRATA_ERROR_SHUT_DOWN ? STRATA_SUCCESS : status;
+    return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(runtime->top, block) : status;
 }
 
 size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)

@@ -199,6 +199,33 @@ static void leaks_refuse_what_is_no_report(void **state)
                  STRATA_ERROR_INVALID_VALUE);
 }
 
+/* What the guard holds back is memory of the layers below it, and no block of the program's. */
+static void below_a_guard_what_is_in_quarantine_counts_and_is_no_leak(void **state)
+{
+    (void)state;
+    assert_int_equal(build_text("guard(zone=512), statistics, direct"), 0);
+    strata_block live = allocate(1000, tag_a), freed = allocate(1000, tag_b);
+    json_t *leaks = leaks_as_json();
+    assert_int_equal(number(leaks, "live_blocks"), 2);
+    int64_t shown = number(leaks, "live_bytes");
+    assert_in_range(shown, 2 * (1000 + 2 * 512), 2 * (1024 + 2 * 512 + 512)); /* with the zones */
+    json_decref(leaks);
+    release(&freed);
+    assert_int_equal(value_of(stack, "guard.quarantined_blocks"), 1);
+    leaks = leaks_as_json();
+    assert_int_equal(number(leaks, "live_blocks"), 1);
+    assert_int_equal(number(leaks, "live_bytes"), shown / 2);
+    json_decref(leaks);
+    strata_statistics_counters all = read_all(layer, 0);
+    assert_int_equal(all.blocks.current, 2);
+    assert_int_equal(all.bytes.current, shown);
+    assert_int_equal(all.requested, shown);
+    check_ok(top->ops->trim(top, 0, &(size_t){0}));
+    assert_int_equal(read_all(layer, 0).blocks.current, 1);
+    release(&live);
+    check_ok(strata_stack_destroy(stack));
+}
+
 /* ---- by itself ---- */
 
 typedef struct findings {
@@ -381,6 +408,51 @@ static void a_process_that_exits_with_live_blocks_reports_them_once(void **state
     unlink(file.path);
 }
 
+static strata_runtime *leaking;
+static strata_block freed_first, freed_last;
+
+static void free_first(void)
+{
+    child_ok(strata_runtime_deallocate(leaking, &freed_first));
+}
+
+/* Registered before the driver was opened, it runs when that has shut down. */
+static void free_last(void)
+{
+    child_status(strata_runtime_allocate(leaking, 1, NULL, &(strata_block){0}), STRATA_ERROR_SHUT_DOWN);
+    child_ok(strata_runtime_deallocate_on(leaking, &freed_last, NULL));
+    child_ok(strata_runtime_deallocate_on(leaking, &freed_last, NULL));
+}
+
+static void frees_in_exit_handlers(void)
+{
+    strata_runtime *other;
+    child_check(atexit(free_last) == 0);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "null"}, &other));
+    child_check(atexit(free_first) == 0);
+    child_ok(strata_runtime_get(0, &leaking));
+    child_ok(strata_runtime_allocate(leaking, 300, NULL, &freed_first));
+    child_ok(strata_runtime_allocate(leaking, 200, NULL, &freed_last));
+    lose_a_block(leaking);
+}
+
+static void what_exit_handlers_free_is_no_leak_whenever_they_were_registered(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"null", "direct", "aligned(alignment=4KiB), async", "guard, direct"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        char environment[256];
+        scratch file = make_scratch("%s");
+        snprintf(environment, sizeof environment, "STRATA_STACK=statistics(leaks=file, file=\"%s\"), %s", file.path,
+                 stacks[i]);
+        test_child_run("frees_in_exit_handlers", (const char *const[]){environment, NULL});
+        const char *bytes = read_scratch(&file);
+        assert_int_equal(occurrences(bytes, "live_blocks: 1\n"), 1);
+        assert_int_equal(occurrences(bytes, "live_blocks"), 1);
+        unlink(file.path);
+    }
+}
+
 static void find_function(void *library, const char *name, void *pointer)
 {
     void *symbol = dlsym(library, name);
@@ -426,9 +498,10 @@ static void frames_of_the_shared_library_itself_are_left_out(void **state)
 
 int main(int count, char **arguments)
 {
-    static const test_scenario scenarios[] = {TEST_SCENARIO(leaking_process), TEST_SCENARIO(shared_library)};
+    static const test_scenario scenarios[] = {TEST_SCENARIO(leaking_process), TEST_SCENARIO(frees_in_exit_handlers),
+                                              TEST_SCENARIO(shared_library)};
     setenv("STRATA_DRIVER", "auto", 0);
-    test_child_begin(count, arguments, scenarios, 2);
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     test_open_driver();
     if (!make_tags())
         return 1;
@@ -442,12 +515,14 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(
             a_visited_block_has_the_facts_of_its_allocation_and_a_call_stack_that_can_be_read, build_with_stacks, end),
         cmocka_unit_test_setup_teardown(leaks_refuse_what_is_no_report, build, end),
+        cmocka_unit_test(below_a_guard_what_is_in_quarantine_counts_and_is_no_leak),
         cmocka_unit_test(a_stack_that_cannot_end_says_what_is_live_if_it_was_asked_to),
         cmocka_unit_test(of_many_groups_the_log_has_the_largest),
         cmocka_unit_test(reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks),
         cmocka_unit_test(a_runtime_that_cannot_end_says_what_is_live_too),
         cmocka_unit_test(a_file_and_its_mode_belong_together_and_the_file_can_be_made),
         cmocka_unit_test(a_process_that_exits_with_live_blocks_reports_them_once),
+        cmocka_unit_test(what_exit_handlers_free_is_no_leak_whenever_they_were_registered),
         cmocka_unit_test(frames_of_the_shared_library_itself_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,14 +60,14 @@ typedef struct strata_log_record {
     uint64_t bytes;        /* usable. COMPLETED, REUSED, REAP, TRIM: how many became free */
     uint64_t alignment;    /* ALLOCATE: asked for; 0: none */
     uint64_t generation;   /* with the slot: which block; 0 where there is none */
-    uint32_t slot;
-    uint32_t stream_id; /* Strata's number of the stream, of no other stream while this one is known, or has work or
-                           blocks: the low 16 bits, and in the high ones how many streams had it before. 0: not known
-                           without asking the driver, which recording never does. */
-    uint32_t thread_id; /* as the system numbers it: gettid() */
-    strata_tag tag;     /* as the allocation had it */
-    int32_t device;     /* ordinal */
-    uint32_t flags;     /* STRATA_LOG_FLAG_ bits */
+    uint32_t slot;         /* 0xffffff for one beyond those that there can be: the identity is made up */
+    uint32_t stream_id;    /* Strata's number of the stream, of no other stream while this one is known, or has work or
+                              blocks: the low 16 bits, and in the high ones how many streams had it before. 0: not known
+                              without asking the driver, which recording never does. */
+    uint32_t thread_id;    /* as the system numbers it: gettid() */
+    strata_tag tag;        /* as the allocation had it */
+    int32_t device;        /* ordinal */
+    uint32_t flags;        /* STRATA_LOG_FLAG_ bits */
     strata_log_kind kind;
     strata_status status;
     strata_access access; /* of a use */
@@ -82,7 +82,8 @@ typedef enum strata_log_format {
     STRATA_LOG_NULL,     /* nowhere: what recording itself costs */
 } strata_log_format;
 
-/* What becomes of a file that has the name already. */
+/* What becomes of a file that has the name already, once the stack is built and there is something to write; before
+ * that it is only locked. One that another log writes to is never taken: BUSY. */
 typedef enum strata_log_existing {
     STRATA_LOG_EXISTING_AUTO = 0, /* ROTATE if `rotate` is set, else REFUSE */
     STRATA_LOG_EXISTING_REFUSE,   /* the layer is not made */

@@ -30,7 +30,9 @@ extern "C" {
 #endif
 
 /* What becomes of a report of leaks by itself: when the stack, or its runtime, is asked to end while blocks are live,
- * and when the process exits with blocks live. */
+ * and when the process exits with blocks live. The latter comes after all exit handlers, which may still free blocks;
+ * a log callback that cannot be called so late is taken away before with strata_set_log_callback(NULL, NULL), and
+ * strata_statistics_leaks reports at any earlier moment. */
 typedef enum strata_statistics_leaks_mode {
     STRATA_STATISTICS_LEAKS_OFF = 0, /* nothing */
     STRATA_STATISTICS_LEAKS_LOG,     /* the log callback gets one BUSY for each group, the largest 16 */

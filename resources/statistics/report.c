@@ -334,7 +334,6 @@ void strata_statistics_describe(strata_resource *resource, strata_emitter *to)
 
 static strata_lock reporting_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LEAK_REPORTS);
 static strata_statistics *reporting; /* layers that are asked to; guarded by reporting_lock */
-static bool watches_exit;            /* guarded by reporting_lock */
 
 typedef struct file_writer {
     int file;
@@ -447,8 +446,10 @@ void strata_statistics_end_refused(strata_resource *resource)
         report(self);
 }
 
-/* A forked child has no blocks of its own, and another thread may have held the lock at the fork. */
-static void report_at_exit(void)
+/* Destructors run after all exit handlers, whenever those were registered: what they free is no leak. The driver is
+ * gone by then, and nothing here asks it. A forked child has no blocks of its own, and another thread may have held the
+ * lock at the fork. */
+static __attribute__((destructor)) void report_at_exit(void)
 {
     if (strata_door_now() == STRATA_DOOR_FORKED)
         return;
@@ -475,7 +476,6 @@ strata_status strata_statistics_begin_reports(strata_statistics *self, const cha
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&reporting_lock);
-    watches_exit = watches_exit || atexit(report_at_exit) == 0;
     self->next = reporting;
     if (reporting)
         reporting->previous = self;
