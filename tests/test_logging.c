@@ -442,13 +442,14 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
 }
 
-/* Frees something, and collects in the middle of the call around. */
+/* Frees something, and allocates something smaller. */
 static void make_room(strata_resource *top_of, bool frees)
 {
-    if (frees || !spare.address)
+    if (frees || spare.requested != 111)
         return;
     check_ok(strata_resource_deallocate(top_of, &spare, NULL));
-    spare.address = 0;
+    nap();
+    check_ok(strata_resource_allocate(top_of, &(strata_request){.bytes = 55}, &spare));
     nap();
 }
 
@@ -458,22 +459,24 @@ static void a_call_inside_of_another_keeps_its_time(test_fixture *fixture)
     strata_resource *first = strata_stack_top(stack);
     strata_block block;
     (void)fixture;
-    spare.address = 0;
+    spare = (strata_block){0};
     check_ok(strata_resource_allocate(first, &(strata_request){.bytes = 111}, &spare));
     check_ok(strata_resource_allocate(first, &(strata_request){.bytes = 222}, &block));
     check_ok(strata_resource_deallocate(first, &block, NULL));
     check_ok(strata_logging_take(first, records, ROOM, &count));
-    assert_int_equal(count, 4);
+    assert_int_equal(count, 5);
     static const strata_log_kind kinds[] = {STRATA_LOG_ALLOCATE, STRATA_LOG_DEALLOCATE, STRATA_LOG_ALLOCATE,
-                                            STRATA_LOG_DEALLOCATE};
-    static const uint64_t sizes[] = {111, 111, 222, 222};
-    for (size_t i = 0; i < 4; i++) {
+                                            STRATA_LOG_ALLOCATE, STRATA_LOG_DEALLOCATE};
+    static const uint64_t sizes[] = {111, 111, 55, 222, 222};
+    for (size_t i = 0; i < 5; i++) {
         assert_int_equal(records[i].kind, kinds[i]);
         assert_int_equal(records[i].requested, sizes[i]);
         assert_int_equal(records[i].number, i + 1);
     }
     assert_true(records[1].flags & STRATA_LOG_FLAG_COMPLETE);
-    assert_true(records[2].monotonic_ns - records[1].monotonic_ns >= 2500000); /* the nap is between the two */
+    assert_true(records[2].monotonic_ns - records[1].monotonic_ns >= 2500000); /* a nap is between each two */
+    assert_true(records[3].monotonic_ns - records[2].monotonic_ns >= 2500000);
+    check_ok(strata_resource_deallocate(first, &spare, NULL));
     check_ok(strata_stack_destroy(stack));
 }
 
