@@ -69,7 +69,7 @@ static void a_rotation_that_can_make_no_file_leaves_all_files_where_they_are(voi
     assert_int_equal(value(stack, "logging.dropped_records"), 0);
     check_numbered("run.slog", 4000); /* the log goes on where it is */
     assert_int_equal(rmdir(in_folder("run.slog.new").text), 0);
-    fill(stack, 200);
+    fill(stack, 2);
     check_file("run.slog.3", "two"); /* and moves as soon as it can */
     check_file("run.slog.2", "one");
     check_ok(strata_stack_destroy(stack));
@@ -118,7 +118,7 @@ static void a_file_that_somebody_else_put_in_the_place_is_not_touched(void **sta
     assert_false(exists("run.slog.1"));
     assert_int_equal(value(stack, "logging.write_error"), EEXIST);
     assert_int_equal(unlink(in_folder("run.slog").text), 0);
-    fill(stack, 200);
+    fill(stack, 2);
     fill(stack, 2);
     assert_true(exists("run.slog")); /* where nobody has the name, a new file gets it */
     assert_false(exists("run.slog.1"));
@@ -470,8 +470,10 @@ static strata_stack *busy_stack(void)
     pthread_t thread;
     uint64_t written = 0;
     strata_stack *stack = child_stack(", interval=100us, ring=1024, rotate=16KiB, keep=20");
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         child_check(pthread_create(&thread, NULL, record_for_ever, strata_stack_top(stack)) == 0);
+        child_check(pthread_detach(thread) == 0);
+    }
     while (written < 100000) { /* several files */
         child_ok(strata_logging_flush(strata_stack_top(stack)));
         child_ok(strata_control(stack, "logging.written_bytes", &written, NULL));
