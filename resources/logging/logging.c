@@ -100,7 +100,7 @@ typedef struct passage {
     uint8_t before; /* the ring's state: not 0 if a layer below has called something that calls the stack again */
 } passage;
 
-static inline bool begin(logging *self, passage *call)
+static inline bool enter(logging *self, passage *call)
 {
     call->ring = NULL;
     if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
@@ -110,6 +110,14 @@ static inline bool begin(logging *self, passage *call)
         return false;
     call->begun = self->duration ? strata_stamp_now() : 0;
     call->before = call->ring->state;
+    return true;
+}
+
+/* For all but frees, which take their line first. */
+static inline bool begin(logging *self, passage *call)
+{
+    if (!enter(self, call))
+        return false;
     if (__builtin_expect(!call->before, 1))
         call->ring->unstamped = call->ring->stored;
     call->ring->state = call->before | LOG_INSIDE;
@@ -247,24 +255,30 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
     passage call;
-    if (!begin(self, &call))
+    if (!enter(self, &call))
         return upstream->ops->deallocate(upstream, block, stream);
     log_ring *ring = call.ring;
-    const log_freeing around = call.before ? ring->freeing : (log_freeing){0};
+    log_freeing around = {0};
+    if (__builtin_expect(call.before, 0))
+        around = ring->freeing;
     const uint64_t reported = ring->stored;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
-    if (__builtin_expect(line != NULL, 1)) {
+    if (__builtin_expect(line != NULL, 1))
         fill_free(self, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
-        if (__builtin_expect(reported != ring->unstamped, 0))
-            stamp_reports(ring, reported, line->stamp);
+    if (__builtin_expect(call.before && line, 0))
+        stamp_reports(ring, reported, line->stamp);
+    if (__builtin_expect(!call.before || line, 1))
         ring->unstamped = ring->stored;
-        ring->state |= LOG_FREE_OPEN;
-    }
+    ring->state = call.before | LOG_INSIDE | (line ? LOG_FREE_OPEN : 0);
     const uint64_t generation = block->id.generation;
-    ring->freeing = (log_freeing){.generation = generation, .slot = block->id.slot};
+    ring->freeing.generation = generation;
+    ring->freeing.slot = block->id.slot;
+    ring->freeing.freed = false;
     const strata_status status = upstream->ops->deallocate(upstream, block, stream);
     const bool freed = ring->freeing.freed;
-    ring->freeing = around;
+    ring->freeing.generation = 0;
+    if (__builtin_expect(call.before, 0))
+        ring->freeing = around;
     ring->state = call.before;
     const bool reports = ring->stored != ring->unstamped;
     uint64_t after = self->duration || reports ? strata_stamp_now() : 0;
