@@ -275,6 +275,27 @@ static void the_guards_own_fills_and_checks_are_no_use_of_a_block(test_fixture *
     test_stream_close(fixture, stream);
 }
 
+/* The wait for the newest of them covers the others. */
+static void frees_on_one_stream_are_waited_for_once(test_fixture *fixture)
+{
+    enum { BLOCKS = 20 };
+    strata_block blocks[BLOCKS];
+    test_calls calls;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < BLOCKS; i++)
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+    test_stall *stall = test_stall_begin(stream);
+    test_calls_begin(&calls);
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 1); /* for the first; the others are collected */
+    test_stall_release(stall);
+    test_stall_end(stall);
+    check_nothing_found(fixture);
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 2);
+    test_stream_close(fixture, stream);
+}
+
 static void a_block_whose_stream_is_gone_is_quarantined_after_its_work(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -442,6 +463,7 @@ int main(void)
         TEST_CASE(a_block_that_is_found_by_address_is_the_users),
         TEST_CASE(a_free_with_wrong_facts_is_refused_and_the_block_stays),
         TEST_CASE(the_guards_own_fills_and_checks_are_no_use_of_a_block),
+        TEST_CASE(frees_on_one_stream_are_waited_for_once),
         TEST_CASE(a_block_whose_stream_is_gone_is_quarantined_after_its_work),
         TEST_CASE(a_free_below_that_fails_leaves_the_block_in_quarantine),
         TEST_CASE(a_block_that_cannot_be_quarantined_is_its_users_still),

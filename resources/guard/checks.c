@@ -259,13 +259,13 @@ static strata_status submit(guard *self, guard_batch *batch)
                : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
 }
 
-/* Ends the preparation of the first `count` subjects. Their use is not noted: no block leaves the guard before the
+/* Ends the preparation of the subjects from `first` on. Their use is not noted: no block leaves the guard before the
  * batches that look at it were read, and nobody else writes what they look at. Only a submission that failed half-way
  * is, since nobody will wait for it. */
-static void finish_subjects(guard *self, const guard_batch *batch, uint32_t count, bool half_submitted)
+static void finish_subjects(guard *self, const guard_batch *batch, uint32_t first, bool half_submitted)
 {
     strata_resource *below = self->resource.upstream;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = first; i < batch->subject_count; i++) {
         const guard_subject *subject = &batch->subjects[i];
         strata_access access = half_submitted ? subject->access : STRATA_ACCESS_NONE;
         below->ops->finish_use(below, &subject->below, self->checking, access);
@@ -279,20 +279,21 @@ static void note_point(guard *self, guard_batch *batch)
     batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
 }
 
+/* The newest free comes first: the wait for it covers those before it on the same stream. */
 static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 {
     strata_resource *below = self->resource.upstream;
     strata_status status = STRATA_SUCCESS;
-    uint32_t prepared = 0;
-    while (prepared < batch->subject_count && status == STRATA_SUCCESS) {
-        const guard_subject *subject = &batch->subjects[prepared];
+    uint32_t first = batch->subject_count;
+    while (first > 0 && status == STRATA_SUCCESS) {
+        const guard_subject *subject = &batch->subjects[first - 1];
         status = below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
-        prepared += status == STRATA_SUCCESS;
+        first -= status == STRATA_SUCCESS;
     }
     bool ready = status == STRATA_SUCCESS;
     if (ready)
         status = submit(self, batch);
-    finish_subjects(self, batch, prepared, ready && status != STRATA_SUCCESS);
+    finish_subjects(self, batch, first, ready && status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS)
         note_point(self, batch);
     return status;
