@@ -428,6 +428,15 @@ strata_block_state strata_table_state(const strata_table *table, strata_block_id
     return held_back ? STRATA_BLOCK_QUARANTINED : STRATA_BLOCK_FREED;
 }
 
+bool strata_table_names(const strata_table *table, strata_block_id id, uint64_t made)
+{
+    const strata_entry *entry = strata_table_lookup(table, id);
+    if (!entry || made > id.generation ||
+        !strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), id.generation))
+        return false;
+    return id.generation - made <= atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
+}
+
 uint64_t strata_table_living(const strata_table *table, uint32_t slot)
 {
     uint64_t word = atomic_load_explicit(&strata_table_entry(table, slot)->word, memory_order_acquire);

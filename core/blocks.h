@@ -211,6 +211,10 @@ static inline bool strata_entry_is_renewable(const strata_entry *entry)
 /* The state of an identity. The one that a quarantined block had before is QUARANTINED, too. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
 
+/* Whether an identity names a block that lives and was made under the generation `made`, which a layer kept for its
+ * slot: that one, or the identity under which a layer above holds the block back. */
+bool strata_table_names(const strata_table *table, strata_block_id id, uint64_t made);
+
 /* The generation under which a block lives in a slot that is in use; 0: none does. */
 uint64_t strata_table_living(const strata_table *table, uint32_t slot);
 

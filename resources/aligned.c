@@ -69,27 +69,24 @@ static void remember(strata_resource *resource, const strata_block *below, uint6
     atomic_store_explicit(&kept->generation, below->id.generation, memory_order_release);
 }
 
-/* The offsets of the block that an identity names; NULL if it has none here: it is stale, made up, or about to be. */
+/* The offsets of the block that an identity names; NULL if it has none here: it is stale, made up, or about to be. A
+ * layer above that holds a block back names it by another generation than it was made with. */
 static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
 {
     const offsets *kept = strata_block_layer_bytes(resource, id);
-    bool its = kept && id.generation && atomic_load_explicit(&kept->generation, memory_order_acquire) == id.generation;
-    return its ? kept : NULL;
+    if (!kept || !id.generation)
+        return NULL;
+    uint64_t made = atomic_load_explicit(&kept->generation, memory_order_acquire);
+    return strata_table_names(strata_resource_table(resource), id, made) ? kept : NULL;
 }
 
-/* What was freed goes down as it came: there it is refused, in the words that its user knows. */
-static bool is_gone(const strata_resource *resource, strata_block_id id)
-{
-    strata_block_state state = strata_table_state(strata_resource_table(resource), id);
-    return state == STRATA_BLOCK_FREED || state == STRATA_BLOCK_RETIRED;
-}
-
-/* The same as seen from below, and, of a block that came from there, as the user sees it. */
+/* The same as seen from below. What was freed goes down as it came: there it is refused, in the words that its user
+ * knows. */
 static strata_block as_below(strata_resource *resource, const strata_block *block)
 {
     const offsets *kept = offsets_of(resource, block->id);
     strata_block view = *block;
-    if (!kept || is_gone(resource, block->id))
+    if (!kept)
         return view;
     uint64_t more = atomic_load_explicit(&kept->bytes, memory_order_relaxed);
     view.address -= atomic_load_explicit(&kept->address, memory_order_relaxed);
@@ -98,15 +95,14 @@ static strata_block as_below(strata_resource *resource, const strata_block *bloc
     return view;
 }
 
-static void show(const offsets *kept, strata_block *block)
+/* As the user sees a block that came from below. `alignment` is 0 if it is as below. */
+static void show(strata_block *block, uint64_t higher, uint64_t more, size_t alignment)
 {
-    uint64_t more = atomic_load_explicit(&kept->bytes, memory_order_relaxed);
-    uint32_t log2 = atomic_load_explicit(&kept->alignment, memory_order_relaxed);
-    block->address += atomic_load_explicit(&kept->address, memory_order_relaxed);
+    block->address += higher;
     block->bytes -= (size_t)more;
     block->requested -= (size_t)more;
-    if (log2)
-        block->alignment = (size_t)1 << log2;
+    if (alignment)
+        block->alignment = alignment;
 }
 
 static strata_status aligned_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -121,8 +117,9 @@ static strata_status aligned_allocate(strata_resource *resource, const strata_re
     if (status != STRATA_SUCCESS || !out->id.generation)
         return status;
     uint64_t over = alignment ? out->address & (alignment - 1) : 0;
-    remember(resource, out, over ? alignment - over : 0, below.bytes - request->bytes, alignment);
-    show(offsets_of(resource, out->id), out);
+    uint64_t higher = over ? alignment - over : 0, more = below.bytes - request->bytes;
+    remember(resource, out, higher, more, alignment);
+    show(out, higher, more, alignment); /* somebody who found it by its address may have freed it since */
     return STRATA_SUCCESS;
 }
 
@@ -161,7 +158,9 @@ static strata_status aligned_find(strata_resource *resource, CUdeviceptr address
         return status;
     const offsets *kept = offsets_of(resource, out->id);
     if (kept) {
-        show(kept, out);
+        uint32_t log2 = atomic_load_explicit(&kept->alignment, memory_order_relaxed);
+        show(out, atomic_load_explicit(&kept->address, memory_order_relaxed),
+             atomic_load_explicit(&kept->bytes, memory_order_relaxed), log2 ? (size_t)1 << log2 : 0);
         if (address >= out->address && address - out->address < out->bytes)
             return STRATA_SUCCESS;
     }

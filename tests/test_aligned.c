@@ -370,6 +370,18 @@ static void a_stale_free_meets_the_next_block_of_its_slot_and_does_nothing(test_
     assert_int_equal(test_usage(fixture).live_blocks, 0);
 }
 
+static void a_layer_above_may_hold_its_blocks_back(test_fixture *fixture)
+{
+    strata_block block = test_allocate(fixture, 5000, NULL);
+    test_write(fixture, &block, 0x11, NULL);
+    test_free_on(fixture, &block, NULL);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_QUARANTINED);
+    check_status(strata_runtime_deallocate_on(fixture->runtime, &block, NULL), STRATA_ERROR_DOUBLE_FREE);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_FREED);
+    assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
+}
+
 int main(void)
 {
     test_open_driver();
@@ -393,6 +405,14 @@ int main(void)
         TEST_CASE(a_stale_free_meets_the_next_block_of_its_slot_and_does_nothing),
     };
     static const char *const stacks[] = {"aligned(alignment=4KiB), async", "aligned(alignment=4KiB), direct"};
+    static const test_case held_back[] = {TEST_CASE(a_layer_above_may_hold_its_blocks_back)};
+    static const char *const under_guards[] = {
+        "guard, aligned(alignment=4KiB), async",
+        "aligned(alignment=4KiB), guard, direct",
+        "guard, aligned(alignment=4KiB), guard, async",
+        "guard, guard, aligned(alignment=4KiB), direct",
+    };
     int failed = test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
+    failed += test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
+    return failed + test_run_on(under_guards, sizeof under_guards / sizeof under_guards[0], held_back, 1);
 }
