@@ -275,6 +275,21 @@ static void the_guards_own_fills_and_checks_are_no_use_of_a_block(test_fixture *
     test_stream_close(fixture, stream);
 }
 
+/* The bytes that the owner counts, not those that the layer below shows. */
+static void of_a_block_in_quarantine_nothing_counts_as_live(test_fixture *fixture)
+{
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    size_t whole = test_usage(fixture).live_bytes;
+    assert_true(whole >= BYTES + 2 * ZONE);
+    test_free_on(fixture, &block, NULL);
+    strata_usage usage = test_usage(fixture);
+    assert_true(usage.live_bytes == 0 && usage.live_blocks == 0 && usage.retired_bytes == whole);
+    assert_true(value(fixture, "guard.quarantined_bytes") == whole);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(value(fixture, "guard.quarantined_bytes"), 0);
+    assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
+}
+
 /* The wait for the newest of them covers the others. */
 static void frees_on_one_stream_are_waited_for_once(test_fixture *fixture)
 {
@@ -476,6 +491,10 @@ int main(void)
     static const char *const quiet[] = {"guard(debuggers=off), async", "guard(kernel=off), async",
                                         "guard(debuggers=off), direct"};
     const char *const *used = test_under_valgrind() ? quiet : stacks;
-    int failed = test_run_on(used, 3, cases, sizeof cases / sizeof cases[0]);
+    static const test_case whole[] = {TEST_CASE(of_a_block_in_quarantine_nothing_counts_as_live)};
+    static const char *const widening[] = {"guard, async", "guard, aligned(alignment=4KiB), direct",
+                                           "guard, aligned(alignment=4KiB), guard, async"};
+    int failed = test_run_on(widening, 3, whole, 1);
+    failed |= test_run_on(used, 3, cases, sizeof cases / sizeof cases[0]);
     return test_run_on(used, 1, others, sizeof others / sizeof others[0]) | failed;
 }

@@ -420,10 +420,11 @@ static strata_status give_back(guard *self, guarded *block)
 {
     strata_resource *below = self->resource.upstream;
     const strata_block view = block->below;
+    size_t bytes = guard_whole_bytes(self, block);
     strata_status status = below->ops->deallocate(below, &view, self->leaving);
     strata_lock_take(&self->lock);
     if (status == STRATA_SUCCESS) {
-        atomic_fetch_sub_explicit(&self->quarantined_bytes, view.bytes, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&self->quarantined_bytes, bytes, memory_order_relaxed);
         atomic_fetch_sub_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
     } else {
         block->leaves = false;

@@ -36,9 +36,10 @@ static bool is_held(guard_list_name list)
 
 static void count_held(guard *self, const guarded *block, bool more)
 {
-    uint64_t bytes = more ? block->below.bytes : -(uint64_t)block->below.bytes, one = more ? 1 : UINT64_MAX;
     if (!is_held((guard_list_name)block->list))
         return;
+    uint64_t whole = guard_whole_bytes(self, block);
+    uint64_t bytes = more ? whole : -whole, one = more ? 1 : UINT64_MAX;
     atomic_fetch_add_explicit(&self->held_bytes, bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->held_blocks, one, memory_order_relaxed);
 }
@@ -454,7 +455,7 @@ static strata_status bury(guard *self, const guarded *block, CUstream stream, bo
 static void enter_freed(guard *self, guarded *block)
 {
     strata_lock_take(&self->lock);
-    atomic_fetch_add_explicit(&self->quarantined_bytes, block->below.bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
     atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
     block->number = ++self->free_number; /* here, so that the list is in their order */
     guard_enter(self, block, GUARD_FREED);

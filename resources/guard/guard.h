@@ -136,6 +136,14 @@ static inline guarded *guard_bytes(const guard *self, uint32_t slot)
     return (guarded *)(void *)(entry + self->resource.block_offset);
 }
 
+/* What a block takes of the owner's memory, the zones of guards below included: what the owner counts as live. The
+ * block lives. */
+static inline size_t guard_whole_bytes(const guard *self, const guarded *block)
+{
+    const strata_entry *entry = strata_table_entry(strata_resource_table(&self->resource), block->below.id.slot);
+    return (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+}
+
 /* ---- guard.c ---- */
 
 /* The lock is held. */
