@@ -3,6 +3,9 @@
 #include "support/touch.h"
 
 #include "core/device.h"
+#include "core/error.h"
+#include "core/stream_map.h"
+#include "runtime/runtime.h"
 
 #include "support/driver.h"
 
@@ -13,6 +16,7 @@
 /* The public names are macros in programs whose stream 0 is the thread's own. */
 #undef strata_runtime_allocate
 #undef strata_runtime_allocate_request
+#undef strata_runtime_deallocate_on
 #undef strata_runtime_prepare_block_use
 #undef strata_runtime_prepare_first_use
 
@@ -81,18 +85,52 @@ void test_touch_begin(test_touch what)
 }
 
 /* On a stream that cannot be used now nothing is submitted. Of all the devices' kernels one goes with the stream. */
-static void submit(const strata_block *block, CUstream stream, strata_access access)
+static void submit(CUdeviceptr address, uint64_t bytes, CUstream stream, strata_access access)
 {
-    enum { MOST = 256 };
-    if (touched == TEST_TOUCH_NOTHING || !block || !block->address || access == STRATA_ACCESS_NONE)
-        return;
-    CUdeviceptr address = block->address;
-    uint64_t bytes = block->bytes < MOST ? block->bytes : MOST;
     uint32_t how = (uint32_t)access;
     void *parameters[] = {&address, &bytes, &how};
     for (int i = 0; i < STRATA_DEVICE_LIMIT && kernels[i]; i++)
         if (launch_kernel(kernels[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL) == CUDA_SUCCESS)
             return;
+}
+
+static bool is_guarded(const strata_runtime *runtime)
+{
+    for (size_t i = 0; i < runtime->stack->count; i++)
+        if (strcmp(runtime->stack->layers[i]->ops->name, "guard") == 0)
+            return true;
+    return false;
+}
+
+/* The byte `past` bytes behind the requested ones. */
+static void touch_past(const strata_runtime *runtime, const strata_block *block, CUstream stream, unsigned past)
+{
+    if (touched >= TEST_TOUCH_PAST && is_guarded(runtime))
+        submit(block->address + block->requested + past, 1, stream, STRATA_ACCESS_WRITE);
+}
+
+static void touch_use(const strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access)
+{
+    enum { MOST = 256 };
+    if (touched == TEST_TOUCH_NOTHING || !block || !block->address || access == STRATA_ACCESS_NONE)
+        return;
+    submit(block->address, block->bytes < MOST ? block->bytes : MOST, stream, access);
+    if (access & STRATA_ACCESS_WRITE)
+        touch_past(runtime, block, stream, 0);
+}
+
+/* What is freed by mistake is not touched. */
+static void touch_free(strata_runtime *runtime, const strata_block *block, CUstream stream)
+{
+    strata_block found;
+    if (touched < TEST_TOUCH_PAST || !runtime || !block || stream == STRATA_STREAM_GONE)
+        return;
+    strata_error_hush();
+    bool lives = strata_runtime_find(runtime, block->address, &found) == STRATA_SUCCESS &&
+                 memcmp(&found.id, &block->id, sizeof found.id) == 0;
+    strata_error_unhush(false);
+    if (lives)
+        touch_past(runtime, &found, stream, 1);
 }
 
 strata_status __real_strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
@@ -111,7 +149,7 @@ strata_status __wrap_strata_runtime_prepare_block_use(strata_runtime *runtime, c
 {
     strata_status status = __real_strata_runtime_prepare_block_use(runtime, block, stream, access);
     if (status == STRATA_SUCCESS)
-        submit(block, stream, access);
+        touch_use(runtime, block, stream, access);
     return status;
 }
 
@@ -120,7 +158,7 @@ strata_status __wrap_strata_runtime_prepare_first_use(strata_runtime *runtime, c
 {
     strata_status status = __real_strata_runtime_prepare_first_use(runtime, block, stream);
     if (status == STRATA_SUCCESS)
-        submit(block, stream, STRATA_ACCESS_WRITE);
+        touch_use(runtime, block, stream, STRATA_ACCESS_WRITE);
     return status;
 }
 
@@ -129,7 +167,7 @@ strata_status __wrap_strata_launch_preflight(strata_launch *launch)
     strata_status status = __real_strata_launch_preflight(launch);
     const strata_launch_entry *entries = launch && launch->entries ? launch->entries : launch ? launch->storage : NULL;
     for (size_t i = 0; status == STRATA_SUCCESS && i < launch->count; i++)
-        submit(&entries[i].block, launch->stream, entries[i].access);
+        touch_use(launch->runtime, &entries[i].block, launch->stream, entries[i].access);
     return status;
 }
 
@@ -142,8 +180,8 @@ strata_status __wrap_strata_runtime_allocate(strata_runtime *runtime, size_t byt
                                              strata_block *block)
 {
     strata_status status = __real_strata_runtime_allocate(runtime, bytes, stream, block);
-    if (status == STRATA_SUCCESS && touched == TEST_TOUCH_ALL)
-        submit(block, stream, STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS && touched >= TEST_TOUCH_ALL)
+        touch_use(runtime, block, stream, STRATA_ACCESS_WRITE);
     return status;
 }
 
@@ -156,7 +194,26 @@ strata_status __wrap_strata_runtime_allocate_request(strata_runtime *runtime, co
                                                      strata_block *block)
 {
     strata_status status = __real_strata_runtime_allocate_request(runtime, request, block);
-    if (status == STRATA_SUCCESS && touched == TEST_TOUCH_ALL)
-        submit(block, request->stream, STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS && touched >= TEST_TOUCH_ALL)
+        touch_use(runtime, block, request->stream, STRATA_ACCESS_WRITE);
     return status;
+}
+
+strata_status __real_strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block);
+strata_status __wrap_strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block);
+strata_status __real_strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream);
+strata_status __wrap_strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream);
+
+/* On the stream that the block was allocated on, which may be gone. */
+strata_status __wrap_strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
+{
+    if (block && strata_stream_is_known(block->stream))
+        touch_free(runtime, block, block->stream);
+    return __real_strata_runtime_deallocate(runtime, block);
+}
+
+strata_status __wrap_strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
+{
+    touch_free(runtime, block, stream);
+    return __real_strata_runtime_deallocate_on(runtime, block, stream);
 }

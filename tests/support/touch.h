@@ -7,7 +7,9 @@
 typedef enum test_touch {
     TEST_TOUCH_NOTHING,
     TEST_TOUCH_USES,
-    TEST_TOUCH_ALL, /* and each block on its stream when it is allocated, as a program that uses it there at once */
+    TEST_TOUCH_ALL,  /* and each block on its stream when it is allocated, as a program that uses it there at once */
+    TEST_TOUCH_PAST, /* and, past the end of a block under a guard, bytes that the guard looks at afterwards: one by
+                        each use that writes, another on the freeing stream. They are not changed */
 } test_touch;
 
 /* From now on, in this process. The driver is open, and simulated. */

@@ -11,7 +11,6 @@ static const char whole[] = "the stream is waited for as a whole, and its newest
 
 static const char noted[] = "the use is noted and never made";
 static const char at_home[] = "nothing touches the block on its own stream";
-static const char checked_again[] = "zones that nobody wrote to are checked; the check of the whole block waits, too";
 static const char another[] =
     "a stack that the case makes itself frees in stream order: only what is free waits for it";
 static const char threads[] = "threads make it another run each time: the edge with that number is another one";
@@ -55,12 +54,6 @@ static const struct {
     {"calls_through_a_stack_mean_the_same", "[direct", at_home},
     {"every_call_leaves_the_callers_context_as_it_was", "", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
-
-    {"a_block_is_fresh_and_stands_between_two_zones", "[guard", checked_again},
-    {"the_outermost_bytes_of_the_zones_count", "[guard", checked_again},
-    {"a_write_after_a_free_is_found_wherever_it_is", "[guard", checked_again},
-    {"the_quarantine_holds_no_more_than_it_may", "[guard", checked_again},
-    {"the_guards_own_fills_and_checks_are_no_use_of_a_block", "[guard", checked_again},
 
     {"memory_that_is_not_managed_is_asked_about_once_and_never_moved", "", another},
 
