@@ -365,6 +365,20 @@ static void a_block_that_cannot_be_quarantined_is_its_users_still(test_fixture *
     test_stream_close(fixture, reader);
 }
 
+static void a_block_that_can_be_neither_filled_nor_freed_is_freed_later(test_fixture *fixture)
+{
+    strata_block block;
+    check_status(strata_runtime_allocate(fixture->runtime, BYTES, NULL, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "call 1 of prepare fails on purpose");
+    strata_usage usage = test_usage(fixture);
+    assert_true(usage.live_blocks == 0 && usage.live_bytes == 0 && usage.retired_bytes >= BYTES);
+    check_nothing_found(fixture);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
+    assert_int_equal(value(fixture, "guard.quarantined_blocks"), 0);
+    check_nothing_found(fixture);
+}
+
 static void a_charge_has_the_zones(test_fixture *fixture)
 {
     size_t bytes, larger;
@@ -494,7 +508,12 @@ int main(void)
     static const test_case whole[] = {TEST_CASE(of_a_block_in_quarantine_nothing_counts_as_live)};
     static const char *const widening[] = {"guard, async", "guard, aligned(alignment=4KiB), direct",
                                            "guard, aligned(alignment=4KiB), guard, async"};
-    int failed = test_run_on(widening, 3, whole, 1);
+    static const test_case refused[] = {TEST_CASE(a_block_that_can_be_neither_filled_nor_freed_is_freed_later)};
+    static const char *const refusing[] = {
+        "guard, fault(operation=prepare, nth=1), fault(operation=deallocate, nth=1), async",
+        "guard(kernel=off), fault(operation=prepare, nth=1), fault(operation=deallocate, nth=1), direct",
+    };
+    int failed = test_run_on(widening, 3, whole, 1) | test_run_on(refusing, 2, refused, 1);
     failed |= test_run_on(used, 3, cases, sizeof cases / sizeof cases[0]);
     return test_run_on(used, 1, others, sizeof others / sizeof others[0]) | failed;
 }

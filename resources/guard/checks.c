@@ -6,6 +6,7 @@
 #include "core/uses.h"
 
 #include <string.h>
+#include <time.h>
 
 enum {
     LAUNCH_AT = 24,         /* freed blocks, while other batches are under way */
@@ -47,10 +48,15 @@ void guard_extents(const guard *self, const strata_block *shown, const strata_bl
     };
 }
 
-/* How many extents of a block are looked at. */
-static unsigned most_extents(const guard *self, const guarded *block)
+/* How many extents of a block are looked at when it leaves, and before. */
+static unsigned all_extents(const guard *self, const guarded *block)
 {
-    return block->list == GUARD_LIVE || self->options.no_poison ? GUARD_ZONES : GUARD_EXTENTS;
+    return block->unfilled ? 0 : self->options.no_poison ? GUARD_ZONES : GUARD_EXTENTS;
+}
+
+static unsigned zone_extents(const guarded *block)
+{
+    return block->unfilled ? 0 : GUARD_ZONES;
 }
 
 static bool has_room(const guard *self, const guard_batch *batch, size_t bytes)
@@ -109,25 +115,29 @@ static void add_subject(guard *self, guard_batch *batch, guarded *block, strata_
         .freed_at = block->freed_at,
         .access = access,
         .live = live,
+        .unfilled = block->unfilled,
     };
     block->batches++;
     block->busy += live;
 }
 
-/* Puts as much of a block as fits into a batch; with `whole`, all or nothing. True if all of it is in. */
+/* Puts as much of a block as fits into a batch; with `whole`, all or nothing. True if all of it is in. One of which
+ * nothing is looked at is in it all the same: only blocks that were in a batch are given back. */
 static bool add_block(guard *self, guard_batch *batch, guarded *block, unsigned extents, uint64_t *taken, bool whole,
                       strata_access access)
 {
     uint32_t pieces = batch->piece_count;
     size_t copied = batch->copied;
     uint64_t before = *taken;
+    if (batch->subject_count == GUARD_PIECES)
+        return false;
     bool all = add_pieces(self, batch, block, extents, taken);
     if (!all && whole) {
         batch->piece_count = pieces;
         batch->copied = copied;
         *taken = before;
     }
-    if (batch->piece_count > pieces)
+    if (batch->piece_count > pieces || !extents)
         add_subject(self, batch, block, access);
     return all;
 }
@@ -181,7 +191,7 @@ static void add_leaving(guard *self, guard_batch *batch)
 {
     for (uint32_t slot; (slot = self->lists[GUARD_LEAVING].first);) {
         guarded *block = guard_bytes(self, slot);
-        if (!add_block(self, batch, block, most_extents(self, block), &block->taken, false, STRATA_ACCESS_WRITE))
+        if (!add_block(self, batch, block, all_extents(self, block), &block->taken, false, STRATA_ACCESS_WRITE))
             return;
         guard_leave_list(self, block);
         block->leaves = true;
@@ -193,7 +203,7 @@ static void add_freed(guard *self, guard_batch *batch)
     for (uint32_t slot; (slot = self->lists[GUARD_FREED].first);) {
         guarded *block = guard_bytes(self, slot);
         uint64_t taken = 0;
-        if (!add_block(self, batch, block, GUARD_ZONES, &taken, true, STRATA_ACCESS_READ))
+        if (!add_block(self, batch, block, zone_extents(block), &taken, true, STRATA_ACCESS_READ))
             return;
         move(self, block, GUARD_HELD);
     }
@@ -215,7 +225,7 @@ static void add_held(guard *self, guard_batch *batch, quarantine_position *at)
             continue;
         if (block->number > at->number)
             *at = (quarantine_position){.number = block->number};
-        if (!add_block(self, batch, block, most_extents(self, block), &at->taken, false, STRATA_ACCESS_READ))
+        if (!add_block(self, batch, block, all_extents(self, block), &at->taken, false, STRATA_ACCESS_READ))
             return;
         *at = (quarantine_position){.number = block->number + 1};
     }
@@ -239,6 +249,8 @@ static void add_live(guard *self, guard_batch *batch, uint64_t round)
 static strata_status submit(guard *self, guard_batch *batch)
 {
     strata_scope scope;
+    if (!batch->piece_count)
+        return STRATA_SUCCESS;
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
@@ -268,7 +280,8 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
     for (uint32_t i = first; i < batch->subject_count; i++) {
         const guard_subject *subject = &batch->subjects[i];
         strata_access access = half_submitted ? subject->access : STRATA_ACCESS_NONE;
-        below->ops->finish_use(below, &subject->below, self->checking, access);
+        if (!subject->unfilled)
+            below->ops->finish_use(below, &subject->below, self->checking, access);
     }
 }
 
@@ -287,7 +300,8 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
     uint32_t first = batch->subject_count;
     while (first > 0 && status == STRATA_SUCCESS) {
         const guard_subject *subject = &batch->subjects[first - 1];
-        status = below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
+        if (!subject->unfilled)
+            status = below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
         first -= status == STRATA_SUCCESS;
     }
     bool ready = status == STRATA_SUCCESS;
@@ -593,6 +607,45 @@ void guard_poll(guard *self)
             return; /* it was said, and the next call tries again */
 }
 
+/* Bytes of freed blocks that have left the quarantine and are not back below: their last check was not read yet. */
+static uint64_t unread_bytes(const guard *self)
+{
+    uint64_t all = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
+    uint64_t held = atomic_load_explicit(&self->held_bytes, memory_order_relaxed);
+    return all > held ? all - held : 0;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static __attribute__((noinline)) void let_checks_come_back(guard *self, uint64_t most)
+{
+    enum { PATIENCE_NS = 50000000, NAP_NS = 100000 };
+    uint64_t unread = unread_bytes(self);
+    int64_t until = now_ns() + PATIENCE_NS;
+    while (unread > most && now_ns() < until) {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        guard_poll(self);
+        uint64_t now = unread_bytes(self);
+        if (now < unread)
+            until = now_ns() + PATIENCE_NS;
+        unread = now;
+    }
+}
+
+void guard_keep_unread_few(guard *self, uint64_t least)
+{
+    uint64_t most = atomic_load_explicit(&self->most_bytes, memory_order_relaxed);
+    if (most < least)
+        most = least;
+    if (__builtin_expect(unread_bytes(self) > most, 0))
+        let_checks_come_back(self, most);
+}
+
 strata_status guard_flush(guard *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -621,7 +674,7 @@ strata_status guard_check_everything(guard *self)
             add_leaving(self, batch); /* freed, too, and in no batch yet where all were taken */
             add_held(self, batch, &at);
             add_live(self, batch, round);
-            more = batch->piece_count != 0;
+            more = batch->subject_count != 0;
             batch->state = more ? GUARD_BATCH_TAKEN : GUARD_BATCH_FREE;
         }
         strata_lock_release(&self->lock);

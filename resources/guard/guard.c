@@ -15,7 +15,6 @@
 #include "resources/builtin.h"
 
 #include <string.h>
-#include <time.h>
 
 enum {
     GRANULE = 256, /* zones keep the alignment that every owner gives by itself */
@@ -257,45 +256,30 @@ static strata_status check_request(guard *self, const strata_request *request)
     return STRATA_SUCCESS;
 }
 
-/* Bytes of freed blocks that have left the quarantine and are not back below: their last check was not read yet. */
-static uint64_t unread_bytes(const guard *self)
+static void enter_freed(guard *self, guarded *block)
 {
-    uint64_t all = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
-    uint64_t held = atomic_load_explicit(&self->held_bytes, memory_order_relaxed);
-    return all > held ? all - held : 0;
+    strata_lock_take(&self->lock);
+    atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
+    block->number = ++self->free_number; /* here, so that the list is in their order */
+    guard_enter(self, block, GUARD_FREED);
+    strata_lock_release(&self->lock);
 }
 
-static int64_t now_ns(void)
+/* Gives a block back that could not be filled. Where the layer below does not take it, the quarantine tries again. */
+static void abandon(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-/* A host that runs far ahead of the device would fill it with blocks that wait for their last check: allocating waits a
- * little then, for as long as checks come back. Where none does, the device may be waiting for this thread. */
-static __attribute__((noinline)) void let_checks_come_back(guard *self, uint64_t most)
-{
-    enum { PATIENCE_NS = 50000000, NAP_NS = 100000 };
-    uint64_t unread = unread_bytes(self);
-    int64_t until = now_ns() + PATIENCE_NS;
-    while (unread > most && now_ns() < until) {
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-        guard_poll(self);
-        uint64_t now = unread_bytes(self);
-        if (now < unread)
-            until = now_ns() + PATIENCE_NS;
-        unread = now;
+    strata_resource *below = self->resource.upstream;
+    strata_block_id held;
+    strata_error_hush();
+    if (below->ops->deallocate(below, view, stream) != STRATA_SUCCESS &&
+        strata_block_quarantine(&self->resource, shown, shown, &held) == STRATA_SUCCESS) {
+        guarded *block = guard_bytes(self, held.slot);
+        *block = (guarded){.shown = *shown, .below = *view, .unfilled = true};
+        block->below.id = held;
+        enter_freed(self, block);
     }
-}
-
-static void keep_unread_few(guard *self)
-{
-    uint64_t most = atomic_load_explicit(&self->most_bytes, memory_order_relaxed);
-    if (most < DEFAULT_BYTES)
-        most = DEFAULT_BYTES;
-    if (__builtin_expect(unread_bytes(self) > most, 0))
-        let_checks_come_back(self, most);
+    strata_error_unhush(false);
 }
 
 static strata_status guard_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -306,7 +290,7 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
     if (!request->bytes)
         return below->ops->allocate(below, request, out);
     guard_poll(self);
-    keep_unread_few(self);
+    guard_keep_unread_few(self, DEFAULT_BYTES);
     strata_request wider;
     size_t front;
     strata_block view;
@@ -319,9 +303,7 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
         return status;
     const strata_block shown = as_shown(&view, request, front);
     if ((status = fill_fresh(self, &shown, &view, request->stream)) != STRATA_SUCCESS) {
-        strata_error_hush();
-        below->ops->deallocate(below, &view, request->stream);
-        strata_error_unhush(false);
+        abandon(self, &shown, &view, request->stream);
         return status;
     }
     enter_live(self, &shown, &view, self->options.no_stacks ? 0 : strata_call_stack_capture(0));
@@ -450,16 +432,6 @@ static strata_status bury(guard *self, const guarded *block, CUstream stream, bo
     if (*filled && finished == STRATA_SUCCESS)
         close_now(self, stream);
     return *filled ? finished : status;
-}
-
-static void enter_freed(guard *self, guarded *block)
-{
-    strata_lock_take(&self->lock);
-    atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
-    block->number = ++self->free_number; /* here, so that the list is in their order */
-    guard_enter(self, block, GUARD_FREED);
-    strata_lock_release(&self->lock);
 }
 
 /* Puts a block that was taken into the quarantine. */

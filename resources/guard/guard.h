@@ -56,6 +56,7 @@ typedef struct guarded {
     uint8_t told;  /* bits of strata_guard_kind */
     uint8_t tries; /* that failed */
     bool leaves;   /* with the last of its batches */
+    bool unfilled; /* nothing of it can be checked: its user never had it */
 } guarded;
 
 typedef struct guard_list {
@@ -68,6 +69,7 @@ typedef struct guard_subject {
     uint32_t allocated_at, freed_at;
     strata_access access;
     bool live;
+    bool unfilled; /* nothing of it is looked at */
 } guard_subject;
 
 /* What a piece is of. */
@@ -169,6 +171,11 @@ void guard_extents(const guard *self, const strata_block *shown, const strata_bl
 /* Reads the batches that are done, gives back what leaves, and launches what should be. Never waits. What goes wrong is
  * said, and tried again later. */
 void guard_poll(guard *self);
+
+/* A host that runs far ahead of the device would fill it with blocks that wait for their last check: where these are
+ * more than `least` bytes, and than the quarantine may have, this waits a little, for as long as checks come back.
+ * Where none does, the device may be waiting for this thread. */
+void guard_keep_unread_few(guard *self, uint64_t least);
 
 /* Empties the quarantine: checks what is in it, waits, and gives it back. What could not be given back stays. */
 strata_status guard_flush(guard *self);
