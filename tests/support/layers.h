@@ -27,6 +27,9 @@ static const test_layer_text test_decorators[] = {
     {.text = "fault(per_million=30000, seed=5)", .random_only = true, .refuses = true},
     {.text = "fault(operation=deallocate, every=7)", .random_only = true, .refuses = true},
     {.text = "fault(operation=prepare, every=11, status=driver)", .random_only = true, .refuses = true},
+    {.text = "guard"},
+    {.text = "guard(quarantine_blocks=5, poison=off)", .random_only = true},
+    {.text = "guard(kernel=off, quarantine=off)", .random_only = true},
     {.text = "prefetch"},
     {.text = "prefetch(on_use=on)", .random_only = true},
 };
