@@ -2,19 +2,24 @@
  * they are and what they hold; every answer of the stack has to agree, whatever stands in it. support/layers.h has the
  * layers.
  *
+ * In a sweep each of some stacks is a case, with fewer operations.
+ *
  * STRATA_TEST_SEEDS and STRATA_TEST_OPERATIONS say how many stacks and how long; STRATA_TEST_FULL=1 is many. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/driver.h"
 #include "support/effort.h"
+#include "support/fixture.h"
 #include "support/layers.h"
+#include "support/sweep.h"
 
 enum {
     STACKS = 24,
     FULL_STACKS = 3000,
     OPERATIONS = 250,
+    SWEPT_STACKS = 16,
+    SWEPT_OPERATIONS = 60,
     LAYERS = 6,  /* the owner among them */
     BLOCKS = 24, /* live ones at most */
     STREAMS = 5,
@@ -37,7 +42,7 @@ typedef struct model_read {
 static struct {
     uint64_t seed, random;
     char text[TEXT];
-    bool refuses;       /* some layer fails calls on purpose */
+    unsigned refuse;    /* how many layers fail calls on purpose */
     bool all_alignment; /* some layer serves requests for more than 256 bytes */
     strata_runtime *runtime;
     CUstream streams[STREAMS]; /* pooled ones, an unknown one, the legacy one */
@@ -79,7 +84,7 @@ static bool went_well(strata_status status)
 {
     if (status == STRATA_SUCCESS)
         return true;
-    if (model.refuses && strstr(strata_last_error()->message, "on purpose")) {
+    if (model.refuse && strstr(strata_last_error()->message, "on purpose")) {
         model.refused++;
         return false;
     }
@@ -92,7 +97,7 @@ static void check_refused(strata_status status, strata_status expected)
 {
     if (status == expected)
         return;
-    assert_true(status != STRATA_SUCCESS && model.refuses);
+    assert_true(status != STRATA_SUCCESS && model.refuse);
     assert_non_null(strstr(strata_last_error()->message, "on purpose"));
     model.refused++;
 }
@@ -106,7 +111,7 @@ static size_t edge_of(const strata_block *block)
 
 static void verify_reads(void)
 {
-    check_cu(strata_cu.CtxSynchronize());
+    check_cu(test_cu()->CtxSynchronize());
     for (size_t i = 0; i < model.read_count; i++)
         for (size_t j = 0; j < model.reads[i].bytes; j++)
             if (model.seen[i * EDGE + j] != model.reads[i].value)
@@ -123,13 +128,13 @@ static void submit(model_block *one, CUstream stream, strata_access access)
     if ((access & STRATA_ACCESS_READ) && one->value >= 0) {
         if (model.read_count == READS)
             fail_msg("the reads were not verified in time");
-        check_cu(strata_cu.MemcpyDtoHAsync(&model.seen[model.read_count * EDGE], ends[pick(2)], edge, stream));
+        check_cu(test_cu()->MemcpyDtoHAsync(&model.seen[model.read_count * EDGE], ends[pick(2)], edge, stream));
         model.reads[model.read_count++] = (model_read){.bytes = edge, .value = one->value};
     }
     if (access & STRATA_ACCESS_WRITE) {
         one->value = (int)pick(256);
         for (size_t i = 0; i < 2; i++)
-            check_cu(strata_cu.MemsetD8Async(ends[i], (unsigned char)one->value, edge, stream));
+            check_cu(test_cu()->MemsetD8Async(ends[i], (unsigned char)one->value, edge, stream));
     }
 }
 
@@ -140,7 +145,7 @@ static void use(model_block *one, strata_access access)
         verify_reads();
     if (!went_well(strata_runtime_prepare_block_use(model.runtime, &one->block, stream, access)))
         return;
-    if (pick(8) == 0) {
+    if (pick(8) == 0 && !test_is_swept()) { /* there each use that is prepared is made: support/touch.h */
         check_refused(strata_runtime_deallocate_on(model.runtime, &one->block, stream), STRATA_ERROR_BLOCK_IN_USE);
         check_ok(strata_runtime_finish_block_use(model.runtime, &one->block, stream, STRATA_ACCESS_NONE));
         return;
@@ -328,13 +333,14 @@ static void write_stack(void)
     for (size_t i = 0; i < layers; i++) {
         const test_layer_text *layer = &test_decorators[pick(TEST_DECORATORS)];
         strcat(strcat(model.text, layer->text), ", ");
-        model.refuses |= layer->refuses;
+        model.refuse += layer->refuses;
         model.all_alignment |= layer->all_alignment;
     }
     strcat(model.text, owners[pick(sizeof owners / sizeof owners[0] - !info.managed_memory)]);
 }
 
-static void begin(uint64_t seed)
+/* The stack of this seed, and what will be done with it. */
+static void choose(uint64_t seed)
 {
     unsigned char *seen = model.seen;
     size_t refused = model.refused;
@@ -343,17 +349,10 @@ static void begin(uint64_t seed)
     model.refused = refused;
     model.seed = seed;
     model.random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    if (test_sim_control())
-        check_cu(test_sim_control()->set_seed(seed));
     write_stack();
-    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = model.text}, &model.runtime));
-    for (size_t i = 0; i + 2 < STREAMS; i++)
-        check_ok(strata_runtime_stream_acquire(model.runtime, &model.streams[i]));
-    check_cu(strata_cu.StreamCreate(&model.streams[STREAMS - 2], CU_STREAM_NON_BLOCKING));
-    model.streams[STREAMS - 1] = NULL;
 }
 
-static void end(void)
+static void give_back_all(void)
 {
     for (size_t i = 0; i < model.count; i++) {
         if (model.read_count == READS)
@@ -370,11 +369,19 @@ static void end(void)
         assert_true(turns < 100 * BLOCKS); /* a guard frees below, and that may be refused */
     strata_usage left = usage();
     assert_true(left.live_blocks == 0 && left.live_bytes == 0 && left.bytes_outstanding == 0);
-    for (size_t i = 0; i + 2 < STREAMS; i++)
-        check_ok(strata_runtime_stream_release(model.runtime, model.streams[i]));
-    check_cu(strata_cu.StreamDestroy(model.streams[STREAMS - 2]));
-    check_ok(strata_runtime_destroy(model.runtime));
-    model.runtime = NULL;
+}
+
+static void play(test_fixture *fixture, size_t operations)
+{
+    model.runtime = fixture->runtime;
+    for (size_t i = 0; i + 1 < STREAMS; i++)
+        model.streams[i] = test_stream(fixture, i + 2 < STREAMS ? TEST_STREAM_POOL : TEST_STREAM_UNKNOWN);
+    model.streams[STREAMS - 1] = NULL;
+    for (size_t i = 0; i < operations; i++)
+        operate();
+    give_back_all();
+    for (size_t i = 0; i < STREAMS; i++)
+        test_stream_close(fixture, model.streams[i]);
 }
 
 static size_t number_from_environment(const char *name, size_t otherwise)
@@ -390,10 +397,14 @@ static void random_stacks_answer_as_the_model_says(void **state)
     size_t stacks = number_from_environment("STRATA_TEST_SEEDS", full ? FULL_STACKS : test_effort(STACKS, 4));
     size_t operations = number_from_environment("STRATA_TEST_OPERATIONS", test_effort(OPERATIONS, 100));
     for (uint64_t seed = 0; seed < stacks; seed++) {
-        begin(seed);
-        for (size_t i = 0; i < operations; i++)
-            operate();
-        end();
+        test_fixture fixture = {0};
+        choose(seed);
+        if (test_sim_control())
+            check_cu(test_sim_control()->set_seed(seed));
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = model.text}, &fixture.runtime));
+        play(&fixture, operations);
+        check_ok(strata_runtime_destroy(fixture.runtime));
+        model.runtime = NULL;
     }
     if (!test_under_valgrind() && stacks >= STACKS)
         assert_true(model.refused > 0); /* such layers stood in some of them */
@@ -407,17 +418,49 @@ static int tell_where(void **state)
     return 0;
 }
 
+/* ---- in a sweep ---- */
+
+static struct {
+    uint64_t seed;
+    char text[TEXT];
+} swept[SWEPT_STACKS];
+
+static void calls_answer_as_the_model_says(test_fixture *fixture)
+{
+    size_t i = 0;
+    while (fixture->stack != swept[i].text)
+        i++;
+    choose(swept[i].seed);
+    play(fixture, SWEPT_OPERATIONS);
+}
+
+/* What a sweep clears away it tries twice, so that not two layers may refuse it. */
+static int run_swept(void)
+{
+    static const test_case cases[] = {TEST_CASE(calls_answer_as_the_model_says)};
+    const char *stacks[SWEPT_STACKS];
+    uint64_t seed = 0;
+    for (size_t i = 0; i < SWEPT_STACKS; i++) {
+        do
+            choose(seed++);
+        while (model.refuse > 1);
+        swept[i].seed = model.seed;
+        stacks[i] = strcpy(swept[i].text, model.text);
+    }
+    return test_run_on(stacks, SWEPT_STACKS, cases, 1);
+}
+
 int main(void)
 {
     test_open_driver();
     void *seen;
-    if (strata_cu.MemHostAlloc(&seen, READS * EDGE, 0) != CUDA_SUCCESS)
+    if (test_cu()->MemHostAlloc(&seen, READS * EDGE, 0) != CUDA_SUCCESS)
         return 1;
     model.seen = seen;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(random_stacks_answer_as_the_model_says, tell_where),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    strata_cu.MemFreeHost(seen);
+    int failed = test_is_swept() ? run_swept() : cmocka_run_group_tests(tests, NULL, NULL);
+    test_cu()->MemFreeHost(seen);
     return failed;
 }

@@ -189,7 +189,7 @@ void test_use_events(test_fixture *fixture, strata_event_mode events)
 typedef struct prepared_case {
     const test_case *test;
     const char *stack;
-    char name[192];
+    char name[384];
     test_fixture fixture;
 } prepared_case;
 

@@ -253,7 +253,7 @@ static bool sweep_case(sweep_tally *tally)
     sweep_shared->seed = 1;
     sweep_shared->policy = STRATA_SIM_RANDOM;
     sweep_shared->runs = 0;
-    sweep_shared->touched = sweep_shared->mode == SWEEP_OF_EDGES ? TEST_TOUCH_PAST : TEST_TOUCH_NOTHING;
+    sweep_shared->touched = sweep_shared->mode == SWEEP_OF_EDGES ? TEST_TOUCH_ALL_PAST : TEST_TOUCH_NOTHING;
     if (run_once(tally))
         return true;
     /* A case that prepares uses and makes none of them, say, or counts calls: its blocks may not be touched. */

@@ -6,7 +6,7 @@
 #include "support/sweep.h"
 #include "support/touch.h"
 
-enum { SWEEP_CASES = 512, SWEEP_EDGES = 1 << 16, SWEEP_NAME = 192, SWEEP_SAID = 512 };
+enum { SWEEP_CASES = 512, SWEEP_EDGES = 1 << 16, SWEEP_NAME = 384, SWEEP_SAID = 512 };
 
 typedef enum sweep_mode { SWEEP_SEEDS, SWEEP_FAULTS, SWEEP_OF_EDGES } sweep_mode;
 

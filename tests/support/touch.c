@@ -102,10 +102,15 @@ static bool is_guarded(const strata_runtime *runtime)
     return false;
 }
 
+static bool touches_past(const strata_runtime *runtime)
+{
+    return (touched == TEST_TOUCH_USES_PAST || touched == TEST_TOUCH_ALL_PAST) && is_guarded(runtime);
+}
+
 /* The byte `past` bytes behind the requested ones. */
 static void touch_past(const strata_runtime *runtime, const strata_block *block, CUstream stream, unsigned past)
 {
-    if (touched >= TEST_TOUCH_PAST && is_guarded(runtime))
+    if (touches_past(runtime))
         submit(block->address + block->requested + past, 1, stream, STRATA_ACCESS_WRITE);
 }
 
@@ -123,7 +128,7 @@ static void touch_use(const strata_runtime *runtime, const strata_block *block, 
 static void touch_free(strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
     strata_block found;
-    if (touched < TEST_TOUCH_PAST || !runtime || !block || stream == STRATA_STREAM_GONE)
+    if (!runtime || !block || stream == STRATA_STREAM_GONE || !touches_past(runtime))
         return;
     strata_error_hush();
     bool lives = strata_runtime_find(runtime, block->address, &found) == STRATA_SUCCESS &&
