@@ -180,17 +180,32 @@ static uint32_t oldest_in_quarantine(const guard *self)
     return held ? held : self->lists[GUARD_FREED].first;
 }
 
-/* What is over the limits leaves, or all. */
-static void let_leave(guard *self, bool all)
+/* What is over the limits leaves, and what was freed up to free number `until`. */
+static void let_leave(guard *self, uint64_t until)
 {
-    for (uint32_t slot; (slot = oldest_in_quarantine(self)) && (all || is_over(self));)
-        move(self, guard_bytes(self, slot), GUARD_LEAVING);
+    for (uint32_t slot; (slot = oldest_in_quarantine(self));) {
+        guarded *block = guard_bytes(self, slot);
+        if (block->number > until && !is_over(self))
+            return;
+        move(self, block, GUARD_LEAVING);
+    }
 }
 
-static void add_leaving(guard *self, guard_batch *batch)
+/* The first block that leaves, from a slot on, and was freed up to `until`; 0 if none was. They are not in order: what
+ * could not be checked stands behind the others again. */
+static uint32_t next_leaving(const guard *self, uint32_t slot, uint64_t until)
 {
-    for (uint32_t slot; (slot = self->lists[GUARD_LEAVING].first);) {
+    while (slot && guard_bytes(self, slot)->number > until)
+        slot = guard_bytes(self, slot)->next;
+    return slot;
+}
+
+static void add_leaving(guard *self, guard_batch *batch, uint64_t until)
+{
+    uint32_t next = self->lists[GUARD_LEAVING].first;
+    for (uint32_t slot; (slot = next_leaving(self, next, until));) {
         guarded *block = guard_bytes(self, slot);
+        next = block->next;
         if (!add_block(self, batch, block, all_extents(self, block), &block->taken, false, STRATA_ACCESS_WRITE))
             return;
         guard_leave_list(self, block);
@@ -215,14 +230,16 @@ typedef struct quarantine_position {
     uint64_t taken;
 } quarantine_position;
 
-static void add_held(guard *self, guard_batch *batch, quarantine_position *at)
+static void add_held(guard *self, guard_batch *batch, quarantine_position *at, uint64_t until)
 {
-    while (self->lists[GUARD_FREED].first)
-        move(self, guard_bytes(self, self->lists[GUARD_FREED].first), GUARD_HELD);
+    for (uint32_t slot; (slot = self->lists[GUARD_FREED].first) && guard_bytes(self, slot)->number <= until;)
+        move(self, guard_bytes(self, slot), GUARD_HELD);
     for (uint32_t slot = self->lists[GUARD_HELD].first; slot; slot = guard_bytes(self, slot)->next) {
         guarded *block = guard_bytes(self, slot);
         if (block->number < at->number)
             continue;
+        if (block->number > until)
+            return;
         if (block->number > at->number)
             *at = (quarantine_position){.number = block->number};
         if (!add_block(self, batch, block, all_extents(self, block), &at->taken, false, STRATA_ACCESS_READ))
@@ -517,11 +534,13 @@ static void put_back(guard *self, guard_batch *batch)
     strata_lock_release(&self->lock);
 }
 
-/* Reads the oldest batches, as far as they are done. Never waits. */
+/* Reads the oldest batches, as far as they are done, and no more than there can be at a time: others may launch new
+ * ones for ever. Never waits. */
 static strata_status read_done(guard *self)
 {
     strata_status status = STRATA_SUCCESS;
-    for (guard_batch *batch; (batch = take_launched(self));) {
+    guard_batch *batch;
+    for (unsigned i = 0; i < GUARD_BATCHES && (batch = take_launched(self)); i++) {
         if (!batch->covered)
             batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
         if (!strata_point_query(batch->point) || !strata_point_seen_complete(batch->point)) {
@@ -559,10 +578,18 @@ static strata_status wait_up_to(guard *self, uint64_t number)
     }
 }
 
-static uint64_t last_number(guard *self)
+static uint64_t last_batch(guard *self)
 {
     strata_lock_take(&self->lock);
     uint64_t number = self->batch_number;
+    strata_lock_release(&self->lock);
+    return number;
+}
+
+static uint64_t last_free(guard *self)
+{
+    strata_lock_take(&self->lock);
+    uint64_t number = self->free_number;
     strata_lock_release(&self->lock);
     return number;
 }
@@ -578,17 +605,17 @@ strata_status guard_wait_for_batches(guard *self, const guarded *block)
 
 /* ---- what calls do ---- */
 
-/* A batch of what is due, or NULL. With `all`, the quarantine is emptied. */
-static guard_batch *build(guard *self, bool all, bool *due)
+/* A batch of what is due, or NULL. */
+static guard_batch *build(guard *self)
 {
     guard_batch *batch = NULL;
     strata_lock_take(&self->lock);
-    let_leave(self, all);
+    let_leave(self, 0);
     uint32_t freed = self->lists[GUARD_FREED].count;
     bool idle = atomic_load_explicit(&self->launched, memory_order_relaxed) == 0;
-    *due = self->lists[GUARD_LEAVING].count || freed >= LAUNCH_AT || (freed && idle);
-    if (*due && (batch = take_free_batch(self))) {
-        add_leaving(self, batch);
+    bool due = self->lists[GUARD_LEAVING].count || freed >= LAUNCH_AT || (freed && idle);
+    if (due && (batch = take_free_batch(self))) {
+        add_leaving(self, batch, UINT64_MAX);
         add_freed(self, batch);
     }
     strata_lock_release(&self->lock);
@@ -599,10 +626,10 @@ void guard_poll(guard *self)
 {
     if (atomic_load_explicit(&self->launched, memory_order_relaxed))
         read_done(self);
-    bool due;
     if (!atomic_load_explicit(&self->quarantined_blocks, memory_order_relaxed))
         return;
-    for (guard_batch *batch; (batch = build(self, false, &due));)
+    guard_batch *batch;
+    for (unsigned i = 0; i < GUARD_BATCHES && (batch = build(self)); i++)
         if (launch(self, batch) != STRATA_SUCCESS)
             return; /* it was said, and the next call tries again */
 }
@@ -646,18 +673,52 @@ void guard_keep_unread_few(guard *self, uint64_t least)
         let_checks_come_back(self, most);
 }
 
+/* A batch of what was freed up to `until`, which leaves; NULL if none of it is left (*due: or there is no batch). */
+static guard_batch *build_flush(guard *self, uint64_t until, bool *due)
+{
+    guard_batch *batch = NULL;
+    strata_lock_take(&self->lock);
+    let_leave(self, until);
+    *due = next_leaving(self, self->lists[GUARD_LEAVING].first, until) != 0;
+    if (*due && (batch = take_free_batch(self)))
+        add_leaving(self, batch, until);
+    strata_lock_release(&self->lock);
+    return batch;
+}
+
 strata_status guard_flush(guard *self)
 {
     strata_status status = STRATA_SUCCESS;
+    uint64_t until = last_free(self);
     for (bool due = true; due && status == STRATA_SUCCESS;) {
-        guard_batch *batch = build(self, true, &due);
+        guard_batch *batch = build_flush(self, until, &due);
         if (batch)
             status = launch(self, batch);
         else if (due)
-            status = wait_up_to(self, last_number(self));
+            status = wait_up_to(self, last_batch(self));
     }
-    strata_status waited = wait_up_to(self, last_number(self));
+    strata_status waited = wait_up_to(self, last_batch(self));
     return status == STRATA_SUCCESS ? waited : status;
+}
+
+/* A batch of what a check of everything has not looked at yet; NULL if all of it was (*more: or there is no batch). */
+static guard_batch *build_check(guard *self, quarantine_position *at, uint64_t until, uint64_t round, bool *more)
+{
+    strata_lock_take(&self->lock);
+    guard_batch *batch = take_free_batch(self);
+    *more = true;
+    if (batch) {
+        add_leaving(self, batch, until); /* freed, too, and in no batch yet where all were taken */
+        add_held(self, batch, at, until);
+        add_live(self, batch, round);
+        *more = batch->subject_count != 0;
+    }
+    if (!*more) {
+        batch->state = GUARD_BATCH_FREE;
+        batch = NULL;
+    }
+    strata_lock_release(&self->lock);
+    return batch;
 }
 
 strata_status guard_check_everything(guard *self)
@@ -665,24 +726,15 @@ strata_status guard_check_everything(guard *self)
     quarantine_position at = {0};
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->lock);
-    uint64_t round = ++self->round;
+    uint64_t round = ++self->round, until = self->free_number;
     strata_lock_release(&self->lock);
     for (bool more = true; more && status == STRATA_SUCCESS;) {
-        strata_lock_take(&self->lock);
-        guard_batch *batch = take_free_batch(self);
-        if (batch) {
-            add_leaving(self, batch); /* freed, too, and in no batch yet where all were taken */
-            add_held(self, batch, &at);
-            add_live(self, batch, round);
-            more = batch->subject_count != 0;
-            batch->state = more ? GUARD_BATCH_TAKEN : GUARD_BATCH_FREE;
-        }
-        strata_lock_release(&self->lock);
-        if (!batch)
-            status = wait_up_to(self, last_number(self));
-        else if (more)
+        guard_batch *batch = build_check(self, &at, until, round, &more);
+        if (batch)
             status = launch(self, batch);
+        else if (more)
+            status = wait_up_to(self, last_batch(self));
     }
-    strata_status waited = wait_up_to(self, last_number(self));
+    strata_status waited = wait_up_to(self, last_batch(self));
     return status == STRATA_SUCCESS ? waited : status;
 }

@@ -177,10 +177,11 @@ void guard_poll(guard *self);
  * Where none does, the device may be waiting for this thread. */
 void guard_keep_unread_few(guard *self, uint64_t least);
 
-/* Empties the quarantine: checks what is in it, waits, and gives it back. What could not be given back stays. */
+/* Empties the quarantine: checks what is in it, waits, and gives it back. What could not be given back stays, and what
+ * other threads free meanwhile. */
 strata_status guard_flush(guard *self);
 
-/* Checks everything and waits. */
+/* Checks everything that lives or was freed before the call, and waits. */
 strata_status guard_check_everything(guard *self);
 
 /* Waits for the batches that look at a block. */
