@@ -2,6 +2,7 @@
 #include "core/error.h"
 
 #include "core/escape.h"
+#include "core/memory.h"
 #include "core/thread.h"
 
 #include <pthread.h>
@@ -81,13 +82,56 @@ const strata_error *strata_last_error(void)
     return thread ? &thread->error : &no_thread_state;
 }
 
+static _Thread_local strata_error spare; /* touched only when there is no memory for the right place */
+
 strata_error *strata_error_begin(strata_status status)
 {
-    static _Thread_local strata_error spare; /* touched only when the thread's own state could not be had */
     strata_thread *thread = strata_thread_self();
     strata_error *error = !thread ? &spare : thread->hushed ? &thread->unsaid : &thread->error;
     *error = (strata_error){.status = status};
     return error;
+}
+
+/* A place for what waits until the thread is hushed no more. */
+static strata_error *add_notice(strata_thread *thread)
+{
+    enum { MOST = 64 };
+    unsigned count = 0;
+    for (const strata_notice *at = thread->notices; at; at = at->next)
+        count++;
+    strata_notice *notice = count < MOST ? strata_host_zalloc(sizeof *notice) : NULL;
+    if (!notice)
+        return &spare;
+    if (thread->notices)
+        thread->last_notice->next = notice;
+    else
+        thread->notices = notice;
+    thread->last_notice = notice;
+    return &notice->error;
+}
+
+strata_error *strata_error_begin_finding(strata_status status)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread || !thread->hushed)
+        return strata_error_begin(status);
+    strata_error *error = add_notice(thread);
+    *error = (strata_error){.status = status};
+    return error;
+}
+
+static strata_notice *take_notice(strata_thread *thread)
+{
+    strata_notice *notice = thread->notices;
+    if (notice)
+        thread->notices = notice->next;
+    return notice;
+}
+
+void strata_error_drop_notices(strata_thread *thread)
+{
+    for (strata_notice *notice; (notice = take_notice(thread));)
+        strata_host_free(notice);
 }
 
 /* Calls the log callback. */
@@ -109,14 +153,26 @@ void strata_error_hush(void)
         thread->unsaid.status = STRATA_SUCCESS;
 }
 
+static __attribute__((cold)) void say_notices(strata_thread *thread)
+{
+    for (strata_notice *notice; (notice = take_notice(thread));) {
+        say(&notice->error);
+        strata_host_free(notice);
+    }
+}
+
 /* A thread whose state could not be had when it was to be hushed, and could be since, was not hushed. */
 void strata_error_unhush(bool say_it)
 {
     strata_thread *thread = strata_thread_current;
-    if (!thread || !thread->hushed || --thread->hushed || !say_it || thread->unsaid.status == STRATA_SUCCESS)
+    if (!thread || !thread->hushed || --thread->hushed)
         return;
-    thread->error = thread->unsaid;
-    say(&thread->error);
+    if (say_it && thread->unsaid.status != STRATA_SUCCESS) {
+        thread->error = thread->unsaid;
+        say(&thread->error);
+    }
+    if (__builtin_expect(thread->notices != NULL, 0))
+        say_notices(thread);
 }
 
 const strata_error *strata_error_unsaid(void)

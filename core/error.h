@@ -16,6 +16,14 @@ strata_status strata_error_raise(strata_error *error, const char *format, ...) S
 void strata_error_hush(void);
 void strata_error_unhush(bool say);
 
+/* As strata_error_begin, for a finding, which no call fails for. On a thread that is hushed it takes no failure's
+ * place: the log callback hears it when that is over. It is dropped if too many wait, or there is no memory. */
+strata_error *strata_error_begin_finding(strata_status status);
+
+/* For a thread that ends. */
+struct strata_thread;
+void strata_error_drop_notices(struct strata_thread *thread);
+
 /* What was raised last between the two, for a copy before the second; SUCCESS if nothing was. Never NULL. */
 const strata_error *strata_error_unsaid(void);
 

@@ -2,6 +2,7 @@
 #include "core/thread.h"
 
 #include "core/blocks.h"
+#include "core/error.h"
 #include "core/lock.h"
 #include "core/memory.h"
 #include "driver/driver.h"
@@ -60,6 +61,7 @@ static void end_thread(void *state)
         threads = thread->next;
     strata_lock_release(&threads_lock);
     strata_thread_current = NULL;
+    strata_error_drop_notices(thread);
     strata_host_free(thread);
 }
 

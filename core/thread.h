@@ -42,12 +42,19 @@ typedef struct strata_stream_batch {
     bool noting;
 } strata_stream_batch;
 
+/* What the log callback is to hear when the thread is hushed no more: core/error.h. */
+typedef struct strata_notice {
+    struct strata_notice *next;
+    strata_error error;
+} strata_notice;
+
 typedef struct strata_thread {
     uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
     uint64_t serial; /* from 1, of no other thread ever */
     strata_error error;
     uint32_t hushed;     /* how many strata_error_hush are open */
     strata_error unsaid; /* the last one raised since then */
+    strata_notice *notices, *last_notice;
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
     strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a

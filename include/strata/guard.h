@@ -12,7 +12,8 @@
  *
  * What is found comes later than its cause. It goes to options.on_finding_call, or else to the log callback, as
  * STRATA_ERROR_CORRUPTED, on the thread whose call found it: any allocation, free, reap or trim, or
- * strata_guard_check. It is kept, too, for strata_guard_take_finding. Each is told once.
+ * strata_guard_check. It is kept, too, for strata_guard_take_finding. Each is told once. Where a layer only tries
+ * something whose errors it keeps to itself, the log callback hears of what was found when the try is over.
  *
  * The layer below must track uses (STRATA_CAPABILITY_USE_TRACKING). */
 #ifndef STRATA_GUARD_H
@@ -59,7 +60,7 @@ typedef enum strata_guard_action {
     STRATA_GUARD_FAIL, /* that, and the next allocation fails with STRATA_ERROR_CORRUPTED, once for all found until then
                         */
     STRATA_GUARD_EXIT, /* that, and a report on standard error; then the process ends with status 86, without exit
-                          handlers */
+                          handlers. What it had buffered of its own output is lost */
 } strata_guard_action;
 
 #define STRATA_GUARD_EXIT_STATUS 86
@@ -87,8 +88,9 @@ typedef struct strata_guard_options {
 STRATA_API strata_status strata_guard_create(int ordinal, const strata_guard_options *options, strata_resource **out);
 
 /* Checks every red zone and every block in quarantine after the uses that were noted of each, and waits on the host for
- * the outcome. `resource` is the guard or any layer above it, such as the top of the stack. *findings, which may be
- * NULL, is how many were found since the last call, by whichever call. Any thread.
+ * the outcome. What other threads allocate and free meanwhile need not be looked at. `resource` is the guard or any
+ * layer above it, such as the top of the stack. *findings, which may be NULL, is how many were found since the last
+ * call, by whichever call. Any thread.
  *
  * Errors: CORRUPTED if there were any, and the thread's error record tells the last of them; INVALID_VALUE (no guard at
  * or below `resource`); and where something could not be checked, what the driver answered. */

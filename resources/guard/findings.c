@@ -4,6 +4,8 @@
 #include "core/call_stack.h"
 #include "core/error.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -122,7 +124,7 @@ void strata_guard_finding_print(const strata_guard_finding *finding, strata_writ
 static strata_status raise_finding(const strata_guard_finding *finding)
 {
     const strata_block *block = &finding->block;
-    strata_error *error = strata_error_begin(STRATA_ERROR_CORRUPTED);
+    strata_error *error = strata_error_begin_finding(STRATA_ERROR_CORRUPTED);
     error->requested = block->requested;
     error->tag = block->tag;
     error->generation = block->id.generation;
@@ -149,10 +151,52 @@ static void keep(guard *self, const strata_guard_finding *finding)
     strata_lock_release(&self->lock);
 }
 
-static void write_to_stderr(const char *text, size_t length, void *data)
+/* Standard error by its number: the lock of a FILE may be held by the thread that is interrupted here, or by one that
+ * waits for it. */
+typedef struct last_words {
+    size_t used;
+    char text[4096];
+} last_words;
+
+/* A descriptor that is full for now is waited for, but not for ever. */
+static bool can_write_again(int why)
 {
-    (void)data;
-    fwrite(text, 1, length, stderr);
+    enum { PATIENCE_MS = 2000 };
+    struct pollfd one = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return why == EINTR || (why == EAGAIN && poll(&one, 1, PATIENCE_MS) > 0);
+}
+
+static void write_out(last_words *words)
+{
+    for (size_t done = 0; done < words->used;) {
+        ssize_t written = write(STDERR_FILENO, words->text + done, words->used - done);
+        if (written < 0 && !can_write_again(errno))
+            break;
+        done += written > 0 ? (size_t)written : 0;
+    }
+    words->used = 0;
+}
+
+static void add_words(const char *text, size_t length, void *data)
+{
+    last_words *words = data;
+    for (size_t done = 0, part; done < length; done += part) {
+        if (words->used == sizeof words->text)
+            write_out(words);
+        part = sizeof words->text - words->used;
+        part = part < length - done ? part : length - done;
+        memcpy(words->text + words->used, text + done, part);
+        words->used += part;
+    }
+}
+
+_Noreturn static void end_process(const strata_guard_finding *finding)
+{
+    last_words words;
+    words.used = 0;
+    strata_guard_finding_print(finding, add_words, &words);
+    write_out(&words);
+    _exit(STRATA_GUARD_EXIT_STATUS);
 }
 
 void guard_tell(guard *self, const strata_guard_finding *finding)
@@ -166,11 +210,8 @@ void guard_tell(guard *self, const strata_guard_finding *finding)
         raise_finding(finding);
     if (self->options.on_finding == STRATA_GUARD_FAIL)
         atomic_store_explicit(&self->to_be_failed, true, memory_order_relaxed);
-    if (self->options.on_finding != STRATA_GUARD_EXIT)
-        return;
-    strata_guard_finding_print(finding, write_to_stderr, NULL);
-    fflush(NULL);
-    _exit(STRATA_GUARD_EXIT_STATUS);
+    if (self->options.on_finding == STRATA_GUARD_EXIT)
+        end_process(finding);
 }
 
 /* What is remembered of the free of a block; zero if it was too long ago. */
