@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* How much longer a later version may be. What is far from any version is not read: the size is garbage then, and so
@@ -38,4 +39,15 @@ strata_status strata_options_read(void *into, size_t known, const void *given, c
             known);
     memcpy(into, given, size < known ? size : known);
     return STRATA_SUCCESS;
+}
+
+strata_status strata_options_begin(const char *layer, strata_resource **out, void *into, size_t known,
+                                   const void *given)
+{
+    char name[64];
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s is made without a place for it", layer);
+    *out = NULL;
+    snprintf(name, sizeof name, "strata_%s_options", layer);
+    return strata_options_read(into, known, given, name);
 }

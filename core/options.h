@@ -6,10 +6,15 @@
 #ifndef STRATA_CORE_OPTIONS_H
 #define STRATA_CORE_OPTIONS_H
 
-#include <strata/status.h>
+#include <strata/resource.h>
 
 /* Reads `given` (NULL: all zero) as the struct of `known` bytes at `into`. `name` is for messages. INVALID_VALUE if the
  * size is none that a version of the struct can have, or if something is asked for beyond what is known. */
 strata_status strata_options_read(void *into, size_t known, const void *given, const char *name);
+
+/* The head of each function that makes a layer: looks for the place where the layer goes, clears it, and reads
+ * strata_<layer>_options. INVALID_VALUE if there is no place, and as above. */
+strata_status strata_options_begin(const char *layer, strata_resource **out, void *into, size_t known,
+                                   const void *given);
 
 #endif

@@ -211,11 +211,8 @@ static const strata_resource_ops aligned_ops = {
 
 strata_status strata_aligned_create(const strata_aligned_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "aligned is made without a place for it");
-    *out = NULL;
     strata_aligned_options read;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_aligned_options");
+    strata_status status = strata_options_begin("aligned", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS && (read.alignment & (read.alignment - 1)))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "aligned: an alignment of %llu bytes is not a power of two",
                              (unsigned long long)read.alignment);

@@ -663,12 +663,9 @@ static strata_status check_device(const strata_device *device, const strata_asyn
 
 strata_status strata_async_create(int ordinal, const strata_async_options *given, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async is made without a place for it");
-    *out = NULL;
     strata_async_options options;
     strata_device *device;
-    strata_status status = strata_options_read(&options, sizeof options, given, "strata_async_options");
+    strata_status status = strata_options_begin("async", out, &options, sizeof options, given);
     if (status == STRATA_SUCCESS)
         status = check_options(&options);
     if (status == STRATA_SUCCESS)

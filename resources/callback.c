@@ -132,12 +132,9 @@ static const strata_resource_ops callback_ops = {
 
 strata_status strata_callback_create(int ordinal, const strata_callback_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "callback is made without a place for it");
-    *out = NULL;
     strata_callback_options read;
     strata_device *device;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_callback_options");
+    strata_status status = strata_options_begin("callback", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS && (!read.allocate || !read.deallocate))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "callback: the function %s is missing",
                              read.allocate ? "deallocate" : "allocate");

@@ -69,12 +69,9 @@ static const strata_resource_ops direct_ops = {
 
 strata_status strata_direct_create(int ordinal, const strata_direct_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "direct is made without a place for it");
-    *out = NULL;
     strata_direct_options read;
     strata_device *device;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_direct_options");
+    strata_status status = strata_options_begin("direct", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)

@@ -158,11 +158,8 @@ static strata_status check_statuses(uint64_t statuses)
 
 strata_status strata_failure_callback_create(const strata_failure_callback_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "failure_callback is made without a place for it");
-    *out = NULL;
     strata_failure_callback_options read;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_failure_callback_options");
+    strata_status status = strata_options_begin("failure_callback", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = check_statuses(read.statuses);
     if (status != STRATA_SUCCESS)

@@ -218,11 +218,8 @@ static strata_status check_options(const strata_fault_options *options)
 
 strata_status strata_fault_create(const strata_fault_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault is made without a place for it");
-    *out = NULL;
     strata_fault_options read;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_fault_options");
+    strata_status status = strata_options_begin("fault", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = check_options(&read);
     if (status != STRATA_SUCCESS)

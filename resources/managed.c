@@ -208,12 +208,9 @@ static strata_status check_device(const strata_device *device, const strata_mana
 
 strata_status strata_managed_create(int ordinal, const strata_managed_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "managed is made without a place for it");
-    *out = NULL;
     strata_managed_options read;
     strata_device *device;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_managed_options");
+    strata_status status = strata_options_begin("managed", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = check_options(&read);
     if (status == STRATA_SUCCESS)

@@ -179,12 +179,9 @@ static const strata_resource_ops null_ops = {
 
 strata_status strata_null_create(int ordinal, const strata_null_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "null is made without a place for it");
-    *out = NULL;
     strata_null_options read;
     strata_device *device;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_null_options");
+    strata_status status = strata_options_begin("null", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)

@@ -99,12 +99,9 @@ static const strata_resource_ops pinned_ops = {
 
 strata_status strata_pinned_create(int ordinal, const strata_pinned_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pinned is made without a place for it");
-    *out = NULL;
     strata_pinned_options read;
     strata_device *device;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_pinned_options");
+    strata_status status = strata_options_begin("pinned", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)

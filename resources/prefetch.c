@@ -192,12 +192,9 @@ static strata_status check_driver(void)
 
 strata_status strata_prefetch_create(int ordinal, const strata_prefetch_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "prefetch is made without a place for it");
-    *out = NULL;
     strata_prefetch_options read;
     strata_device *device;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_prefetch_options");
+    strata_status status = strata_options_begin("prefetch", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
         status = check_options(&read);
     if (status == STRATA_SUCCESS)

@@ -814,11 +814,8 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
 
 strata_status strata_budget_create(int ordinal, const strata_budget_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget is made without a place for it");
-    *out = NULL;
     strata_budget_options read;
-    strata_status status = strata_options_read(&read, sizeof read, options, "strata_budget_options");
+    strata_status status = strata_options_begin("budget", out, &read, sizeof read, options);
     return status == STRATA_SUCCESS ? make(ordinal, &read, out) : status;
 }
 

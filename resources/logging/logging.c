@@ -568,12 +568,9 @@ static uint64_t ring_lines(uint64_t records)
 
 strata_status strata_logging_create(int ordinal, const strata_logging_options *given, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging is made without a place for it");
-    *out = NULL;
     strata_logging_options options;
     strata_device *device;
-    strata_status status = strata_options_read(&options, sizeof options, given, "strata_logging_options");
+    strata_status status = strata_options_begin("logging", out, &options, sizeof options, given);
     if (status == STRATA_SUCCESS)
         status = check_options(&options);
     if (status == STRATA_SUCCESS)

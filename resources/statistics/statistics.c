@@ -402,13 +402,10 @@ static strata_status check_options(const strata_statistics_options *options)
 
 strata_status strata_statistics_create(const strata_statistics_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics is made without a place for it");
-    *out = NULL;
     strata_statistics_options read;
-    strata_status status = strata_not_forked();
+    strata_status status = strata_options_begin("statistics", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS)
-        status = strata_options_read(&read, sizeof read, options, "strata_statistics_options");
+        status = strata_not_forked();
     if (status == STRATA_SUCCESS)
         status = check_options(&read);
     if (status != STRATA_SUCCESS)
