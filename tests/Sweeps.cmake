@@ -1,13 +1,15 @@
 # The sweeps of tests/support/sweep.h, over every program whose cases test_run_on runs: sweep_seeds.NAME,
-# sweep_faults.NAME and sweep_edges.NAME. They are made in one build with no sanitizer, and those of faults once more under
-# the address sanitizer, which sees what a failing call leaves behind. The simulated driver only.
+# sweep_faults.NAME and sweep_edges.NAME. They are made in one build with no sanitizer; those of faults once more under the
+# address sanitizer, which sees what a failing call leaves behind, and for coverage. The simulated driver only.
 #
 # timeline_limit uses up all timelines, which takes too long to do it again and again.
 set(STRATA_UNSWEPT "^timeline_limit$")
 
 set(sweeps "")
-if(TARGET strata_sim AND CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT STRATA_COVERAGE)
-  if(NOT STRATA_SANITIZE)
+if(TARGET strata_sim AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  if(STRATA_COVERAGE)
+    set(sweeps faults)
+  elseif(NOT STRATA_SANITIZE)
     set(sweeps seeds faults edges)
   elseif(STRATA_SANITIZE MATCHES "address")
     set(sweeps faults)

@@ -4,6 +4,7 @@
 #include "core/stream_map.h"
 #include "core/timeline.h"
 #include "runtime/runtime.h"
+#include "support/child.h"
 #include "support/faults.h"
 #include "support/sweep_board.h"
 
@@ -329,7 +330,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     say_report(outcome->report);
     outcome->over = true;
     fflush(NULL);
-    _exit(0);
+    test_child_leave(0);
 }
 
 void test_sweep_case_here(const test_sweep_case *one)
