@@ -426,7 +426,7 @@ static void free_last(void)
 
 static void frees_in_exit_handlers(void)
 {
-    strata_runtime *other;
+    static strata_runtime *other; /* which opens the driver */
     child_check(atexit(free_last) == 0);
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "null"}, &other));
     child_check(atexit(free_first) == 0);

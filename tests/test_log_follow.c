@@ -75,6 +75,24 @@ static void wait_for_lines(size_t lines)
     assert_true(lines_of(text_of("out")) >= lines);
 }
 
+/* By then it knows what to do with signals. */
+static void wait_until_open(pid_t child, const char *file)
+{
+    char link[64], target[PATH_MAX];
+    name path = in_folder(file);
+    for (unsigned turn = 0; turn < test_patience(20) * 200; turn++) {
+        for (int descriptor = 3; descriptor < 32; descriptor++) {
+            snprintf(link, sizeof link, "/proc/%d/fd/%d", (int)child, descriptor);
+            ssize_t length = readlink(link, target, sizeof target - 1);
+            target[length > 0 ? length : 0] = '\0';
+            if (strcmp(target, path.text) == 0)
+                return;
+        }
+        nap();
+    }
+    fail_msg("the command does not open %s", path.text);
+}
+
 static int end_of(pid_t child, int signal)
 {
     int status;
@@ -160,7 +178,7 @@ static void a_summary_is_printed_when_the_following_ends(void **state)
     strata_stack *stack = make_stack("run.slog", ", uses=off");
     write_some(stack, 50);
     pid_t child = start_following("--summary", "run.slog");
-    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    wait_until_open(child, "run.slog");
     assert_string_equal(text_of("out"), "");
     assert_int_equal(end_of(child, SIGINT), 0);
     assert_non_null(strstr(text_of("out"), "records          100 in"));

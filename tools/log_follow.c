@@ -261,9 +261,9 @@ log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_
     *self = (follower){.path = path, .sink = sink, .descriptor = -1, .room = malloc(ROOM)};
     if (!self->room)
         say(self, "no host memory");
-    else if (open_file(self, path)) {
+    else {
         watch_signals();
-        end = follow(self);
+        end = open_file(self, path) ? follow(self) : LOG_FOLLOW_REFUSED;
     }
     *damages = self->damages;
     end_file(self);
