@@ -38,7 +38,10 @@ static strata_status describe(CUdevice handle, int ordinal, strata_device_info *
                          strata_cu.MemPoolCreate && strata_cu.MemPoolDestroy && strata_cu.MemAllocFromPoolAsync &&
                          strata_cu.MemFreeAsync && strata_cu.MemPoolSetAttribute && strata_cu.MemPoolGetAttribute &&
                          strata_cu.MemPoolTrimTo;
-    info->virtual_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &result) != 0;
+    info->virtual_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &result) &&
+                           strata_cu.MemGetAllocationGranularity && strata_cu.MemAddressReserve &&
+                           strata_cu.MemAddressFree && strata_cu.MemCreate && strata_cu.MemRelease &&
+                           strata_cu.MemMap && strata_cu.MemUnmap && strata_cu.MemSetAccess;
     info->managed_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &result) != 0;
     info->fd_handles = (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
     info->fabric_handles = (handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0;

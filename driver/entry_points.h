@@ -72,6 +72,15 @@
     X(OPTIONAL, MemPoolSetAttribute, 11020, (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value)) \
     X(OPTIONAL, MemPoolGetAttribute, 11020, (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value)) \
     X(OPTIONAL, MemPoolTrimTo, 11020, (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes))                                  \
+    /* virtual memory */                                                                                                           \
+    X(OPTIONAL, MemGetAllocationGranularity, 10020, (size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags which), (granularity, properties, which)) \
+    X(OPTIONAL, MemAddressReserve, 10020, (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags), (address, bytes, alignment, wish, flags)) \
+    X(OPTIONAL, MemAddressFree, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))                                      \
+    X(OPTIONAL, MemCreate, 10020, (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties, unsigned long long flags), (handle, bytes, properties, flags)) \
+    X(OPTIONAL, MemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))                                                \
+    X(OPTIONAL, MemMap, 10020, (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags), (address, bytes, offset, handle, flags)) \
+    X(OPTIONAL, MemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))                                            \
+    X(OPTIONAL, MemSetAccess, 10020, (CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count), (address, bytes, access, count)) \
     /* copies and fills */                                                                                                         \
     X(REQUIRED, MemcpyHtoDAsync, 3020, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
     X(REQUIRED, MemcpyDtoHAsync, 3020, (void *to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream))     \

@@ -15,6 +15,9 @@ typedef enum thing {
     THING_BLOCK,
     THING_PINNED,
     THING_MODULE,
+    THING_RANGE,
+    THING_MEMORY,
+    THING_MAP,
     THINGS
 } thing_kind;
 
@@ -70,7 +73,8 @@ static uint32_t edge_of(const char *name)
 
 static bool is_end(const char *name)
 {
-    return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "Release");
+    return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "Release") ||
+           strstr(name, "Unmap");
 }
 
 static _Atomic unsigned failures_said;
@@ -398,6 +402,44 @@ static CUresult CUDAAPI note_ModuleUnload(CUmodule module)
     return ended(watch_ModuleUnload(module), THING_MODULE, HANDLE(module));
 }
 
+static CUresult CUDAAPI note_MemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wish,
+                                               unsigned long long flags)
+{
+    CUresult result = watch_MemAddressReserve(address, bytes, alignment, wish, flags);
+    return made(result, THING_RANGE, *address);
+}
+
+static CUresult CUDAAPI note_MemAddressFree(CUdeviceptr address, size_t bytes)
+{
+    return ended(watch_MemAddressFree(address, bytes), THING_RANGE, address);
+}
+
+static CUresult CUDAAPI note_MemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                       const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    CUresult result = watch_MemCreate(handle, bytes, properties, flags);
+    return made(result, THING_MEMORY, *handle);
+}
+
+/* Like an address, a handle may be another thread's before the caller hears of it. */
+static CUresult CUDAAPI note_MemRelease(CUmemGenericAllocationHandle handle)
+{
+    CUresult result = ended(CUDA_SUCCESS, THING_MEMORY, handle);
+    result = watch_MemRelease(handle);
+    return result == CUDA_SUCCESS ? result : (made(CUDA_SUCCESS, THING_MEMORY, handle), result);
+}
+
+static CUresult CUDAAPI note_MemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                                    CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    return made(watch_MemMap(address, bytes, offset, handle, flags), THING_MAP, address);
+}
+
+static CUresult CUDAAPI note_MemUnmap(CUdeviceptr address, size_t bytes)
+{
+    return ended(watch_MemUnmap(address, bytes), THING_MAP, address);
+}
+
 /* ---- watching ---- */
 
 void test_door_watch(const test_plan *wanted)
@@ -434,6 +476,12 @@ void test_door_watch(const test_plan *wanted)
     NOTE(MemFreeHost)
     NOTE(ModuleLoadData)
     NOTE(ModuleUnload)
+    NOTE(MemAddressReserve)
+    NOTE(MemAddressFree)
+    NOTE(MemCreate)
+    NOTE(MemRelease)
+    NOTE(MemMap)
+    NOTE(MemUnmap)
 #undef NOTE
 }
 
@@ -461,6 +509,7 @@ void test_door_look(test_door_seen *what, test_holdings *now)
         .blocks = held[THING_BLOCK],
         .pinned = held[THING_PINNED],
         .modules = held[THING_MODULE],
+        .mapped = held[THING_RANGE] + held[THING_MEMORY] + held[THING_MAP],
         .strange = strange,
     };
     pthread_mutex_unlock(&lock);

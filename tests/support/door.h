@@ -20,6 +20,7 @@ typedef struct test_plan {
 /* What the library has made through the door and not ended. */
 typedef struct test_holdings {
     uint32_t streams, events, pools, blocks, pinned, modules;
+    uint32_t mapped;  /* ranges of addresses, pieces of memory for them, and maps */
     uint32_t strange; /* ends of what the library had not made, or had ended before */
 } test_holdings;
 

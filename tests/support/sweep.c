@@ -84,11 +84,13 @@ static void complain_of_things(sweep_tally *tally)
     const sweep_outcome *outcome = &sweep_shared->outcome;
     const test_holdings *left = &outcome->left;
     uint32_t stuck = outcome->seen.fired && outcome->seen.ending; /* nobody could have ended that one */
-    uint32_t others = left->streams + left->pools + left->blocks + left->pinned + left->modules;
-    snprintf(text, sizeof text,
-             "left over: %u streams, %u pools, %u blocks, %u pinned, %u modules; %u events made and %u known; last "
-             "error: ",
-             left->streams, left->pools, left->blocks, left->pinned, left->modules, left->events, outcome->events_kept);
+    uint32_t others = left->streams + left->pools + left->blocks + left->pinned + left->modules + left->mapped;
+    snprintf(
+        text, sizeof text,
+        "left over: %u streams, %u pools, %u blocks, %u pinned, %u modules, %u mapped; %u events made and %u known; "
+        "last error: ",
+        left->streams, left->pools, left->blocks, left->pinned, left->modules, left->mapped, left->events,
+        outcome->events_kept);
     if (others > stuck + outcome->streams_kept || left->events > outcome->events_kept + stuck) {
         complain(tally, text);
         printf("    %s\n", outcome->said);
