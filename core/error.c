@@ -3,6 +3,7 @@
 
 #include "core/escape.h"
 #include "core/memory.h"
+#include "core/suspects.h"
 #include "core/thread.h"
 
 #include <pthread.h>
@@ -199,7 +200,9 @@ strata_status strata_error_raise_again(const strata_error *kept)
 static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
 {
     char text[sizeof error->message];
-    vsnprintf(text, sizeof text, format, arguments);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
+        strata_suspects_append(text, sizeof text, (size_t)length);
     strata_escape(error->message, sizeof error->message, text);
     say_unless_hushed(error);
     return error->status;

@@ -500,6 +500,14 @@ void strata_report_completion(const strata_resource *owner, const strata_complet
         stack->interested[i]->ops->completed(stack->interested[i], completion);
 }
 
+void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
+{
+    const strata_stack *stack = layer->stack;
+    for (size_t i = 0; i < stack->interested_count; i++)
+        if (stack->interested[i]->position < layer->position)
+            stack->interested[i]->ops->completed(stack->interested[i], completion);
+}
+
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)
 {
     strata_entry *entry = self && self->stack ? strata_table_lookup(strata_resource_table(self), id) : NULL;

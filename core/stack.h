@@ -30,6 +30,9 @@ static inline strata_table *strata_resource_table(const strata_resource *resourc
 /* Tells the layers above an owner of a completion. */
 void strata_report_completion(const strata_resource *owner, const strata_completion *completion);
 
+/* Tells the layers above a layer that owns some of the stack's blocks beside the owner at the bottom. */
+void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion);
+
 /* The first of a resource of a stack and those below it that does not forward `charge`: asking it saves the way down.
  */
 strata_resource *strata_resource_charging(strata_resource *resource);
