@@ -15,7 +15,20 @@
  * strata_guard_check. It is kept, too, for strata_guard_take_finding. Each is told once. Where a layer only tries
  * something whose errors it keeps to itself, the log callback hears of what was found when the try is over.
  *
- * The layer below must track uses (STRATA_CAPABILITY_USE_TRACKING). */
+ * The layer below must track uses (STRATA_CAPABILITY_USE_TRACKING).
+ *
+ * For production there is the sampling mode:
+ *
+ * - guard(sample=N, sample_blocks=N, sample_bytes=SIZE, sample_range=SIZE, sample_alignment=SIZE, sample_seed=N,
+ *   stacks=on|off, on_finding=report|fail|exit)
+ *
+ * One allocation in N, chosen at random, gets a mapping of its own which ends where the block ends, and which is
+ * unmapped once it was freed and nothing can touch it any more. The device itself then stops at an access past the end,
+ * or after the free: the driver answers CUDA_ERROR_ILLEGAL_ADDRESS to whatever it is asked next, for good, and the
+ * error that Strata makes of it names the sampled blocks that could be meant. All other allocations pass through: no
+ * zones, no poison, no quarantine. A sampled block is a block like any other to the layers above; those below do not
+ * see it. What cannot be sampled, for want of memory or addresses or beyond the limits, is allocated as ever, and
+ * counted. */
 #ifndef STRATA_GUARD_H
 #define STRATA_GUARD_H
 
@@ -31,6 +44,7 @@ typedef enum strata_guard_kind {
     STRATA_GUARD_WRITE_AFTER_FREE, /* bytes of a freed block changed */
     STRATA_GUARD_DOUBLE_FREE,      /* a freed block was freed again; the free was refused */
     STRATA_GUARD_FOREIGN_FREE,     /* something was freed that is no block of this stack; refused, too */
+    STRATA_GUARD_ILLEGAL_ACCESS,   /* the device was stopped, and this sampled block could be why: one of several */
 } strata_guard_kind;
 
 #define STRATA_GUARD_BYTES_SHOWN 32
@@ -80,17 +94,27 @@ typedef struct strata_guard_options {
     strata_guard_callback
         on_finding_call; /* NULL: findings go to the log callback; not for stack texts, like the next */
     void *on_finding_data;
+    uint64_t sample; /* N: one allocation in N is sampled, and nothing else here but no_stacks and on_finding
+                        applies; 0: none, at most 2^31 */
+    uint64_t
+        sample_blocks;     /* most sampled blocks at a time, freed ones that are mapped included; 0: 64, at most 4096 */
+    uint64_t sample_bytes; /* most bytes of their mappings; 0: 256 MiB */
+    uint64_t sample_range; /* bytes of addresses that are reserved for them; 0: 64 GiB. A freed block's are not used
+                              again before as many were */
+    uint64_t sample_alignment; /* what their addresses are a multiple of where a request asks for less: a power of two,
+                                  at most 256; 0: 256 */
+    uint64_t sample_seed;      /* chooses the same allocations in each run; 0: others in each */
 } strata_guard_options;
 
 /* Makes a guard for the device `ordinal`, to be built into a stack. NULL options are the defaults. It takes two streams
- * and some pinned memory of the device at once. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY (pinned
- * memory), DRIVER_NOT_FOUND, DRIVER. */
+ * and some pinned memory of the device at once, with `sample` one of each when the first block is sampled. Errors:
+ * INVALID_VALUE, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY (pinned memory), DRIVER_NOT_FOUND, DRIVER. */
 STRATA_API strata_status strata_guard_create(int ordinal, const strata_guard_options *options, strata_resource **out);
 
 /* Checks every red zone and every block in quarantine after the uses that were noted of each, and waits on the host for
- * the outcome. What other threads allocate and free meanwhile need not be looked at. `resource` is the guard or any
- * layer above it, such as the top of the stack. *findings, which may be NULL, is how many were found since the last
- * call, by whichever call. Any thread.
+ * the outcome. What other threads allocate and free meanwhile need not be looked at. A sampling guard waits for what
+ * was freed, and asks whether the device was stopped. `resource` is the guard or any layer above it, such as the top of
+ * the stack. *findings, which may be NULL, is how many were found since the last call, by whichever call. Any thread.
  *
  * Errors: CORRUPTED if there were any, and the thread's error record tells the last of them; INVALID_VALUE (no guard at
  * or below `resource`); and where something could not be checked, what the driver answered. */
@@ -99,6 +123,12 @@ STRATA_API strata_status strata_guard_check(strata_resource *resource, size_t *f
 /* Takes the oldest of the findings that are kept, the first 64 that were not taken yet. False if there is none. Any
  * thread. */
 STRATA_API bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *out);
+
+/* Writes the blocks of a sampling guard that an illegal access could be about, the newest first, freed and live by
+ * turns: all live ones, and at least the last 256 freed ones. Each as strata_guard_finding_print does. For a program
+ * that is told CUDA_ERROR_ILLEGAL_ADDRESS by a call of its own. `resource` is the guard or any layer above it; without
+ * a sampling guard nothing is written. Any thread; it asks the driver nothing. */
+STRATA_API void strata_guard_suspects_print(strata_resource *resource, strata_write_callback write, void *data);
 
 /* Writes a finding as text of several lines: block, tag, generation, the changed bytes in hexadecimal, and where the
  * block was allocated and freed. Any thread, at any time. */

@@ -485,8 +485,7 @@ static strata_status conclude(guard *self, guard_batch *batch)
     }
     batch->state = GUARD_BATCH_FREE;
     strata_lock_release(&self->lock);
-    for (size_t i = 0; i < count; i++)
-        guard_tell(self, &findings[i]);
+    guard_tell(&self->report, findings, count);
     strata_status status = STRATA_SUCCESS;
     for (uint32_t i = 0; i < leaving_count; i++) {
         strata_status given = give_back(self, guard_bytes(self, leaving[i]));

@@ -26,6 +26,8 @@ static const char *kind_name(strata_guard_kind kind)
         return "double free";
     case STRATA_GUARD_FOREIGN_FREE:
         return "foreign free";
+    case STRATA_GUARD_ILLEGAL_ACCESS:
+        return "illegal access";
     }
     return "finding";
 }
@@ -113,6 +115,9 @@ void strata_guard_finding_print(const strata_guard_finding *finding, strata_writ
           (unsigned long long)block->id.generation, block->device, finding->freed ? "freed" : "live");
     if (has_bytes(finding))
         print_change(&to, finding);
+    if (finding->kind == STRATA_GUARD_ILLEGAL_ACCESS)
+        print(&to, finding->freed ? "  the device was stopped by an access that could be one after this free\n"
+                                  : "  the device was stopped by an access that could be one past its end\n");
     print_stack(&to, "allocated at", finding->allocated_at);
     print_stack(&to, "freed at", finding->freed_at);
     print_stack(&to, finding->kind == STRATA_GUARD_DOUBLE_FREE ? "freed again at" : "given to a free at",
@@ -141,14 +146,35 @@ static strata_status raise_finding(const strata_guard_finding *finding)
         finding->changed > 8 ? " ..." : "");
 }
 
-static void keep(guard *self, const strata_guard_finding *finding)
+void guard_report_begin(guard_report *self, const strata_guard_options *options)
+{
+    self->options = options;
+    strata_lock_init(&self->lock, STRATA_RANK_GUARD);
+}
+
+void guard_report_end(guard_report *self)
+{
+    strata_lock_destroy(&self->lock);
+}
+
+static void keep(guard_report *self, const strata_guard_finding *finding)
 {
     strata_lock_take(&self->lock);
     if (self->kept_end - self->kept_first < GUARD_KEPT)
         self->kept[self->kept_end++ % GUARD_KEPT] = *finding;
     else
-        atomic_fetch_add_explicit(&self->findings_lost, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&self->lost, 1, memory_order_relaxed);
     strata_lock_release(&self->lock);
+}
+
+bool guard_take_kept(guard_report *self, strata_guard_finding *out)
+{
+    strata_lock_take(&self->lock);
+    bool any = self->kept_first != self->kept_end;
+    if (any)
+        *out = self->kept[self->kept_first++ % GUARD_KEPT];
+    strata_lock_release(&self->lock);
+    return any;
 }
 
 /* Standard error by its number: the lock of a FILE may be held by the thread that is interrupted here, or by one that
@@ -190,63 +216,66 @@ static void add_words(const char *text, size_t length, void *data)
     }
 }
 
-_Noreturn static void end_process(const strata_guard_finding *finding)
+_Noreturn static void end_process(const strata_guard_finding *findings, size_t count)
 {
     last_words words;
     words.used = 0;
-    strata_guard_finding_print(finding, add_words, &words);
+    for (size_t i = 0; i < count; i++)
+        strata_guard_finding_print(&findings[i], add_words, &words);
     write_out(&words);
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 
-void guard_tell(guard *self, const strata_guard_finding *finding)
+static void tell_one(guard_report *self, const strata_guard_finding *finding)
 {
     atomic_fetch_add_explicit(&self->findings, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->unseen, 1, memory_order_relaxed);
     keep(self, finding);
-    if (self->options.on_finding_call)
-        self->options.on_finding_call(finding, self->options.on_finding_data);
-    else if (has_bytes(finding)) /* the log callback has heard of a free that was refused */
+    if (self->options->on_finding_call)
+        self->options->on_finding_call(finding, self->options->on_finding_data);
+    else if (has_bytes(finding)) /* of the others the log callback has heard: a free or a call that was refused */
         raise_finding(finding);
-    if (self->options.on_finding == STRATA_GUARD_FAIL)
-        atomic_store_explicit(&self->to_be_failed, true, memory_order_relaxed);
-    if (self->options.on_finding == STRATA_GUARD_EXIT)
-        end_process(finding);
 }
 
-/* What is remembered of the free of a block; zero if it was too long ago. */
-static guard_memory remembered_free(guard *self, const strata_block *block)
+void guard_tell(guard_report *self, const strata_guard_finding *findings, size_t count)
 {
-    guard_memory found = {0};
-    strata_lock_take(&self->lock);
-    uint64_t count = self->remembered_count < GUARD_REMEMBERED ? self->remembered_count : GUARD_REMEMBERED;
-    for (uint64_t i = 0; i < count && !found.block.id.generation; i++) {
-        const strata_block_id id = self->remembered[i].block.id;
-        if (id.generation == block->id.generation && id.slot == block->id.slot && id.table == block->id.table)
-            found = self->remembered[i];
-    }
-    strata_lock_release(&self->lock);
-    return found;
+    for (size_t i = 0; i < count; i++)
+        tell_one(self, &findings[i]);
+    if (self->options->on_finding == STRATA_GUARD_FAIL && count)
+        atomic_store_explicit(&self->to_be_failed, true, memory_order_relaxed);
+    if (self->options->on_finding == STRATA_GUARD_EXIT && count)
+        end_process(findings, count);
 }
 
-void guard_tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t found_at)
+strata_status guard_fail_once(guard_report *self)
+{
+    if (self->options->on_finding != STRATA_GUARD_FAIL ||
+        !atomic_exchange_explicit(&self->to_be_failed, false, memory_order_relaxed))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_CORRUPTED,
+                       "guard: memory around a block, or of a freed one, was overwritten; this allocation fails to "
+                       "say so, and strata_guard_take_finding has the findings");
+}
+
+bool guard_is_refused_free(strata_status status)
+{
+    return status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER;
+}
+
+void guard_tell_refused(guard_report *self, const strata_block *block, strata_status status, const guard_memory *first,
+                        uint32_t found_at)
 {
     bool twice = status == STRATA_ERROR_DOUBLE_FREE;
-    if (!twice && status != STRATA_ERROR_FOREIGN_POINTER)
-        return;
-    guard_memory first = {0};
-    if (twice)
-        first = remembered_free(self, block);
     strata_guard_finding finding = {
         .size = sizeof finding,
         .kind = twice ? STRATA_GUARD_DOUBLE_FREE : STRATA_GUARD_FOREIGN_FREE,
-        .block = first.block.id.generation ? first.block : *block,
+        .block = first->block.id.generation ? first->block : *block,
         .freed = twice,
-        .allocated_at = first.allocated_at,
-        .freed_at = first.freed_at,
+        .allocated_at = first->allocated_at,
+        .freed_at = first->freed_at,
         .found_at = found_at,
     };
-    guard_tell(self, &finding);
+    guard_tell(self, &finding, 1);
 }
 
 /* ---- in a report ---- */
@@ -266,9 +295,8 @@ static void describe_finding(strata_emitter *to, const strata_guard_finding *fin
     strata_emit_object_end(to);
 }
 
-void guard_describe(strata_resource *resource, strata_emitter *to)
+void guard_describe_kept(guard_report *self, strata_emitter *to)
 {
-    guard *self = (guard *)resource;
     strata_emit_list_begin(to, "kept_findings");
     strata_lock_take(&self->lock);
     uint64_t next = self->kept_first;

@@ -9,16 +9,13 @@
 #include "core/error.h"
 #include "core/made_stream.h"
 #include "core/memory.h"
-#include "core/options.h"
 #include "core/stream_map.h"
 #include "core/uses.h"
-#include "resources/builtin.h"
 
 #include <string.h>
 
 enum {
     GRANULE = 256, /* zones keep the alignment that every owner gives by itself */
-    MOST_ZONE = 64 << 10,
     DEFAULT_ZONE = GRANULE,
     DEFAULT_BLOCKS = 4096,
     TRIES_TO_END = 2, /* as in resources/async.c */
@@ -248,12 +245,7 @@ static strata_status check_request(guard *self, const strata_request *request)
     if (capturing)
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
                            "guard fills red zones in the order of the stream, and that is being captured");
-    if (self->options.on_finding == STRATA_GUARD_FAIL &&
-        atomic_exchange_explicit(&self->to_be_failed, false, memory_order_relaxed))
-        return strata_fail(STRATA_ERROR_CORRUPTED,
-                           "guard: memory around a block, or of a freed one, was overwritten; this allocation fails to "
-                           "say so, and strata_guard_take_finding has the findings");
-    return STRATA_SUCCESS;
+    return guard_fail_once(&self->report);
 }
 
 static void enter_freed(guard *self, guarded *block)
@@ -454,6 +446,31 @@ static strata_status put_away(guard *self, guarded *block, CUstream stream)
     return STRATA_SUCCESS;
 }
 
+/* What is remembered of the free of a block; zero if it was too long ago. */
+static guard_memory remembered_free(guard *self, const strata_block *block)
+{
+    guard_memory found = {0};
+    strata_lock_take(&self->lock);
+    uint64_t count = self->remembered_count < GUARD_REMEMBERED ? self->remembered_count : GUARD_REMEMBERED;
+    for (uint64_t i = 0; i < count && !found.block.id.generation; i++) {
+        const strata_block_id id = self->remembered[i].block.id;
+        if (id.generation == block->id.generation && id.slot == block->id.slot && id.table == block->id.table)
+            found = self->remembered[i];
+    }
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+static void tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t freed_at)
+{
+    if (!guard_is_refused_free(status))
+        return;
+    guard_memory first = {0};
+    if (status == STRATA_ERROR_DOUBLE_FREE)
+        first = remembered_free(self, block);
+    guard_tell_refused(&self->report, block, status, &first, freed_at);
+}
+
 static strata_status guard_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     guard *self = (guard *)resource;
@@ -463,7 +480,7 @@ static strata_status guard_deallocate(strata_resource *resource, const strata_bl
     if (status == STRATA_SUCCESS)
         status = put_away(self, taken, stream);
     else
-        guard_tell_refused(self, block, status, freed_at);
+        tell_refused(self, block, status, freed_at);
     if (status == STRATA_SUCCESS)
         guard_poll(self);
     return status;
@@ -598,8 +615,8 @@ static strata_status guard_get_value(strata_resource *resource, size_t which, ui
 {
     const guard *self = (guard *)resource;
     const _Atomic uint64_t *values[] = {
-        [VALUE_FINDINGS] = &self->findings,
-        [VALUE_FINDINGS_LOST] = &self->findings_lost,
+        [VALUE_FINDINGS] = &self->report.findings,
+        [VALUE_FINDINGS_LOST] = &self->report.lost,
         [VALUE_CHECKS] = &self->checks,
         [VALUE_ZONES_CHECKED] = &self->zones_checked,
         [VALUE_UNCHECKED] = &self->unchecked,
@@ -650,9 +667,15 @@ static void guard_destroy(strata_resource *resource)
     guard *self = (guard *)resource;
     if (strata_door_now() == STRATA_DOOR_OPEN)
         end_driver_objects(self);
+    guard_report_end(&self->report);
     strata_lock_destroy(&self->lock);
     strata_host_free(self->remembered);
     strata_host_free(self);
+}
+
+static void guard_describe(strata_resource *resource, strata_emitter *to)
+{
+    guard_describe_kept(&((guard *)resource)->report, to);
 }
 
 static const strata_resource_ops guard_ops = {
@@ -674,22 +697,6 @@ static const strata_resource_ops guard_ops = {
     .set_value = guard_set_value,
     .describe = guard_describe,
 };
-
-static strata_status check_options(const strata_guard_options *options)
-{
-    const char *problem = NULL;
-    if (options->zone > MOST_ZONE)
-        problem = "zone: a red zone has at most 64 KiB";
-    else if ((unsigned)options->on_finding > STRATA_GUARD_EXIT)
-        problem = "on_finding: there is no such action";
-    else if ((options->no_quarantine | options->no_poison | options->no_stacks | options->no_kernel |
-              options->no_debuggers) &
-             ~1)
-        problem = "a switch that is neither 0 nor 1";
-    else if (options->no_quarantine && (options->quarantine_bytes || options->quarantine_blocks))
-        problem = "limits of a quarantine that is off";
-    return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "guard: %s", problem) : STRATA_SUCCESS;
-}
 
 /* The batches' memory, one after another. */
 static void place_batches(guard *self)
@@ -748,117 +755,30 @@ static void take_options(guard *self)
     self->most_blocks = options->quarantine_blocks ? options->quarantine_blocks : DEFAULT_BLOCKS;
 }
 
-strata_status strata_guard_create(int ordinal, const strata_guard_options *given, strata_resource **out)
+strata_status guard_create(strata_device *device, const strata_guard_options *options, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a guard is made without a place for it");
-    *out = NULL;
-    strata_guard_options options;
-    strata_device *device;
-    strata_status status = strata_options_read(&options, sizeof options, given, "strata_guard_options");
-    if (status == STRATA_SUCCESS)
-        status = check_options(&options);
-    if (status == STRATA_SUCCESS)
-        status = strata_device_get(ordinal, &device);
-    if (status != STRATA_SUCCESS)
-        return status;
     guard *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a guard");
     self->resource.ops = &guard_ops;
     self->device = device;
-    self->options = options;
+    self->options = *options;
+    guard_report_begin(&self->report, &self->options);
     take_options(self);
     strata_lock_init(&self->lock, STRATA_RANK_GUARD);
     self->remembered = strata_host_zalloc(GUARD_REMEMBERED * sizeof *self->remembered);
-    status = self->remembered ? make_driver_objects(self) : strata_fail_host_memory("a guard");
-    if (status != STRATA_SUCCESS) {
-        strata_error_hush();
-        guard_destroy(&self->resource);
-        strata_error_unhush(false);
-        return status;
+    strata_status status = self->remembered ? make_driver_objects(self) : strata_fail_host_memory("a guard");
+    if (status == STRATA_SUCCESS) {
+        *out = &self->resource;
+        return STRATA_SUCCESS;
     }
-    *out = &self->resource;
-    return STRATA_SUCCESS;
+    strata_error_hush();
+    guard_destroy(&self->resource);
+    strata_error_unhush(false);
+    return status;
 }
 
-/* ---- the guard's own calls ---- */
-
-static guard *find_guard(strata_resource *resource)
+bool guard_is_one(const strata_resource *resource)
 {
-    for (; resource; resource = resource->upstream)
-        if (resource->ops && resource->ops->allocate == guard_allocate && resource->stack)
-            return (guard *)resource;
-    return NULL;
+    return resource->ops->allocate == guard_allocate;
 }
-
-strata_status strata_guard_check(strata_resource *resource, size_t *findings)
-{
-    if (findings)
-        *findings = 0;
-    strata_status status = strata_usable();
-    if (status != STRATA_SUCCESS)
-        return status;
-    guard *self = find_guard(resource);
-    if (!self)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_guard_check: there is no guard in this stack, from the "
-                                                       "given layer on");
-    status = guard_check_everything(self);
-    size_t found = atomic_exchange_explicit(&self->unseen, 0, memory_order_relaxed);
-    if (findings)
-        *findings = found;
-    if (status != STRATA_SUCCESS || !found)
-        return status;
-    return strata_fail(STRATA_ERROR_CORRUPTED, "guard: %zu finding%s since the last check", found,
-                       found == 1 ? "" : "s");
-}
-
-bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *out)
-{
-    guard *self = find_guard(resource);
-    if (!self || !out || strata_not_forked() != STRATA_SUCCESS)
-        return false;
-    strata_lock_take(&self->lock);
-    bool any = self->kept_first != self->kept_end;
-    if (any)
-        *out = self->kept[self->kept_first++ % GUARD_KEPT];
-    strata_lock_release(&self->lock);
-    return any;
-}
-
-/* ---- in stack texts ---- */
-
-#define SWITCH "on|off"
-
-static const strata_option guard_text_options[] = {
-    {"zone", STRATA_OPTION_SIZE, offsetof(strata_guard_options, zone), NULL, "bytes of each red zone"},
-    {"poison", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_poison), SWITCH, "fill fresh and freed blocks"},
-    {"quarantine", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_quarantine), SWITCH,
-     "hold freed blocks back"},
-    {"quarantine_bytes", STRATA_OPTION_SIZE, offsetof(strata_guard_options, quarantine_bytes), NULL,
-     "most bytes that are held back"},
-    {"quarantine_blocks", STRATA_OPTION_UINT, offsetof(strata_guard_options, quarantine_blocks), NULL,
-     "most blocks that are held back"},
-    {"stacks", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_stacks), SWITCH,
-     "call stacks of allocations and frees"},
-    {"kernel", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_kernel), SWITCH, "check with a kernel"},
-    {"debuggers", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_debuggers), SWITCH,
-     "tell Valgrind of zones and freed blocks, on the simulated driver"},
-    {"on_finding", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, on_finding), "report|fail|exit",
-     "what follows when something was found"},
-};
-
-static strata_status make_guard(int device, const void *options, strata_resource **out)
-{
-    return strata_guard_create(device, options, out);
-}
-
-const strata_layer strata_guard_layer = {
-    .size = sizeof(strata_layer),
-    .name = "guard",
-    .help = "finds writes around blocks and to freed ones, and frees that should not be",
-    .options = guard_text_options,
-    .option_count = sizeof guard_text_options / sizeof guard_text_options[0],
-    .options_size = sizeof(strata_guard_options),
-    .create = make_guard,
-};

@@ -9,8 +9,8 @@
  * the layer below when the last of these was read.
  *
  * A batch is what one launch checks. It is built under the guard's lock, and prepared, launched and read without it, as
- * no lock is held around a call to the layer below. guard.c has the operations, guard_checks.c the batches,
- * guard_findings.c what is told. */
+ * no lock is held around a call to the layer below. guard.c has the operations, checks.c the batches, findings.c what
+ * is told, layer.c what users call. The sampling guard, sampling.h, has nothing of this but the findings. */
 #ifndef STRATA_RESOURCES_GUARD_GUARD_H
 #define STRATA_RESOURCES_GUARD_GUARD_H
 
@@ -101,10 +101,23 @@ typedef struct guard_memory {
     uint32_t allocated_at, freed_at;
 } guard_memory;
 
+/* What was found, and who is told of it. Both kinds of guard have one. */
+typedef struct guard_report {
+    const strata_guard_options *options; /* constant */
+    strata_lock lock;
+    strata_guard_finding kept[GUARD_KEPT]; /* a ring; guarded by lock, like its ends */
+    uint64_t kept_first, kept_end;
+    /* Any thread, relaxed: statistics. */
+    _Atomic uint64_t findings, lost;
+    _Atomic size_t unseen;     /* since the last check of everything */
+    _Atomic bool to_be_failed; /* the next allocation */
+} guard_report;
+
 typedef struct guard {
     strata_resource resource;
     strata_device *device;
     strata_guard_options options; /* constant, the limits excepted, which are below */
+    guard_report report;
     size_t zone;
     CUstream checking, leaving; /* the guard's own: checks are launched on one; the other has no work but frees */
     strata_timeline *timeline;  /* of checking */
@@ -117,8 +130,6 @@ typedef struct guard {
     uint64_t batch_number, free_number, round;
     guard_memory *remembered; /* a ring */
     uint64_t remembered_count;
-    strata_guard_finding kept[GUARD_KEPT]; /* a ring */
-    uint64_t kept_first, kept_end;
 
     /* Written under the lock, read by any thread. */
     _Atomic uint64_t quarantined_bytes, quarantined_blocks; /* not given back yet */
@@ -127,9 +138,7 @@ typedef struct guard {
 
     /* Any thread, relaxed: limits and statistics. */
     _Atomic uint64_t most_bytes, most_blocks;
-    _Atomic uint64_t checks, zones_checked, findings, findings_lost, unchecked;
-    _Atomic size_t unseen;     /* findings since the last check of everything */
-    _Atomic bool to_be_failed; /* the next allocation */
+    _Atomic uint64_t checks, zones_checked, unchecked;
 } guard;
 
 static inline guarded *guard_bytes(const guard *self, uint32_t slot)
@@ -152,7 +161,7 @@ static inline size_t guard_whole_bytes(const guard *self, const guarded *block)
 void guard_enter(guard *self, guarded *block, guard_list_name list);
 void guard_leave_list(guard *self, guarded *block);
 
-/* ---- guard_checks.c ---- */
+/* ---- checks.c ---- */
 
 /* Where the guarded bytes of a block are: the zones, of which the back one begins at the first byte past the requested
  * ones, and the block itself. */
@@ -187,15 +196,32 @@ strata_status guard_check_everything(guard *self);
 /* Waits for the batches that look at a block. */
 strata_status guard_wait_for_batches(guard *self, const guarded *block);
 
-/* ---- guard_findings.c ---- */
+/* ---- findings.c ---- */
 
-/* Counts, keeps and tells findings. No lock is held. */
-void guard_tell(guard *self, const strata_guard_finding *finding);
+void guard_report_begin(guard_report *self, const strata_guard_options *options);
+void guard_report_end(guard_report *self);
 
-/* Writes what is kept. */
-void guard_describe(strata_resource *resource, strata_emitter *to);
+/* Counts, keeps and tells findings: all of them before the process ends of them. No lock is held. */
+void guard_tell(guard_report *self, const strata_guard_finding *findings, size_t count);
 
-/* Tells of a free that was refused with `status`. */
-void guard_tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t found_at);
+/* Writes what is kept, as a list. */
+void guard_describe_kept(guard_report *self, strata_emitter *to);
+
+/* The oldest that is kept; false if there is none. */
+bool guard_take_kept(guard_report *self, strata_guard_finding *out);
+
+/* Why an allocation fails that is to say that there are findings; SUCCESS if none is. */
+strata_status guard_fail_once(guard_report *self);
+
+/* Whether a free that was answered `status` is a finding. */
+bool guard_is_refused_free(strata_status status);
+
+/* Tells of such a free. `first` is what is known of the first free of the same block, all zero: nothing. */
+void guard_tell_refused(guard_report *self, const strata_block *block, strata_status status, const guard_memory *first,
+                        uint32_t found_at);
+
+/* What guard.c and sampling.c have for layer.c. */
+strata_status guard_create(strata_device *device, const strata_guard_options *options, strata_resource **out);
+bool guard_is_one(const strata_resource *resource);
 
 #endif

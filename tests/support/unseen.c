@@ -11,6 +11,7 @@ static const char whole[] = "the stream is waited for as a whole, and its newest
 
 static const char noted[] = "the use is noted and never made";
 static const char at_home[] = "nothing touches the block on its own stream";
+static const char awaited[] = "the case waits for the device before the memory goes";
 static const char another[] =
     "a stack that the case makes itself frees in stream order: only what is free waits for it";
 static const char chance[] = "random traffic: whether anything is done before a later wait covers this one is chance";
@@ -56,6 +57,8 @@ static const struct {
     {"every_call_leaves_the_callers_context_as_it_was", "", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
 
+    {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
+
     {"memory_that_is_not_managed_is_asked_about_once_and_never_moved", "", another},
 
     {"calls_answer_as_the_model_says", "", chance}, /* three quarters are noticed all the same */
@@ -64,6 +67,7 @@ static const struct {
     {"blocks_made_in_one_thread_are_freed_in_another", "", threads},
     {"threads_allocate_and_free_on_streams_of_every_kind", "", threads},
     {"threads_use_it_at_the_same_time", "", threads},
+    {"threads_sample_at_the_same_time", "", threads},
     {"threads_never_hold_more_streams_than_the_pool_has", "", threads},
     {"many_threads_make_register_and_destroy_streams_at_the_same_time", "", threads},
     {"many_threads_use_one_block_at_the_same_time", "", threads},
