@@ -193,7 +193,8 @@ void bench_layers(const bench *self)
 {
     static const char *const layers[] = {
         "budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)", "logging(format=null)",
-        "statistics",          "logging(format=null, duration=on)",        "logging(format=null, enabled=off)"};
+        "statistics",          "logging(format=null, duration=on)",        "logging(format=null, enabled=off)",
+        "guard(sample=1000)"};
     report_heading(self->report, "What layers add to an allocation and its free, beside the null resource alone",
                    false);
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
@@ -206,5 +207,6 @@ void bench_layers(const bench *self)
     measure_floor(self, THREADS, 65536);
     measure(self, "logging(format=null, enabled=off)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "statistics", THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, "guard(sample=1000)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, production_of_many, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 150});
 }
