@@ -115,10 +115,10 @@ static const char plain[] = "guard(sample=1), async";
 static void one_byte_past_the_end(size_t bytes, const char *text)
 {
     begin(text);
-    strata_block first = allocate(64, "first"), block = allocate(bytes, "weights");
+    strata_block first = allocate(64, "first"), block = allocate(bytes, "weights"), behind = allocate(64, "behind");
     child_check(write_bytes(block.address, end_of(&block)) == CUDA_SUCCESS); /* what its alignment takes is mapped */
     child_check(strata_cu.StreamSynchronize(stream) == CUDA_SUCCESS);
-    child_check(first.address != block.address);
+    child_check(first.address < block.address && block.address < behind.address);
     child_check(stops_the_device(block.address, end_of(&block) + 1));
     check_named(&block, "weights", false);
 }

@@ -50,11 +50,16 @@ static strata_status allocate_zones(sampling *self)
     return STRATA_SUCCESS;
 }
 
+/* As many addresses as were asked for, or half of that, and so on, as long as the mappings fit in twice. */
 static strata_status reserve_range(sampling *self)
 {
     CUdeviceptr base = 0;
-    uint64_t range = self->range & ~(self->granule - 1);
+    uint64_t range = self->range & ~(self->granule - 1), least = 2 * self->least_range;
     CUresult result = strata_cu.MemAddressReserve(&base, (size_t)range, 0, 0, 0);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && range >= least) {
+        range = range / 2 & ~(self->granule - 1);
+        result = strata_cu.MemAddressReserve(&base, (size_t)range, 0, 0, 0);
+    }
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemAddressReserve", "guard: %llu bytes of addresses",
                                   (unsigned long long)range);

@@ -536,6 +536,7 @@ static void take_options(sampling *self)
     self->every = options->sample;
     self->most_blocks = self->capacity;
     self->most_bytes = options->sample_bytes ? options->sample_bytes : SAMPLE_BYTES;
+    self->least_range = 2 * self->most_bytes;
 }
 
 strata_status sampling_create(strata_device *device, const strata_guard_options *options, strata_resource **out)
