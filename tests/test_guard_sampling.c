@@ -251,6 +251,25 @@ static void a_block_whose_stream_is_gone_is_freed_after_its_work(test_fixture *f
     check_all_gone(fixture);
 }
 
+static void what_the_freeing_stream_was_given_is_waited_for(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_UNKNOWN, TEST_STREAM_ZERO};
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        CUstream other = test_stream(fixture, kinds[i]);
+        strata_block block = test_allocate(fixture, BYTES, home);
+        test_synchronize(home);
+        test_fill(block.address, 0x66, BYTES, other); /* nobody is told */
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, other);
+        test_free_on(fixture, &block, other);
+        check_all_gone(fixture);
+        check_bytes(seen, 0x66, gave_up(fixture) ? 0 : BYTES);
+        test_stream_close(fixture, other);
+    }
+    check_nothing_found(fixture);
+    test_stream_close(fixture, home);
+}
+
 static void a_second_free_is_refused_and_tells_of_the_first(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -478,6 +497,8 @@ static void an_outer_guard_holds_a_sampled_block_back(test_fixture *fixture)
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     check_status(strata_runtime_find(fixture->runtime, block.address + 5, &found), STRATA_ERROR_FOREIGN_POINTER);
     assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_QUARANTINED);
+    strata_resource *inner = strata_stack_layer(strata_runtime_stack(fixture->runtime), "guard", 1);
+    check_status(inner->ops->find(inner, block.address + 5, &found), STRATA_ERROR_FOREIGN_POINTER);
     check_nothing_found(fixture);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
@@ -577,6 +598,7 @@ int main(void)
         TEST_CASE(a_freed_block_is_unmapped_after_every_use_and_nobody_waits),
         TEST_CASE(a_block_is_unmapped_by_later_calls),
         TEST_CASE(a_block_whose_stream_is_gone_is_freed_after_its_work),
+        TEST_CASE(what_the_freeing_stream_was_given_is_waited_for),
         TEST_CASE(a_second_free_is_refused_and_tells_of_the_first),
         TEST_CASE(blocks_pass_from_stream_to_stream),
         TEST_CASE(a_capture_gets_no_sample_and_a_free_in_one_waits_for_its_end),
