@@ -186,7 +186,7 @@ sample *sample_take(sampling *self, size_t bytes)
 {
     CUdeviceptr start;
     sample *taken = NULL;
-    if (bytes > atomic_load_explicit(&self->most_bytes, memory_order_relaxed))
+    if (bytes > atomic_load_explicit(&self->most_bytes, memory_order_relaxed) || bytes > self->range)
         return NULL;
     uint64_t mapped = (bytes + self->granule - 1) & ~(self->granule - 1);
     strata_lock_take(&self->lock);
@@ -238,10 +238,12 @@ static CUresult map_memory(const sampling *self, sample *one, const char **call)
     if ((result = strata_cu.MemMap(one->start, bytes, 0, handle, 0)) != CUDA_SUCCESS)
         return result;
     one->is_mapped = true;
+    *call = "cuMemSetAccess";
+    if ((result = strata_cu.MemSetAccess(one->start, bytes, &access, 1)) != CUDA_SUCCESS)
+        return result;
     if (strata_cu.MemRelease(handle) == CUDA_SUCCESS) /* else when it is unmapped */
         one->handle = 0;
-    *call = "cuMemSetAccess";
-    return strata_cu.MemSetAccess(one->start, bytes, &access, 1);
+    return CUDA_SUCCESS;
 }
 
 strata_status sample_map(sampling *self, sample *one)
