@@ -58,6 +58,7 @@ static const struct {
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
 
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
+    {"uses_on_other_streams_are_ordered_through_the_layer", "[guard(sample", awaited},
 
     {"memory_that_is_not_managed_is_asked_about_once_and_never_moved", "", another},
 
