@@ -106,3 +106,48 @@ message(STATUS "CUDA headers: ${strata_cuda_include}")
 add_library(strata_cuda_headers INTERFACE)
 add_library(strata::cuda_headers ALIAS strata_cuda_headers)
 target_include_directories(strata_cuda_headers SYSTEM INTERFACE "${strata_cuda_include}")
+
+# STRATA_NVTX_HEADERS: a folder that holds nvtx3/nvToolsExtMem.h, for the layer "nvtx"; empty where there is none, and the
+# layer then refuses to be made. A toolkit has it beside cuda.h; else NVIDIA's package from the Python index is unpacked in
+# the build folder, where that can be had.
+set(STRATA_NVTX_PACKAGE "nvidia-nvtx==13.*")
+
+function(strata_nvtx_headers_fetch out)
+  set(home "${PROJECT_BINARY_DIR}/nvtx-headers")
+  set(include "${home}/nvidia/cu13/include")
+  if(NOT EXISTS "${include}/nvtx3/nvToolsExtMem.h")
+    find_program(python NAMES python3 NO_CACHE)
+    if(python)
+      file(REMOVE_RECURSE "${home}")
+      file(MAKE_DIRECTORY "${home}")
+      execute_process(
+        COMMAND "${python}" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all:
+          --dest "${home}" "${STRATA_NVTX_PACKAGE}"
+        RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+      file(GLOB wheel "${home}/*.whl")
+      if(NOT failed AND wheel)
+        file(ARCHIVE_EXTRACT INPUT "${wheel}" DESTINATION "${home}" PATTERNS "nvidia/cu13/include/*")
+        file(REMOVE "${wheel}")
+      endif()
+    endif()
+  endif()
+  set(${out} "" PARENT_SCOPE)
+  if(EXISTS "${include}/nvtx3/nvToolsExtMem.h")
+    set(${out} "${include}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+if(NOT DEFINED STRATA_NVTX_HEADERS)
+  if(EXISTS "${strata_cuda_include}/nvtx3/nvToolsExtMem.h")
+    set(STRATA_NVTX_HEADERS "${strata_cuda_include}")
+  else()
+    strata_nvtx_headers_fetch(STRATA_NVTX_HEADERS)
+  endif()
+endif()
+if(STRATA_NVTX_HEADERS)
+  message(STATUS "NVTX headers: ${STRATA_NVTX_HEADERS}")
+  target_include_directories(strata_cuda_headers SYSTEM INTERFACE "${STRATA_NVTX_HEADERS}")
+  target_compile_definitions(strata_cuda_headers INTERFACE STRATA_HAVE_NVTX)
+else()
+  message(STATUS "NVTX headers: none; the layer nvtx will refuse to be made")
+endif()

@@ -59,6 +59,7 @@
     X(REQUIRED, MemFree, 3020, (CUdeviceptr address), (address))                                                                   \
     X(REQUIRED, MemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags), (address, bytes, flags))                       \
     X(REQUIRED, MemFreeHost, 2000, (void *address), (address))                                                                     \
+    X(OPTIONAL, MemGetAddressRange, 3020, (CUdeviceptr *start, size_t *bytes, CUdeviceptr address), (start, bytes, address))       \
     X(REQUIRED, PointerGetAttribute, 4000, (void *value, CUpointer_attribute attribute, CUdeviceptr address), (value, attribute, address)) \
     /* managed memory */                                                                                                           \
     X(OPTIONAL, MemAllocManaged, 6000, (CUdeviceptr *address, size_t bytes, unsigned flags), (address, bytes, flags))              \

@@ -6,11 +6,20 @@
 #include "core/stack.h"
 
 static const strata_layer *const builtin[] = {
-    &strata_async_layer,    &strata_direct_layer,           &strata_null_layer,
-    &strata_budget_layer,   &strata_statistics_layer,       &strata_logging_layer,
-    &strata_guard_layer,    &strata_managed_layer,          &strata_pinned_layer,
-    &strata_aligned_layer,  &strata_failure_callback_layer, &strata_fault_layer,
+    &strata_async_layer,
+    &strata_direct_layer,
+    &strata_null_layer,
+    &strata_budget_layer,
+    &strata_statistics_layer,
+    &strata_logging_layer,
+    &strata_guard_layer,
+    &strata_managed_layer,
+    &strata_pinned_layer,
+    &strata_aligned_layer,
+    &strata_failure_callback_layer,
+    &strata_fault_layer,
     &strata_prefetch_layer,
+    &strata_nvtx_layer,
 };
 static _Atomic bool registered; /* all of them; set once */
 

@@ -18,6 +18,7 @@
 #include <strata/logging.h>
 #include <strata/managed.h>
 #include <strata/null.h>
+#include <strata/nvtx.h>
 #include <strata/pinned.h>
 #include <strata/prefetch.h>
 #include <strata/resource.h>

@@ -32,6 +32,7 @@ static const test_layer_text test_decorators[] = {
     {.text = "guard(kernel=off, quarantine=off)", .random_only = true},
     {.text = "guard(sample=1)"},
     {.text = "guard(sample=3, sample_seed=1, sample_blocks=4)", .random_only = true},
+    {.text = "nvtx"},
     {.text = "prefetch"},
     {.text = "prefetch(on_use=on)", .random_only = true},
 };

@@ -1,0 +1,39 @@
+/* `nvtx`: tells a tool, such as compute-sanitizer, of every block, through NVTX's memory extension. Text:
+ *
+ * - nvtx(names=on|off, heaps=on|off)
+ *
+ * Each block is a region with the tag's name. Where the layer below cuts it out of a larger allocation of
+ * cuMemAlloc, that is a heap of its own, which nobody may touch outside of regions: so a tool sees the bounds of blocks
+ * that the driver never heard of. Without a tool, nothing is told.
+ *
+ * A region begins when the block is allocated and ends when its free is asked for, both at the time of the host: the
+ * tool should make launches blocking, as compute-sanitizer does. */
+#ifndef STRATA_NVTX_H
+#define STRATA_NVTX_H
+
+#include <strata/resource.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* All zero is the default. */
+typedef struct strata_nvtx_options {
+    uint32_t size; /* sizeof(strata_nvtx_options), or 0 */
+    int no_names;  /* 1: regions have no names */
+    int no_heaps;  /* 1: all regions are of the whole address space, and nothing is out of bounds for them */
+} strata_nvtx_options;
+
+/* Makes such a layer for the device `ordinal`, to be built into a stack. NULL options are the defaults.
+ *
+ * Values: regions (now), heaps (now; those that a tool takes).
+ *
+ * Errors: INVALID_VALUE, UNSUPPORTED (Strata was built without NVTX's headers), OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND,
+ * DRIVER. */
+STRATA_API strata_status strata_nvtx_create(int ordinal, const strata_nvtx_options *options, strata_resource **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,370 @@
+/* nvtx: blocks as regions of NVTX's memory extension.
+ *
+ * What the driver calls one allocation (cuMemGetAddressRange) and what is larger than the block in it is a heap, from
+ * the first block in it to the last: the layer does not know when the owner gives such a piece back, and memory without
+ * a region in it is nobody's. Heaps are few and kept in an array; a block's entry knows which one it is in. */
+#include <strata/nvtx.h>
+
+#include "core/error.h"
+#include "core/lock.h"
+#include "core/memory.h"
+#include "core/options.h"
+#include "core/stack.h"
+#include "resources/builtin.h"
+
+#ifdef STRATA_HAVE_NVTX
+#define NVTX_AS_SYSTEM_HEADER
+#include <nvtx3/nvToolsExtMem.h>
+
+#include <string.h>
+
+enum { ROUNDING = 512 }; /* what cuMemAlloc rounds to: a block that it made fills its allocation but for that */
+
+typedef struct nvtx_heap {
+    CUdeviceptr start; /* 0: the place is free */
+    size_t bytes;
+    size_t regions;
+    nvtxMemHeapHandle_t handle;
+} nvtx_heap;
+
+/* Held around each call of NVTX: loading the tool, which the first one does, is not made for several threads. */
+static strata_lock telling = STRATA_LOCK_INITIALIZER(STRATA_RANK_GUARD);
+
+typedef struct nvtx_layer {
+    strata_resource resource;
+    strata_device *device;
+    strata_nvtx_options options; /* constant, like the domain */
+    nvtxDomainHandle_t domain;
+    nvtx_heap *heaps; /* guarded by telling, like the three below */
+    size_t heap_room;
+    size_t heap_count;
+    size_t regions;
+} nvtx_layer;
+
+/* In a block's entry: the region as it was told. Guarded by `telling`. */
+typedef struct nvtx_mark {
+    CUdeviceptr address;
+    size_t bytes;
+    uint32_t heap; /* its place, from 1; 0: none */
+    strata_tag tag;
+    uint64_t generation; /* of the block; 0: no region */
+} nvtx_mark;
+
+/* ---- heaps ---- */
+
+/* compute-sanitizer 2025.3 takes heaps in memory of cuMemAlloc alone, which is what the older calls for sharing memory
+ * take, too (tests/answers/h200.txt, "is_legacy_ipc_capable"). The context is current. */
+static bool can_be_heap(CUdeviceptr start)
+{
+    unsigned char capable = 0; /* a bool of the driver's */
+    CUresult result = strata_cu.PointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, start);
+    return result == CUDA_SUCCESS && capable;
+}
+
+/* The allocation of the driver's that the block is a part of; zero bytes if it is the whole of one, or nobody knows. */
+static size_t ask_allocation(const nvtx_layer *self, const strata_block *block, CUdeviceptr *start)
+{
+    size_t bytes = 0;
+    strata_scope scope;
+    if (self->options.no_heaps || !strata_cu.MemGetAddressRange)
+        return 0;
+    strata_error_hush();
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_error_unhush(false);
+    if (status != STRATA_SUCCESS)
+        return 0;
+    CUresult result = strata_cu.MemGetAddressRange(start, &bytes, block->address);
+    bool part =
+        result == CUDA_SUCCESS && (*start != block->address || bytes >= block->bytes + ROUNDING) && can_be_heap(*start);
+    strata_scope_leave(&scope);
+    return part ? bytes : 0;
+}
+
+/* The lock is held. */
+static uint32_t find_heap(const nvtx_layer *self, CUdeviceptr start)
+{
+    for (size_t i = 0; i < self->heap_room; i++)
+        if (self->heaps[i].start == start)
+            return (uint32_t)i + 1;
+    return 0;
+}
+
+/* A free place; 0 without host memory. The lock is held. */
+static uint32_t free_place(nvtx_layer *self)
+{
+    uint32_t place = find_heap(self, 0);
+    if (place)
+        return place;
+    size_t room = self->heap_room ? 2 * self->heap_room : 16;
+    nvtx_heap *heaps = strata_host_zalloc(room * sizeof *heaps);
+    if (!heaps)
+        return 0;
+    if (self->heap_room)
+        memcpy(heaps, self->heaps, self->heap_room * sizeof *heaps);
+    strata_host_free(self->heaps);
+    self->heaps = heaps;
+    self->heap_room = room;
+    return find_heap(self, 0);
+}
+
+static nvtxMemHeapHandle_t tell_heap(const nvtx_layer *self, CUdeviceptr start, size_t bytes)
+{
+    const nvtxMemVirtualRangeDesc_t range = {.size = bytes, .ptr = (const void *)(uintptr_t)start};
+    const nvtxMemHeapDesc_t heap = {
+        .extCompatID = NVTX_EXT_COMPATID_MEM,
+        .structSize = sizeof heap,
+        .usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR,
+        .type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
+        .typeSpecificDescSize = sizeof range,
+        .typeSpecificDesc = &range,
+        .messageType = NVTX_MESSAGE_TYPE_ASCII,
+        .message = {.ascii = self->resource.stack->text},
+    };
+    return nvtxMemHeapRegister(self->domain, &heap);
+}
+
+/* One more region of the heap there, which is told if it is the first. The place, 0 without one. The lock is held. */
+static uint32_t enter_heap(nvtx_layer *self, CUdeviceptr start, size_t bytes)
+{
+    uint32_t place = find_heap(self, start);
+    if (place) {
+        self->heaps[place - 1].regions++;
+        return place;
+    }
+    if (!(place = free_place(self)))
+        return 0;
+    nvtxMemHeapHandle_t handle = tell_heap(self, start, bytes);
+    if (!handle) /* no tool, or one that does not take it */
+        return 0;
+    self->heaps[place - 1] = (nvtx_heap){.start = start, .bytes = bytes, .regions = 1, .handle = handle};
+    self->heap_count++;
+    return place;
+}
+
+/* One less. The lock is held. */
+static void leave_heap(nvtx_layer *self, uint32_t place)
+{
+    nvtx_heap *heap = &self->heaps[place - 1];
+    if (--heap->regions)
+        return;
+    nvtxMemHeapUnregister(self->domain, heap->handle);
+    *heap = (nvtx_heap){0};
+    self->heap_count--;
+}
+
+/* ---- regions: the lock is held ---- */
+
+static void name_region(const nvtx_layer *self, const nvtx_mark *mark)
+{
+    const char *name = strata_tag_name(mark->tag);
+    const nvtxMemRegionNameDesc_t region = {
+        .regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER,
+        .nameType = NVTX_MESSAGE_TYPE_ASCII,
+        .region = {.pointer = (const void *)(uintptr_t)mark->address},
+        .name = {.ascii = name},
+    };
+    const nvtxMemRegionsNameBatch_t batch = {
+        .extCompatID = NVTX_EXT_COMPATID_MEM,
+        .structSize = sizeof batch,
+        .regionCount = 1,
+        .regionElementSize = sizeof region,
+        .regionElements = &region,
+    };
+    if (!self->options.no_names && *name)
+        nvtxMemRegionsName(self->domain, &batch);
+}
+
+static void tell_region(const nvtx_layer *self, const nvtx_mark *mark)
+{
+    const nvtxMemVirtualRangeDesc_t range = {.size = mark->bytes, .ptr = (const void *)(uintptr_t)mark->address};
+    const nvtxMemRegionsRegisterBatch_t batch = {
+        .extCompatID = NVTX_EXT_COMPATID_MEM,
+        .structSize = sizeof batch,
+        .regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
+        .heap = mark->heap ? self->heaps[mark->heap - 1].handle : NVTX_MEM_HEAP_HANDLE_PROCESS_WIDE,
+        .regionCount = 1,
+        .regionDescElementSize = sizeof range,
+        .regionDescElements = &range,
+    };
+    nvtxMemRegionsRegister(self->domain, &batch);
+    name_region(self, mark);
+}
+
+static void tell_end(const nvtx_layer *self, const nvtx_mark *mark)
+{
+    const nvtxMemRegionRef_t region = {.pointer = (const void *)(uintptr_t)mark->address};
+    const nvtxMemRegionsUnregisterBatch_t batch = {
+        .extCompatID = NVTX_EXT_COMPATID_MEM,
+        .structSize = sizeof batch,
+        .refType = NVTX_MEM_REGION_REF_TYPE_POINTER,
+        .refCount = 1,
+        .refElementSize = sizeof region,
+        .refElements = &region,
+    };
+    nvtxMemRegionsUnregister(self->domain, &batch);
+}
+
+/* ---- regions ---- */
+
+static void begin_region(nvtx_layer *self, const strata_block *block)
+{
+    nvtx_mark *mark = strata_block_layer_bytes(&self->resource, block->id);
+    CUdeviceptr start = 0;
+    size_t bytes = ask_allocation(self, block, &start);
+    strata_lock_take(&telling);
+    *mark = (nvtx_mark){
+        .address = block->address,
+        .bytes = block->requested,
+        .heap = bytes ? enter_heap(self, start, bytes) : 0,
+        .tag = block->tag,
+        .generation = block->id.generation,
+    };
+    tell_region(self, mark);
+    self->regions++;
+    strata_lock_release(&telling);
+}
+
+/* Takes a region back before its block is freed, and remembers it. False: there is none. */
+static bool end_region(nvtx_layer *self, const strata_block *block, nvtx_mark *ended)
+{
+    const strata_table *table = strata_resource_table(&self->resource);
+    nvtx_mark *mark = strata_block_layer_bytes(&self->resource, block->id);
+    strata_lock_take(&telling);
+    bool has = mark && mark->generation && strata_table_living(table, block->id.slot) == block->id.generation;
+    if (has) {
+        *ended = *mark;
+        mark->generation = 0;
+        tell_end(self, ended);
+        self->regions--;
+        if (ended->heap)
+            leave_heap(self, ended->heap);
+    }
+    strata_lock_release(&telling);
+    return has;
+}
+
+/* ---- operations ---- */
+
+static strata_status nvtx_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    strata_resource *below = resource->upstream;
+    strata_status status = below->ops->allocate(below, request, out);
+    if (status == STRATA_SUCCESS && out->requested)
+        begin_region((nvtx_layer *)resource, out);
+    return status;
+}
+
+/* The region ends first: behind the free the memory may be another block's. */
+static strata_status nvtx_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    nvtx_layer *self = (nvtx_layer *)resource;
+    strata_resource *below = resource->upstream;
+    nvtx_mark ended;
+    bool had = end_region(self, block, &ended);
+    strata_status status = below->ops->deallocate(below, block, stream);
+    if (status == STRATA_SUCCESS || !had)
+        return status;
+    const strata_block again = {
+        .address = ended.address, .requested = ended.bytes, .bytes = ended.bytes, .tag = ended.tag, .id = block->id};
+    begin_region(self, &again); /* whatever was given with the free */
+    return status;
+}
+
+enum { VALUE_REGIONS, VALUE_HEAPS };
+
+static const strata_value nvtx_values[] = {
+    [VALUE_REGIONS] = {"regions", STRATA_VALUE_COUNT, false, "blocks that a tool was told of"},
+    [VALUE_HEAPS] = {"heaps", STRATA_VALUE_COUNT, false, "larger pieces of memory that they are parts of"},
+};
+
+static strata_status nvtx_get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    nvtx_layer *self = (nvtx_layer *)resource;
+    strata_lock_take(&telling);
+    *value = which == VALUE_HEAPS ? self->heap_count : self->regions;
+    strata_lock_release(&telling);
+    return STRATA_SUCCESS;
+}
+
+static void nvtx_destroy(strata_resource *resource)
+{
+    nvtx_layer *self = (nvtx_layer *)resource;
+    strata_lock_take(&telling);
+    nvtxDomainDestroy(self->domain);
+    strata_lock_release(&telling);
+    strata_host_free(self->heaps);
+    strata_host_free(self);
+}
+
+static const strata_resource_ops nvtx_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(nvtx_mark),
+    .name = "nvtx",
+    .allocate = nvtx_allocate,
+    .deallocate = nvtx_deallocate,
+    .destroy = nvtx_destroy,
+    .values = nvtx_values,
+    .value_count = sizeof nvtx_values / sizeof nvtx_values[0],
+    .get_value = nvtx_get_value,
+};
+
+static strata_status make_layer(strata_device *device, const strata_nvtx_options *options, strata_resource **out)
+{
+    nvtx_layer *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a layer for NVTX");
+    self->resource.ops = &nvtx_ops;
+    self->device = device;
+    self->options = *options;
+    strata_lock_take(&telling);
+    self->domain = nvtxDomainCreateA("strata");
+    strata_lock_release(&telling);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+#else
+static strata_status make_layer(strata_device *device, const strata_nvtx_options *options, strata_resource **out)
+{
+    (void)device, (void)options, (void)out;
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "nvtx: Strata was built without NVTX's headers (nvtx3/nvToolsExtMem.h "
+                                                 "beside cuda.h)");
+}
+#endif
+
+strata_status strata_nvtx_create(int ordinal, const strata_nvtx_options *given, strata_resource **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "nvtx is made without a place for it");
+    *out = NULL;
+    strata_nvtx_options options;
+    strata_device *device;
+    strata_status status = strata_options_read(&options, sizeof options, given, "strata_nvtx_options");
+    if (status == STRATA_SUCCESS && ((options.no_names | options.no_heaps) & ~1))
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "nvtx: a switch that is neither 0 nor 1");
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    return status == STRATA_SUCCESS ? make_layer(device, &options, out) : status;
+}
+
+/* ---- in stack texts ---- */
+
+static const strata_option nvtx_text_options[] = {
+    {"names", STRATA_OPTION_CHOICE, offsetof(strata_nvtx_options, no_names), "on|off", "name blocks by their tags"},
+    {"heaps", STRATA_OPTION_CHOICE, offsetof(strata_nvtx_options, no_heaps), "on|off",
+     "tell of the pieces that blocks are cut from"},
+};
+
+static strata_status make_nvtx(int device, const void *options, strata_resource **out)
+{
+    return strata_nvtx_create(device, options, out);
+}
+
+const strata_layer strata_nvtx_layer = {
+    .size = sizeof(strata_layer),
+    .name = "nvtx",
+    .help = "tells compute-sanitizer and its like of every block",
+    .options = nvtx_text_options,
+    .option_count = sizeof nvtx_text_options / sizeof nvtx_text_options[0],
+    .options_size = sizeof(strata_nvtx_options),
+    .create = make_nvtx,
+};

@@ -1,0 +1,128 @@
+/* A tool that is told of memory through NVTX: it keeps what it was told, and notices what makes no sense. */
+#define NVTX_AS_SYSTEM_HEADER
+#define NVTX_NO_IMPL
+#include <nvtx3/nvToolsExtMem.h>
+
+#include "nvtx/tool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static nvtx_tool_state state; /* guarded by lock; a test looks when nothing is under way */
+
+const nvtx_tool_state *nvtx_tool_look(void)
+{
+    return &state;
+}
+
+static nvtx_tool_range *at(nvtx_tool_range ranges[NVTX_TOOL_ROOM], uint64_t start)
+{
+    for (size_t i = 0; i < NVTX_TOOL_ROOM; i++)
+        if (ranges[i].start == start)
+            return &ranges[i];
+    return NULL;
+}
+
+static nvtx_tool_range *enter(nvtx_tool_range ranges[NVTX_TOOL_ROOM], const nvtxMemVirtualRangeDesc_t *range)
+{
+    uint64_t start = (uint64_t)(uintptr_t)range->ptr;
+    nvtx_tool_range *place = at(ranges, 0);
+    state.wrong += at(ranges, start) != NULL || !place || !start || !range->size;
+    if (place)
+        *place = (nvtx_tool_range){.start = start, .bytes = range->size};
+    return place;
+}
+
+static void leave(nvtx_tool_range *place)
+{
+    state.wrong += place == NULL;
+    if (place)
+        *place = (nvtx_tool_range){0};
+}
+
+static nvtxMemHeapHandle_t NVTX_API heap_register(nvtxDomainHandle_t domain, const nvtxMemHeapDesc_t *desc)
+{
+    (void)domain;
+    pthread_mutex_lock(&lock);
+    state.told++;
+    state.wrong += desc->extCompatID != NVTX_EXT_COMPATID_MEM || desc->structSize != sizeof *desc ||
+                   desc->usage != NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR || desc->type != NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+    nvtx_tool_range *heap = enter(state.heaps, desc->typeSpecificDesc);
+    if (heap)
+        snprintf(heap->name, sizeof heap->name, "%s", desc->message.ascii);
+    pthread_mutex_unlock(&lock);
+    return (nvtxMemHeapHandle_t)(void *)heap;
+}
+
+static void NVTX_API heap_unregister(nvtxDomainHandle_t domain, nvtxMemHeapHandle_t heap)
+{
+    (void)domain;
+    pthread_mutex_lock(&lock);
+    state.told++;
+    leave((nvtx_tool_range *)(void *)heap);
+    for (size_t i = 0; i < NVTX_TOOL_ROOM; i++) /* no region of it is left */
+        state.wrong += state.regions[i].start && state.regions[i].heap &&
+                       &state.heaps[state.regions[i].heap - 1] == (nvtx_tool_range *)(void *)heap;
+    pthread_mutex_unlock(&lock);
+}
+
+static void NVTX_API regions_register(nvtxDomainHandle_t domain, const nvtxMemRegionsRegisterBatch_t *desc)
+{
+    (void)domain;
+    const nvtx_tool_range *heap = (const nvtx_tool_range *)(const void *)desc->heap;
+    pthread_mutex_lock(&lock);
+    state.told++;
+    state.wrong += desc->extCompatID != NVTX_EXT_COMPATID_MEM || desc->structSize != sizeof *desc ||
+                   desc->regionType != NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+    const nvtxMemVirtualRangeDesc_t *ranges = desc->regionDescElements;
+    for (size_t i = 0; i < desc->regionCount; i++) {
+        nvtx_tool_range *region = enter(state.regions, &ranges[i]);
+        if (!region || !heap)
+            continue;
+        region->heap = (size_t)(heap - state.heaps) + 1;
+        state.wrong += region->start < heap->start || region->start + region->bytes > heap->start + heap->bytes;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void NVTX_API regions_unregister(nvtxDomainHandle_t domain, const nvtxMemRegionsUnregisterBatch_t *desc)
+{
+    (void)domain;
+    pthread_mutex_lock(&lock);
+    state.told++;
+    state.wrong += desc->structSize != sizeof *desc || desc->refType != NVTX_MEM_REGION_REF_TYPE_POINTER;
+    for (size_t i = 0; i < desc->refCount; i++)
+        leave(at(state.regions, (uint64_t)(uintptr_t)desc->refElements[i].pointer));
+    pthread_mutex_unlock(&lock);
+}
+
+static void NVTX_API regions_name(nvtxDomainHandle_t domain, const nvtxMemRegionsNameBatch_t *desc)
+{
+    (void)domain;
+    pthread_mutex_lock(&lock);
+    state.told++;
+    for (size_t i = 0; i < desc->regionCount; i++) {
+        nvtx_tool_range *region = at(state.regions, (uint64_t)(uintptr_t)desc->regionElements[i].region.pointer);
+        state.wrong += region == NULL;
+        if (region)
+            snprintf(region->name, sizeof region->name, "%s", desc->regionElements[i].name.ascii);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int NVTX_API InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module);
+
+int NVTX_API InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module)
+{
+    if (module->moduleId != NVTX_EXT_MODULEID_MEM || module->segmentsCount < 1)
+        return 0;
+    intptr_t *slots = module->segments[0].functionSlots;
+    slots[NVTX3EXT_CBID_nvtxMemHeapRegister] = (intptr_t)heap_register;
+    slots[NVTX3EXT_CBID_nvtxMemHeapUnregister] = (intptr_t)heap_unregister;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsRegister] = (intptr_t)regions_register;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsUnregister] = (intptr_t)regions_unregister;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsName] = (intptr_t)regions_name;
+    return 1;
+}

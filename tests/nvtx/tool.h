@@ -1,0 +1,29 @@
+/* What a tool behind NVTX's memory extension was told, by the library tests/nvtx/tool.c, which NVTX loads where
+ * NVTX_INJECTION64_PATH names it. */
+#ifndef STRATA_TEST_NVTX_TOOL_H
+#define STRATA_TEST_NVTX_TOOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { NVTX_TOOL_ROOM = 64, NVTX_TOOL_NAME = 64 };
+
+typedef struct nvtx_tool_range {
+    uint64_t start; /* 0: the place is free */
+    uint64_t bytes;
+    size_t heap; /* of a region: its heap's place, from 1; 0: the whole address space */
+    char name[NVTX_TOOL_NAME];
+} nvtx_tool_range;
+
+typedef struct nvtx_tool_state {
+    nvtx_tool_range heaps[NVTX_TOOL_ROOM];
+    nvtx_tool_range regions[NVTX_TOOL_ROOM];
+    size_t told;  /* calls */
+    size_t wrong; /* that make no sense: a region outside of its heap, one that begins twice, an end of nothing */
+} nvtx_tool_state;
+
+/* The library's one symbol for tests. */
+typedef const nvtx_tool_state *nvtx_tool_look_function(void);
+nvtx_tool_look_function nvtx_tool_look;
+
+#endif
