@@ -333,12 +333,9 @@ static strata_status make_layer(strata_device *device, const strata_nvtx_options
 
 strata_status strata_nvtx_create(int ordinal, const strata_nvtx_options *given, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "nvtx is made without a place for it");
-    *out = NULL;
     strata_nvtx_options options;
     strata_device *device;
-    strata_status status = strata_options_read(&options, sizeof options, given, "strata_nvtx_options");
+    strata_status status = strata_options_begin("nvtx", out, &options, sizeof options, given);
     if (status == STRATA_SUCCESS && ((options.no_names | options.no_heaps) & ~1))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "nvtx: a switch that is neither 0 nor 1");
     if (status == STRATA_SUCCESS)

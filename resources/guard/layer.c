@@ -59,12 +59,9 @@ static strata_status check_options(const strata_guard_options *options)
 
 strata_status strata_guard_create(int ordinal, const strata_guard_options *given, strata_resource **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a guard is made without a place for it");
-    *out = NULL;
     strata_guard_options options;
     strata_device *device;
-    strata_status status = strata_options_read(&options, sizeof options, given, "strata_guard_options");
+    strata_status status = strata_options_begin("guard", out, &options, sizeof options, given);
     if (status == STRATA_SUCCESS)
         status = check_options(&options);
     if (status == STRATA_SUCCESS)
