@@ -223,16 +223,7 @@ static void managed_memory_is_written_during_a_fill(void)
 
 static void a_row_is_read_before_it_was_waited_for(void)
 {
-    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                          .srcDevice = device,
-                          .srcPitch = 100,
-                          .dstMemoryType = CU_MEMORYTYPE_HOST,
-                          .dstHost = pinned,
-                          .dstPitch = 100,
-                          .WidthInBytes = 50,
-                          .Height = 4};
-    OK(p_cuMemsetD8Async(device, 7, BYTES, stream));
-    OK(p_cuMemcpy2DAsync(&rows, stream));
+    OK(p_cuMemsetD2D8Async((CUdeviceptr)(uintptr_t)pinned, 100, 7, 50, 4, stream));
     look_at(pinned + 340);
 }
 
@@ -323,8 +314,7 @@ static void pinned_memory_is_read_and_written_in_turn(void)
 static void beside_what_is_on_its_way(void)
 {
     memset(pinned, 7, BYTES);
-    OK(p_cuMemsetD8Async(device, 1, 1000, stream));
-    OK(p_cuMemcpyDtoHAsync(pinned + 1000, device, 1000, stream));
+    OK(p_cuMemsetD8Async((CUdeviceptr)(uintptr_t)pinned + 1000, 1, 1000, stream));
     look_at(pinned + 999);
     look_at(pinned + 2000);
     assert_int_equal(sevens, 2);
@@ -342,9 +332,8 @@ static void the_host_holds_the_stream(void)
 {
     sem_t gate;
     assert_int_equal(sem_init(&gate, 0, 0), 0);
-    OK(p_cuMemsetD8Async(device, 1, BYTES, stream));
     OK(p_cuLaunchHostFunc(stream, wait_at, &gate));
-    OK(p_cuMemcpyDtoHAsync(pinned, device, BYTES, stream));
+    OK(p_cuMemsetD8Async((CUdeviceptr)(uintptr_t)pinned, 1, BYTES, stream));
     pinned[3] = 7;
     look_at(pinned + 3);
     assert_int_equal(sevens, 1);
@@ -357,9 +346,8 @@ static void the_stream_waits_for_a_value_of_the_host(void)
 {
     volatile uint32_t *flag = (volatile uint32_t *)(void *)(pinned + 1024);
     *flag = 0;
-    OK(p_cuMemsetD8Async(device, 1, 1000, stream));
     OK(p_cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
-    OK(p_cuMemcpyDtoHAsync(pinned, device, 1000, stream));
+    OK(p_cuMemsetD8Async((CUdeviceptr)(uintptr_t)pinned, 1, 1000, stream));
     pinned[3] = 7;
     look_at(pinned + 3);
     assert_int_equal(sevens, 1);

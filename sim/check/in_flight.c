@@ -2,7 +2,6 @@
  * managed memory until it runs, a host that reads there finds what was there before, and one that writes there loses
  * it: under a memory debugger the bytes are closed for so long. A debugger therefore reports a missing wait where the
  * schedule lets it show, always under the policy late; the checker reports it under any (strata/sim/check.h).
- * For a fill of pinned memory the host waits, so that of fills these are those of managed memory.
  *
  * There are no false alarms, at the price of some silence. While a host function or a wait for a value is under way
  * nothing is closed: the host may be about to let the stream go on, and do what it likes before. All of an allocation
