@@ -1,7 +1,5 @@
 /* Memory of the simulated driver that the host reaches too: managed memory, and the program's own memory, registered.
  */
-#include <stdatomic.h>
-
 #include "test_sim.h"
 
 enum { BYTES = 100000 };
@@ -120,66 +118,13 @@ static void unregistering_waits_for_the_work_of_its_context(void **state)
     OK(p_set_policy(STRATA_SIM_LATE));
     test_sim_begin();
     CUstream stream = new_stream();
-    CUdeviceptr address;
-    OK(p_cuMemAlloc(&address, sizeof text));
     OK(p_cuMemHostRegister(text, sizeof text, 0));
-    OK(p_cuMemsetD8Async(address, 'x', 3, stream));
-    OK(p_cuMemcpyDtoHAsync(text, address, 3, stream));
+    OK(p_cuMemsetD8Async((CUdeviceptr)(uintptr_t)text, 'x', 3, stream));
     assert_int_equal(test_sim_peek(text), 0);
     OK(p_cuMemHostUnregister(text));
     assert_string_equal(text, "xxx");
-    OK(p_cuMemFree(address));
     OK(p_cuStreamDestroy(stream));
     test_sim_end();
-}
-
-static void CUDA_CB note_that_it_ran(void *data)
-{
-    *(atomic_bool *)data = true;
-}
-
-/* Drivers do, though they promise not to. Nobody may rely on it: to the checker the host has not waited. */
-static void the_host_waits_for_a_fill_of_pinned_memory_and_knows_nothing_of_it(void **state)
-{
-    (void)state;
-    static char registered[64];
-    OK(p_set_policy(STRATA_SIM_LATE));
-    for (int i = 0; i < 2; i++) {
-        test_sim_begin();
-        OK(p_cuMemHostRegister(registered, sizeof registered, 0));
-        void *allocated;
-        uint64_t reports;
-        atomic_bool ran;
-        CUdeviceptr plain;
-        CUstream stream = new_stream();
-        OK(p_cuMemAlloc(&plain, 64));
-        OK(p_cuMemHostAlloc(&allocated, 64, 0));
-        const char *pinned = i ? registered : allocated;
-        OK(p_set_check(STRATA_SIM_CHECK_ON));
-        atomic_init(&ran, false);
-        OK(p_cuLaunchHostFunc(stream, note_that_it_ran, &ran));
-        OK(p_cuMemsetD8Async(plain, 'x', 3, stream));
-        assert_false(ran);
-        OK(p_cuMemsetD8Async((CUdeviceptr)(uintptr_t)pinned, 'x', 3, stream));
-        assert_true(ran);
-        assert_memory_equal(pinned, "xxx", 3);
-        OK(p_get_report_count(&reports));
-        assert_int_equal(reports, 0);
-        OK(p_host_read(pinned, 3));
-        OK(p_get_report_count(&reports));
-        assert_int_equal(reports, 1);
-        OK(p_cuStreamSynchronize(stream));
-        OK(p_clear_reports());
-        OK(p_host_read(pinned, 3));
-        OK(p_get_report_count(&reports));
-        assert_int_equal(reports, 0);
-        OK(p_set_check(STRATA_SIM_CHECK_OFF));
-        OK(p_cuMemFreeHost(allocated));
-        OK(p_cuMemFree(plain));
-        OK(p_cuStreamDestroy(stream));
-        OK(p_cuMemHostUnregister(registered));
-        test_sim_end();
-    }
 }
 
 static void registered_ranges_are_exact_to_the_byte(void **state)
@@ -215,7 +160,6 @@ int main(void)
         cmocka_unit_test(advice_holds_for_the_pages_it_was_given_for),
         cmocka_unit_test(registered_memory_is_read_when_the_copy_runs),
         cmocka_unit_test(unregistering_waits_for_the_work_of_its_context),
-        cmocka_unit_test(the_host_waits_for_a_fill_of_pinned_memory_and_knows_nothing_of_it),
         cmocka_unit_test(registered_ranges_are_exact_to_the_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

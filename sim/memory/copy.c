@@ -229,14 +229,6 @@ static uint64_t extent_of(const struct fill *fill)
     return (uint64_t)fill->pitch * (fill->rows - 1) + row;
 }
 
-static bool is_pinned(uint64_t address)
-{
-    const struct sim_block *block = sim_block_at(address);
-    return block && sim_block_is_host(block);
-}
-
-/* The host waits for a fill of pinned memory, whichever call asks for it. That is what drivers do and none promises, so
- * the host does not come to know of it where the call is one of those that do not wait. */
 static CUresult fill(const struct fill *fill, CUstream stream)
 {
     struct sim_queue *queue;
@@ -261,13 +253,8 @@ static CUresult fill(const struct fill *fill, CUstream stream)
     op->work.fill.count = fill->count;
     op->work.fill.pitch = fill->pitch;
     op->work.fill.rows = fill->rows;
-    sim_context *context = queue->context;
-    bool waits = !queue->capture && is_pinned(fill->address);
-    sim_op_hold(op);
     sim_op_submit(op);
-    result = waits ? sim_op_wait_secretly(context, op) : CUDA_SUCCESS;
-    sim_op_drop(op);
-    return result;
+    return CUDA_SUCCESS;
 }
 
 static CUresult fill_call(const char *entry, const struct fill *what, CUstream stream)
@@ -318,7 +305,7 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int
     return fill_call(__func__, &what, hStream);
 }
 
-/* The host does not wait for a fill of device memory; for one of pinned or managed memory it does. */
+/* The host does not wait for a fill of device memory; one that ends in pinned memory it does wait for. */
 static CUresult fill_now(const char *entry, const struct fill *what, CUstream stream)
 {
     CUresult result = sim_enter_handle_as(entry);
