@@ -1,8 +1,10 @@
-/* nvtx: blocks as regions of NVTX's memory extension.
+/* nvtx: names of blocks, and blocks as regions of NVTX's memory extension.
  *
- * What the driver calls one allocation (cuMemGetAddressRange) and what is larger than the block in it is a heap, from
- * the first block in it to the last: the layer does not know when the owner gives such a piece back, and memory without
- * a region in it is nobody's. Heaps are few and kept in an array; a block's entry knows which one it is in. */
+ * A block that is an allocation of the driver's by itself is known to the tool: it gets its name, and no more, since
+ * compute-sanitizer 2025.3 refuses regions of the whole address space. What the driver calls one allocation
+ * (cuMemGetAddressRange) and what is larger than the block in it is a heap, from the first block in it to the last: the
+ * layer does not know when the owner gives such a piece back, and memory without a region in it is nobody's. Heaps are
+ * few and kept in an array; a block's entry knows which one it is in. */
 #include <strata/nvtx.h>
 
 #include "core/error.h"
@@ -181,12 +183,13 @@ static void tell_region(const nvtx_layer *self, const nvtx_mark *mark)
         .extCompatID = NVTX_EXT_COMPATID_MEM,
         .structSize = sizeof batch,
         .regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
-        .heap = mark->heap ? self->heaps[mark->heap - 1].handle : NVTX_MEM_HEAP_HANDLE_PROCESS_WIDE,
+        .heap = mark->heap ? self->heaps[mark->heap - 1].handle : NULL,
         .regionCount = 1,
         .regionDescElementSize = sizeof range,
         .regionDescElements = &range,
     };
-    nvtxMemRegionsRegister(self->domain, &batch);
+    if (mark->heap)
+        nvtxMemRegionsRegister(self->domain, &batch);
     name_region(self, mark);
 }
 
@@ -201,7 +204,8 @@ static void tell_end(const nvtx_layer *self, const nvtx_mark *mark)
         .refElementSize = sizeof region,
         .refElements = &region,
     };
-    nvtxMemRegionsUnregister(self->domain, &batch);
+    if (mark->heap)
+        nvtxMemRegionsUnregister(self->domain, &batch);
 }
 
 /* ---- regions ---- */
@@ -220,7 +224,7 @@ static void begin_region(nvtx_layer *self, const strata_block *block)
         .generation = block->id.generation,
     };
     tell_region(self, mark);
-    self->regions++;
+    self->regions += mark->heap != 0;
     strata_lock_release(&telling);
 }
 
@@ -235,9 +239,10 @@ static bool end_region(nvtx_layer *self, const strata_block *block, nvtx_mark *e
         *ended = *mark;
         mark->generation = 0;
         tell_end(self, ended);
-        self->regions--;
-        if (ended->heap)
+        if (ended->heap) {
+            self->regions--;
             leave_heap(self, ended->heap);
+        }
     }
     strata_lock_release(&telling);
     return has;
@@ -273,8 +278,8 @@ static strata_status nvtx_deallocate(strata_resource *resource, const strata_blo
 enum { VALUE_REGIONS, VALUE_HEAPS };
 
 static const strata_value nvtx_values[] = {
-    [VALUE_REGIONS] = {"regions", STRATA_VALUE_COUNT, false, "blocks that a tool was told of"},
-    [VALUE_HEAPS] = {"heaps", STRATA_VALUE_COUNT, false, "larger pieces of memory that they are parts of"},
+    [VALUE_REGIONS] = {"regions", STRATA_VALUE_COUNT, false, "blocks that a tool was told of as parts of heaps"},
+    [VALUE_HEAPS] = {"heaps", STRATA_VALUE_COUNT, false, "the larger pieces of memory that these are"},
 };
 
 static strata_status nvtx_get_value(strata_resource *resource, size_t which, uint64_t *value)

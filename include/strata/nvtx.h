@@ -21,7 +21,7 @@ extern "C" {
 typedef struct strata_nvtx_options {
     uint32_t size; /* sizeof(strata_nvtx_options), or 0 */
     int no_names;  /* 1: regions have no names */
-    int no_heaps;  /* 1: all regions are of the whole address space, and nothing is out of bounds for them */
+    int no_heaps;  /* 1: blocks have names alone: none is a region of a heap */
 } strata_nvtx_options;
 
 /* Makes such a layer for the device `ordinal`, to be built into a stack. NULL options are the defaults.

@@ -176,6 +176,7 @@ struct copy {
     CUdeviceptr memory;
     CUdeviceptr other;
     void *pinned;
+    void *registered;
     void *pageable;
     CUstream stream;
 };
@@ -215,6 +216,16 @@ static CUresult fill(const struct copy *copy)
     return cu.MemsetD8Async(copy->memory, 1, MIB, copy->stream);
 }
 
+static CUresult fill_pinned(const struct copy *copy)
+{
+    return cu.MemsetD8Async((CUdeviceptr)(uintptr_t)copy->pinned, 1, MIB, copy->stream);
+}
+
+static CUresult fill_registered(const struct copy *copy)
+{
+    return cu.MemsetD8Async((CUdeviceptr)(uintptr_t)copy->registered, 1, MIB, copy->stream);
+}
+
 static CUresult htod_sync(const struct copy *copy)
 {
     return cu.MemcpyHtoD(copy->memory, copy->pageable, MIB);
@@ -248,6 +259,8 @@ void ask_copy_waits(void)
         {"dtoh_async_pageable", dtoh_pageable},
         {"dtod_async", dtod},
         {"memset_async", fill},
+        {"memset_async_pinned", fill_pinned},
+        {"memset_async_registered", fill_registered},
         {"htod", htod_sync},
         {"dtoh", dtoh_sync},
         {"dtod", dtod_sync},
@@ -258,6 +271,8 @@ void ask_copy_waits(void)
     CUstream non_blocking = new_stream(CU_STREAM_NON_BLOCKING);
     struct copy copy = {.memory = new_memory(MIB), .other = new_memory(MIB), .pageable = calloc(1, MIB)};
     cu.MemHostAlloc(&copy.pinned, MIB, 0);
+    copy.registered = aligned_alloc(MIB, MIB);
+    cu.MemHostRegister(copy.registered, MIB, 0);
     warm_up(blocking);
     warm_up(non_blocking);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -274,5 +289,7 @@ void ask_copy_waits(void)
         ask_yes(!gate_release(gate), "copy_waits.%s.non_blocking_held", calls[i].name);
         cu.CtxSynchronize();
     }
+    cu.MemHostUnregister(copy.registered);
+    free(copy.registered);
     free(copy.pageable);
 }

@@ -79,6 +79,7 @@ static void NVTX_API regions_register(nvtxDomainHandle_t domain, const nvtxMemRe
     const nvtxMemVirtualRangeDesc_t *ranges = desc->regionDescElements;
     for (size_t i = 0; i < desc->regionCount; i++) {
         nvtx_tool_range *region = enter(state.regions, &ranges[i]);
+        state.wrong += heap == NULL; /* compute-sanitizer refuses it */
         if (!region || !heap)
             continue;
         region->heap = (size_t)(heap - state.heaps) + 1;
@@ -104,10 +105,12 @@ static void NVTX_API regions_name(nvtxDomainHandle_t domain, const nvtxMemRegion
     pthread_mutex_lock(&lock);
     state.told++;
     for (size_t i = 0; i < desc->regionCount; i++) {
-        nvtx_tool_range *region = at(state.regions, (uint64_t)(uintptr_t)desc->regionElements[i].region.pointer);
-        state.wrong += region == NULL;
-        if (region)
-            snprintf(region->name, sizeof region->name, "%s", desc->regionElements[i].name.ascii);
+        uint64_t start = (uint64_t)(uintptr_t)desc->regionElements[i].region.pointer;
+        nvtx_tool_range *named = at(state.regions, start);
+        if (!named && !(named = at(state.names, start)) && !(named = at(state.names, 0)))
+            named = state.names; /* full of old ones */
+        named->start = start;
+        snprintf(named->name, sizeof named->name, "%s", desc->regionElements[i].name.ascii);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -11,15 +11,17 @@ enum { NVTX_TOOL_ROOM = 64, NVTX_TOOL_NAME = 64 };
 typedef struct nvtx_tool_range {
     uint64_t start; /* 0: the place is free */
     uint64_t bytes;
-    size_t heap; /* of a region: its heap's place, from 1; 0: the whole address space */
+    size_t heap; /* of a region: its heap's place, from 1 */
     char name[NVTX_TOOL_NAME];
 } nvtx_tool_range;
 
 typedef struct nvtx_tool_state {
     nvtx_tool_range heaps[NVTX_TOOL_ROOM];
     nvtx_tool_range regions[NVTX_TOOL_ROOM];
-    size_t told;  /* calls */
-    size_t wrong; /* that make no sense: a region outside of its heap, one that begins twice, an end of nothing */
+    nvtx_tool_range names[NVTX_TOOL_ROOM]; /* of what is no region, the newest of an address */
+    size_t told;                           /* calls */
+    size_t wrong; /* that make no sense: a region outside of its heap or without one, one that begins twice,
+                     an end of nothing */
 } nvtx_tool_state;
 
 /* The library's one symbol for tests. */
