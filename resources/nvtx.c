@@ -58,7 +58,7 @@ typedef struct nvtx_mark {
  * take, too (tests/answers/h200.txt, "is_legacy_ipc_capable"). The context is current. */
 static bool can_be_heap(CUdeviceptr start)
 {
-    unsigned char capable = 0; /* a bool of the driver's */
+    int capable = 0; /* of which the driver may write the first byte alone */
     CUresult result = strata_cu.PointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, start);
     return result == CUDA_SUCCESS && capable;
 }
