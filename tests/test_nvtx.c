@@ -22,7 +22,7 @@ static const nvtx_tool_state *tool(void)
     nvtx_tool_look_function *look;
     *(void **)&look = dlsym(library, "nvtx_tool_look");
     dlclose(library);
-    return look();
+    return look ? look() : NULL; /* another tool */
 }
 
 static size_t count(const nvtx_tool_range ranges[NVTX_TOOL_ROOM])
@@ -265,7 +265,8 @@ static void options_that_mean_nothing_are_refused(void **state)
 static void the_tool_was_told(void **state)
 {
     (void)state;
-    if (!getenv("NVTX_INJECTION64_PATH"))
+    const char *path = getenv("NVTX_INJECTION64_PATH");
+    if (!path || !strstr(path, "nvtx_tool"))
         skip();
     assert_non_null(tool());
     assert_true(tool()->told > 10);
