@@ -455,9 +455,7 @@ static int async_device(strata_resource *resource)
 }
 
 /* What fails before the driver was asked to end a thing is tried again, since nobody can call a second time. An end
- * that the driver refuses is not: the handle may be gone. */
-
-/* Whether the driver was asked. */
+ * that the driver refuses is not: the handle may be gone. True: the driver was asked. */
 static bool end_pool(async *self)
 {
     strata_scope scope;
