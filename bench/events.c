@@ -52,9 +52,12 @@ typedef struct pattern {
 } pattern;
 
 static const pattern patterns[] = {
-    {"two streams, handing over at each launch", pipeline_by_hand, scene_pipeline, {10, 100, 5}},
-    {"one stream", NULL, scene_launch_1, {20, 200, 5}},
-    {"one writer, eight readers", fan_out_by_hand, scene_fan_out, {2, 20, 5}},
+    {"two streams, handing over at each launch",
+     pipeline_by_hand,
+     scene_pipeline,
+     {.warm = 10, .batch = 100, .batches = 5}},
+    {"one stream", NULL, scene_launch_1, {.warm = 20, .batch = 200, .batches = 5}},
+    {"one writer, eight readers", fan_out_by_hand, scene_fan_out, {.warm = 2, .batch = 20, .batches = 5}},
 };
 
 /* Two rows of the same measurement. The names of both begin with `what`, and are asked for by it. */

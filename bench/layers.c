@@ -1,9 +1,11 @@
 /* What each layer adds to an allocation and its free, over an owner that does nothing: the left side is `null` alone,
- * the right one the same with layers above. One thread, and sixteen at a time, each on a stream of its own; there a row
- * is the wall time of one pair on every thread, which more cores than threads would leave as it is. */
+ * the right one the same with layers above. One thread, and sixteen at a time, each on a stream of its own: they start
+ * together, awake, and a row is what a pair took a thread, the mean of all. */
 #include "bench.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,26 +16,46 @@
 #include <x86intrin.h>
 #endif
 
-enum { THREADS = 16, PAIR_BYTES = 4096, LINE_WORDS = 8 };
+enum {
+    THREADS = 16,
+    PAIR_BYTES = 4096,
+    LINE_WORDS = 8,
+    RING_LINES = 4096, /* of a thread, as the layer has it by itself */
+    NOTHINGS = 1000,
+    PAIR_ADDS = 100,        /* nanoseconds that the stack for production may add to a pair on one thread */
+    PAIRS_IN_A_RING = 1400, /* with what warms up, before a ring is three quarters full and wakes its collector */
+};
 
-/* One stack and its threads; the first runs on the thread that measures when there is one alone. */
+/* What a member does in place of a pair: that; what no record of a pair can be cheaper than; and nothing, in as many
+ * instructions as a pair has, which shows what it costs a thread that others are on the same cores. */
+typedef enum member_work {
+    WORK_PAIRS,
+    WORK_LINES,
+    WORK_NOTHING,
+} member_work;
+
+/* One stack and its threads; the first is the one that measures. */
 typedef struct stack_side stack_side;
 
 typedef struct stack_member {
     stack_side *of;
     pthread_t thread;
     CUstream stream;
-    uint64_t *lines; /* of the floor; NULL: pairs on the stack */
+    uint64_t *lines; /* of WORK_LINES */
     size_t next;
+    uint64_t spent; /* nanoseconds, in the last run; read when it has ended */
 } stack_member;
 
 struct stack_side {
     strata_runtime *runtime;
-    pthread_barrier_t start, end; /* the members and the thread that measures */
-    bool stop;                    /* written before `start` by the thread that measures, read after it */
-    size_t pairs;                 /* the same */
+    pthread_barrier_t awake; /* of all members, before each run */
+    bool stop;               /* written before `awake` by the thread that measures, read after it */
+    size_t pairs;            /* the same */
+    _Atomic size_t go;       /* the run that is to begin, written by the thread that measures */
+    _Atomic unsigned ended;  /* members that have ended it */
     unsigned count;
-    size_t lines; /* of the floor, for each member; a power of two */
+    member_work work;
+    size_t lines; /* of WORK_LINES, for each member; a power of two */
     stack_member members[THREADS];
 };
 
@@ -48,15 +70,18 @@ static inline uint64_t stamp(void)
 #endif
 }
 
-/* The least that recording a pair can cost: for each of two records a stamp, and a cache line that is written whole. */
-static void run_floor(stack_member *self, size_t pairs)
+/* For each of two records a stamp, and a cache line that is written whole. */
+static void run_lines(stack_member *self, size_t pairs)
 {
+    const size_t mask = self->of->lines - 1;
+    size_t next = self->next; /* where nobody else's words are */
     for (size_t i = 0; i < 2 * pairs; i++) {
-        volatile uint64_t *line = self->lines + (self->next++ & (self->of->lines - 1)) * LINE_WORDS;
+        volatile uint64_t *line = self->lines + (next++ & mask) * LINE_WORDS;
         uint64_t now = stamp();
         for (size_t word = 0; word < LINE_WORDS; word++)
             line[word] = now;
     }
+    self->next = next;
 }
 
 static void run_pairs(const stack_member *self, size_t pairs)
@@ -69,36 +94,71 @@ static void run_pairs(const stack_member *self, size_t pairs)
     }
 }
 
-static void run_member(stack_member *self, size_t pairs)
+static void run_nothing(size_t pairs)
 {
-    if (self->lines)
-        run_floor(self, pairs);
-    else
-        run_pairs(self, pairs);
+    for (size_t i = 0; i < pairs; i++)
+        for (size_t ten = 0; ten < NOTHINGS / 10; ten++)
+            __asm__ volatile("nop; nop; nop; nop; nop; nop; nop; nop; nop; nop");
 }
 
-static void *work(void *state)
+static void run_member(stack_member *self, size_t pairs)
+{
+    const uint64_t start = bench_now();
+    if (self->of->work == WORK_PAIRS)
+        run_pairs(self, pairs);
+    else if (self->of->work == WORK_LINES)
+        run_lines(self, pairs);
+    else
+        run_nothing(pairs);
+    self->spent = bench_now() - start;
+}
+
+/* In a loop that waits for what is near: gives the core away where there are fewer than threads. */
+static void pause_for(unsigned *spins)
+{
+    if (++*spins % 4096 == 0)
+        sched_yield();
+}
+
+static void *run_thread(void *state)
 {
     stack_member *self = state;
-    for (;;) {
-        pthread_barrier_wait(&self->of->start);
+    for (size_t turn = 1;; turn++) {
+        pthread_barrier_wait(&self->of->awake);
         if (self->of->stop)
             return NULL;
+        for (unsigned spins = 0; atomic_load_explicit(&self->of->go, memory_order_acquire) < turn;)
+            pause_for(&spins);
         run_member(self, self->of->pairs);
-        pthread_barrier_wait(&self->of->end);
+        atomic_fetch_add_explicit(&self->of->ended, 1, memory_order_release);
     }
+}
+
+/* Not timed: waking threads takes longer than what is measured. */
+static void wake_side(void *state, size_t pairs)
+{
+    stack_side *self = state;
+    self->pairs = pairs;
+    atomic_store_explicit(&self->ended, 0, memory_order_relaxed);
+    pthread_barrier_wait(&self->awake);
 }
 
 static void run_side(void *state, size_t pairs)
 {
     stack_side *self = state;
-    if (self->count == 1) {
-        run_member(&self->members[0], pairs);
-        return;
-    }
-    self->pairs = pairs;
-    pthread_barrier_wait(&self->start);
-    pthread_barrier_wait(&self->end);
+    atomic_fetch_add_explicit(&self->go, 1, memory_order_release);
+    run_member(&self->members[0], pairs);
+    for (unsigned spins = 0; atomic_load_explicit(&self->ended, memory_order_acquire) < self->count - 1;)
+        pause_for(&spins);
+}
+
+static double mean_spent(void *state)
+{
+    const stack_side *self = state;
+    double sum = 0;
+    for (unsigned i = 0; i < self->count; i++)
+        sum += (double)self->members[i].spent;
+    return sum / self->count;
 }
 
 /* What the threads have recorded is collected between measurements: a ring that is full is another measurement. */
@@ -108,13 +168,12 @@ static void collect_records(void *state)
     scene_check(strata_logging_flush(strata_stack_top(strata_runtime_stack(self->runtime))), "strata_logging_flush");
 }
 
-static void begin_side(stack_side *self, const char *text, unsigned count, size_t lines)
+static void begin_side(stack_side *self, const char *text, unsigned count, member_work work, size_t lines)
 {
-    *self = (stack_side){.count = count, .lines = lines};
+    *self = (stack_side){.count = count, .work = work, .lines = lines};
     const strata_runtime_config config = {.stack_text = text, .stream_capacity = THREADS};
     scene_check(strata_runtime_create(&config, &self->runtime), text);
-    int failed = pthread_barrier_init(&self->start, NULL, count + 1);
-    failed |= pthread_barrier_init(&self->end, NULL, count + 1);
+    int failed = pthread_barrier_init(&self->awake, NULL, count);
     for (unsigned i = 0; i < count; i++) {
         stack_member *each = &self->members[i];
         each->of = self;
@@ -122,8 +181,8 @@ static void begin_side(stack_side *self, const char *text, unsigned count, size_
         if (lines && !each->lines)
             bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "calloc");
         scene_check(strata_runtime_stream_acquire(self->runtime, &each->stream), "strata_runtime_stream_acquire");
-        if (count > 1)
-            failed |= pthread_create(&each->thread, NULL, work, each);
+        if (i)
+            failed |= pthread_create(&each->thread, NULL, run_thread, each);
     }
     if (failed)
         bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
@@ -132,37 +191,39 @@ static void begin_side(stack_side *self, const char *text, unsigned count, size_
 static void end_side(stack_side *self)
 {
     self->stop = true;
-    if (self->count > 1)
-        pthread_barrier_wait(&self->start);
+    pthread_barrier_wait(&self->awake);
     for (unsigned i = 0; i < self->count; i++) {
-        if (self->count > 1)
+        if (i)
             pthread_join(self->members[i].thread, NULL);
         scene_check(strata_runtime_stream_release(self->runtime, self->members[i].stream),
                     "strata_runtime_stream_release");
         free(self->members[i].lines);
     }
-    pthread_barrier_destroy(&self->start);
-    pthread_barrier_destroy(&self->end);
+    pthread_barrier_destroy(&self->awake);
     scene_check(strata_runtime_destroy(self->runtime), "strata_runtime_destroy");
+}
+
+static void name_row(char name[REPORT_NAME_SIZE], const char *layers, unsigned count)
+{
+    snprintf(name, REPORT_NAME_SIZE, "layers, %s over null, %u thread%s", layers, count, count == 1 ? "" : "s");
 }
 
 static void measure(const bench *self, const char *layers, unsigned count, bench_target target)
 {
     static stack_side alone, stacked;
     char name[REPORT_NAME_SIZE], text[256];
-    snprintf(name, sizeof name, "layers, %s over null, %u thread%s", layers, count, count == 1 ? "" : "s");
+    name_row(name, layers, count);
     if (!bench_wants(self, name))
         return;
     snprintf(text, sizeof text, "%s, null", layers);
-    begin_side(&alone, "null", count, 0);
-    begin_side(&stacked, text, count, 0);
-    /* A pair makes two records: a batch has room in the ring, and is collected behind the clock's back. Several threads
-     * run for longer, so that waking them does not count; their rings are larger. */
+    begin_side(&alone, "null", count, WORK_PAIRS, 0);
+    begin_side(&stacked, text, count, WORK_PAIRS, 0);
+    /* A pair makes two records: a batch has room in the ring, and is collected behind the clock's back. */
     bool records = strstr(layers, "logging") != NULL;
     bool quick = self->rounds < 5;
-    const size_t alone_batch = records ? 500 : 20000, crowd_batch = quick ? 2000 : records ? 30000 : 60000;
+    const size_t batch = strstr(layers, "ring=65536") ? 20000 : records ? PAIRS_IN_A_RING : quick ? 2000 : 20000;
     const bench_plan plan = {
-        .warm = 500, .batch = count == 1 ? alone_batch : crowd_batch, .batches = records && count == 1 ? 5 : 1};
+        .warm = 100, .batch = batch, .batches = records ? 5 : 1, .ready = wake_side, .spent = mean_spent};
     bench_row(self, name, plan, (bench_side){run_side, NULL, &alone},
               (bench_side){run_side, records ? collect_records : NULL, &stacked}, target);
     end_side(&stacked);
@@ -174,12 +235,13 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
 {
     static stack_side side;
     char name[REPORT_NAME_SIZE];
-    snprintf(name, sizeof name, "layers, two stamps and two cache lines written, %u thread%s", count,
+    snprintf(name, sizeof name, "layers, two stamps and two of %zu cache lines written, %u thread%s", lines, count,
              count == 1 ? "" : "s");
     if (!bench_wants(self, name))
         return;
-    begin_side(&side, "null", count, lines);
-    const bench_plan plan = {.warm = 500, .batch = self->rounds < 5 ? 2000 : 30000, .batches = 1};
+    begin_side(&side, "null", count, WORK_LINES, lines);
+    const bench_plan plan = {
+        .warm = 100, .batch = self->rounds < 5 ? 2000 : 20000, .batches = 1, .ready = wake_side, .spent = mean_spent};
     bench_row(self, name, plan, (bench_side){0}, (bench_side){run_side, NULL, &side},
               (bench_target){REPORT_NO_TARGET, 0});
     end_side(&side);
@@ -187,7 +249,43 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
 
 /* The stack for production, as it comes when nobody names one. */
 static const char production[] = "budget(limit=64GiB), logging(format=null), statistics";
-static const char production_of_many[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
+/* With rings that no core's caches hold: more is recorded at a time than anything could collect. */
+static const char production_of_floods[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
+
+/* How many times as long the same instructions take a thread when all of them run: 1 where each has a core of its own,
+ * more where they are two to a core. */
+static double measure_sharing(const bench *self)
+{
+    static stack_side alone, crowd;
+    begin_side(&alone, "null", 1, WORK_NOTHING, 0);
+    begin_side(&crowd, "null", THREADS, WORK_NOTHING, 0);
+    const bench_plan plan = {
+        .warm = 100, .batch = self->rounds < 5 ? 2000 : 20000, .batches = 1, .ready = wake_side, .spent = mean_spent};
+    const bench_side sides[] = {{run_side, NULL, &alone}, {run_side, NULL, &crowd}};
+    report_times row = {.kind = REPORT_NO_TARGET};
+    double figures[2];
+    bench_measure(self->rounds, plan, sides, 2, figures);
+    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", NOTHINGS, THREADS);
+    row.bare = figures[0];
+    row.strata = figures[1];
+    report_add_times(self->report, &row);
+    end_side(&crowd);
+    end_side(&alone);
+    return figures[1] > figures[0] ? figures[1] / figures[0] : 1;
+}
+
+/* On sixteen cores one and a half times of what one thread may add; as much more as their sharing costs. */
+static void measure_production_of_many(const bench *self)
+{
+    char name[REPORT_NAME_SIZE];
+    name_row(name, production, THREADS);
+    if (!bench_wants(self, name))
+        return;
+    const double sharing = measure_sharing(self);
+    const bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
+    measure(self, production, THREADS,
+            (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 1.5 * PAIR_ADDS * sharing});
+}
 
 void bench_layers(const bench *self)
 {
@@ -199,14 +297,15 @@ void bench_layers(const bench *self)
                    false);
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
         measure(self, layers[i], 1, (bench_target){REPORT_NO_TARGET, 0});
-    measure_floor(self, 1, 1024);
-    measure(self, production, 1, (bench_target){REPORT_ADDS_AT_MOST, 100});
-    bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
+    measure_floor(self, 1, RING_LINES);
+    measure(self, production, 1, (bench_target){REPORT_ADDS_AT_MOST, PAIR_ADDS});
     measure(self, "budget(limit=64GiB)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
-    measure(self, "logging(format=null, ring=65536)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
-    measure_floor(self, THREADS, 65536);
+    measure(self, "logging(format=null)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure_floor(self, THREADS, RING_LINES);
     measure(self, "logging(format=null, enabled=off)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "statistics", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "guard(sample=1000)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
-    measure(self, production_of_many, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 150});
+    measure_production_of_many(self);
+    measure_floor(self, THREADS, 65536);
+    measure(self, production_of_floods, THREADS, (bench_target){REPORT_NO_TARGET, 0});
 }

@@ -10,18 +10,27 @@ uint64_t bench_now(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+static void make_ready(const bench_side *side, bench_plan plan, size_t operations)
+{
+    if (plan.ready)
+        plan.ready(side->state, operations);
+}
+
 static double run_round(const bench_side *side, bench_plan plan)
 {
-    uint64_t spent = 0;
+    double spent = 0;
     for (size_t i = 0; i < plan.batches; i++) {
+        make_ready(side, plan, plan.warm);
         side->run(side->state, plan.warm);
+        make_ready(side, plan, plan.batch);
         uint64_t start = bench_now();
         side->run(side->state, plan.batch);
-        spent += bench_now() - start;
+        const uint64_t end = bench_now();
+        spent += plan.spent ? plan.spent(side->state) : (double)(end - start);
         if (side->settle)
             side->settle(side->state);
     }
-    return (double)spent / (double)(plan.batch * plan.batches);
+    return spent / (double)(plan.batch * plan.batches);
 }
 
 static int compare_doubles(const void *a, const void *b)

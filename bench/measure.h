@@ -20,6 +20,9 @@ typedef struct bench_plan {
     size_t warm;
     size_t batch;
     size_t batches;
+    /* For sides of several threads; NULL: the wall time of a run is what it took. */
+    void (*ready)(void *state, size_t operations); /* before each run, with the clock stopped: wakes the threads */
+    double (*spent)(void *state);                  /* nanoseconds that the last run took each thread, the mean */
 } bench_plan;
 
 enum { BENCH_SIDES_LIMIT = 4, BENCH_ROUNDS_LIMIT = 1001 };

@@ -16,27 +16,34 @@ enum { STRATA_CELLS_CHUNK = 64 };
 
 typedef struct strata_cells {
     size_t stride;                                                    /* bytes of a cell; constant */
+    uint32_t number;                                                  /* threads keep their cell under it; 0: none */
     _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_CELLS_CHUNK]; /* made on demand, never moved */
 } strata_cells;
 
 /* Cells of `bytes` each, all zero at first. */
 void strata_cells_init(strata_cells *cells, size_t bytes);
 
-/* Frees the cells; no call is in flight. */
+/* For cells that are looked for in every allocation: gives them a number, if one is left of the few that there are, so
+ * that a thread finds its cell where it finds its own state. Before the first use. */
+void strata_cells_take_number(strata_cells *cells);
+
+/* Frees the cells; no call is in flight. Takes the threads' lock if they have a number. */
 void strata_cells_end(strata_cells *cells);
 
 /* The cell of `thread`, made now; NULL without host memory. */
 void *strata_cells_make(strata_cells *cells, const strata_thread *thread);
 
+/* For cells without a number, and a thread's first look. */
+void *strata_cells_look(strata_cells *cells, strata_thread *thread);
+
 /* The calling thread's cell; NULL if it has no number or there is no host memory for it: numbers can run out, so a
  * layer has another way then. */
-static inline void *strata_cells_mine(strata_cells *cells, const strata_thread *thread)
+static inline void *strata_cells_mine(strata_cells *cells, strata_thread *thread)
 {
-    if (__builtin_expect(!thread || !thread->index, 0))
+    if (__builtin_expect(!thread, 0))
         return NULL;
-    char *chunk = atomic_load_explicit(&cells->chunks[thread->index / STRATA_CELLS_CHUNK], memory_order_acquire);
-    return __builtin_expect(chunk != NULL, 1) ? chunk + (thread->index % STRATA_CELLS_CHUNK) * cells->stride
-                                              : strata_cells_make(cells, thread);
+    void *cell = thread->cells[cells->number];
+    return __builtin_expect(cell != NULL, 1) ? cell : strata_cells_look(cells, thread);
 }
 
 /* The next cell that was made, from *position on, which starts at 0 and is moved; NULL after the last. Cells that no

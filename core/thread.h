@@ -12,6 +12,7 @@ enum {
     STRATA_TABLE_LIMIT = 1024,   /* tables of blocks at a time */
     STRATA_SLOT_CACHE_SIZE = 64, /* free slots that a thread keeps of one table */
     STRATA_STREAM_CACHE_SIZE = 8,
+    STRATA_CELLS_LIMIT = 128, /* numbers of cells, see core/cells.h */
 };
 
 struct strata_table;
@@ -60,6 +61,8 @@ typedef struct strata_thread {
     strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a
                                                      lock; dropped under the threads' lock, when it ends or no call that
                                                      could use them is in flight any more, as the table ends */
+    void *cells[STRATA_CELLS_LIMIT];              /* by number of the cells: this thread's, once it was looked for; NULL
+                                                     for 0. The same rule */
     struct strata_thread *next, *previous;        /* all threads; guarded by the threads' lock */
 } strata_thread;
 

@@ -48,7 +48,7 @@ static void a_thread_without_a_number_has_none(void **state)
 {
     (void)state;
     strata_cells cells = {0};
-    static const strata_thread numberless;
+    static strata_thread numberless;
     strata_cells_init(&cells, sizeof(cell));
     assert_null(strata_cells_mine(&cells, NULL));
     assert_null(strata_cells_mine(&cells, &numberless));
@@ -60,7 +60,7 @@ static void without_host_memory_there_is_none_and_later_there_is(void **state)
     (void)state;
     strata_cells cells = {0};
     strata_cells_init(&cells, sizeof(cell));
-    const strata_thread *self = strata_thread_self();
+    strata_thread *self = strata_thread_self();
     refuse = true;
     void *none = strata_cells_mine(&cells, self);
     refuse = false;
@@ -76,7 +76,7 @@ static void the_highest_number_has_a_cell_too(void **state)
     strata_cells_init(&cells, sizeof(cell));
     static const uint32_t numbers[] = {1, 63, 64, STRATA_THREAD_LIMIT - 1};
     for (size_t i = 0; i < 4; i++) {
-        const strata_thread thread = {.index = numbers[i]};
+        strata_thread thread = {.index = numbers[i]};
         cell *its = strata_cells_mine(&cells, &thread);
         assert_non_null(its);
         assert_true(its->count == 0);
@@ -105,7 +105,7 @@ typedef struct counting {
 static void *count_in_own_cell(void *data)
 {
     counting *self = data;
-    const strata_thread *thread = strata_thread_self();
+    strata_thread *thread = strata_thread_self();
     for (unsigned i = 0; i < TURNS; i++) {
         cell *mine = strata_cells_mine(&self->cells, thread);
         mine->count++;

@@ -636,6 +636,8 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
     account->soft_callback = terms->soft_callback;
     account->soft_data = terms->soft_data;
     strata_cells_init(&account->cells, sizeof(budget_cell));
+    if (account->alone)
+        strata_cells_take_number(&account->cells);
     strata_barriers_open();
     pthread_mutex_init(&account->turn_mutex, NULL);
     pthread_cond_init(&account->turn_free, NULL);

@@ -64,7 +64,7 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
 
 static __attribute__((noinline)) strata_budget_account *entered_account(budget *self)
 {
-    const strata_thread *thread = strata_thread_self();
+    strata_thread *thread = strata_thread_self();
     const budget_place *place = strata_cells_mine(&self->places, thread);
     return place && place->serial == thread->serial ? place->account : &self->base;
 }
@@ -111,15 +111,20 @@ static inline void tell(budget *self)
 
 /* ---- allocating ---- */
 
+static inline budget_bytes *bytes_in(const budget *self, strata_entry *entry)
+{
+    return (budget_bytes *)(void *)((char *)entry + self->resource.block_offset);
+}
+
 static inline budget_bytes *bytes_of(const budget *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), id);
-    return entry ? (budget_bytes *)(void *)((char *)entry + self->resource.block_offset) : NULL;
+    return entry ? bytes_in(self, entry) : NULL;
 }
 
 static inline void note_charge(budget *self, const strata_block *block, strata_budget_account *account, uint64_t bytes)
 {
-    budget_bytes *kept = bytes_of(self, block->id);
+    budget_bytes *kept = bytes_in(self, strata_table_entry(strata_resource_table(&self->resource), block->id.slot));
     atomic_store_explicit(&kept->account, account, memory_order_relaxed);
     kept->charge = bytes;
     if (__builtin_expect(self->base.shared != NULL, 0)) {
@@ -806,6 +811,7 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     self->timeout = options->timeout;
     atomic_init(&self->marks, terms.soft != 0);
     strata_cells_init(&self->places, sizeof(budget_place));
+    strata_cells_take_number(&self->places);
     strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);
     budget_account_init(&self->base, self, NULL, &terms);
     *out = &self->resource;

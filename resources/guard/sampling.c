@@ -165,7 +165,7 @@ static strata_status allocate_below(sampling *self, const strata_request *reques
 static __attribute__((noinline)) strata_status allocate_slowly(sampling *self, const strata_request *request,
                                                                strata_block *out)
 {
-    const strata_thread *thread = strata_thread_self();
+    strata_thread *thread = strata_thread_self();
     sampling_cell *cell = strata_cells_mine(&self->cells, thread);
     size_t bytes;
     *out = (strata_block){0};
@@ -550,6 +550,7 @@ strata_status sampling_create(strata_device *device, const strata_guard_options 
     self->suspects.name = sampling_name_suspects;
     take_options(self);
     strata_cells_init(&self->cells, sizeof(sampling_cell));
+    strata_cells_take_number(&self->cells);
     guard_report_begin(&self->report, &self->options);
     strata_lock_init(&self->lock, STRATA_RANK_GUARD);
     strata_lock_init(&self->making, STRATA_RANK_OWNER);

@@ -113,6 +113,16 @@ static inline bool enter(logging *self, passage *call)
     return true;
 }
 
+/* The ring of a call that goes the common way: recorded without durations, not inside of another call, by a thread that
+ * has a ring. */
+static inline log_ring *common_ring(logging *self)
+{
+    if (__builtin_expect(!atomic_load_explicit(&self->enabled, memory_order_relaxed) || self->duration, 0))
+        return NULL;
+    log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
+    return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
+}
+
 /* For all but frees, which take their line first. */
 static inline bool begin(logging *self, passage *call)
 {
@@ -213,19 +223,57 @@ static __attribute__((cold)) void record_refused(logging *self, const passage *c
     publish(call);
 }
 
-static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+static __attribute__((noinline)) strata_status finish_allocation(logging *self, const passage *call,
+                                                                 const strata_request *request, strata_block *out,
+                                                                 strata_status status)
 {
-    logging *self = (logging *)resource;
-    strata_resource *upstream = resource->upstream;
+    if (status == STRATA_SUCCESS)
+        record_made(self, call, request, out);
+    else
+        record_refused(self, call, request, status);
+    return status;
+}
+
+static __attribute__((noinline)) strata_status allocate_otherwise(logging *self, const strata_request *request,
+                                                                  strata_block *out)
+{
+    strata_resource *upstream = self->resource.upstream;
     passage call;
     if (!begin(self, &call))
         return upstream->ops->allocate(upstream, request, out);
-    const strata_status status = upstream->ops->allocate(upstream, request, out);
-    if (__builtin_expect(status == STRATA_SUCCESS, 1))
-        record_made(self, &call, request, out);
-    else
-        record_refused(self, &call, request, status);
-    return status;
+    return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
+}
+
+/* The common way, with what is known there left out: 20 ns a pair less. */
+static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    logging *self = (logging *)resource;
+    log_ring *ring = common_ring(self);
+    if (__builtin_expect(!ring, 0))
+        return allocate_otherwise(self, request, out);
+    const uint64_t stored = ring->stored;
+    ring->unstamped = stored;
+    ring->state = LOG_INSIDE;
+    const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    if (__builtin_expect(
+            status != STRATA_SUCCESS || !out->id.generation || ring->stored != stored || stored == ring->limit, 0))
+        return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
+    ring->state = 0;
+    strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
+    keep(kept_in(resource, entry), out, request);
+    log_line *line = &ring->lines[stored & ring->mask];
+    line->stamp = strata_stamp_now();
+    line->stream = (uint64_t)(uintptr_t)request->stream;
+    line->address = out->address;
+    line->requested = request->bytes;
+    line->bytes = out->bytes;
+    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
+    line->where = where(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
+    line->stream_id = home_id(entry);
+    line->duration = 0;
+    ring->stored = stored + 1;
+    log_ring_publish(ring);
+    return STRATA_SUCCESS;
 }
 
 /* The tag that the allocation had; what the caller says if the layer has not seen that. */
@@ -250,10 +298,10 @@ static inline void fill_free(const logging *self, log_line *line, uint64_t stamp
     line->duration = 0;
 }
 
-static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+static __attribute__((noinline)) strata_status deallocate_otherwise(logging *self, const strata_block *block,
+                                                                    CUstream stream)
 {
-    logging *self = (logging *)resource;
-    strata_resource *upstream = resource->upstream;
+    strata_resource *upstream = self->resource.upstream;
     passage call;
     if (!enter(self, &call))
         return upstream->ops->deallocate(upstream, block, stream);
@@ -294,6 +342,34 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
             line->duration = units_of(after - line->stamp);
     }
     publish(&call);
+    return status;
+}
+
+/* The common way, as of allocations. */
+static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    logging *self = (logging *)resource;
+    log_ring *ring = common_ring(self);
+    if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
+        return deallocate_otherwise(self, block, stream);
+    const uint64_t generation = block->id.generation, stored = ring->stored + 1;
+    log_line *line = &ring->lines[ring->stored & ring->mask];
+    ring->stored = ring->unstamped = stored;
+    fill_free(self, line, strata_stamp_now(), block, stream);
+    ring->state = LOG_INSIDE | LOG_FREE_OPEN;
+    ring->freeing.generation = generation;
+    ring->freeing.slot = block->id.slot;
+    ring->freeing.freed = false;
+    const strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
+    ring->freeing.generation = 0;
+    ring->state = 0;
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) /* then the tag is the caller's */
+        line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
+    if (__builtin_expect(ring->stored != stored, 0))
+        stamp_reports(ring, ring->stored, strata_stamp_now());
+    const bool complete = status == STRATA_SUCCESS && ring->freeing.freed;
+    line->what = what(STRATA_LOG_DEALLOCATE, status, complete ? STRATA_LOG_FLAG_COMPLETE : 0, generation);
+    log_ring_publish(ring);
     return status;
 }
 
@@ -393,22 +469,13 @@ static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, 
     return status;
 }
 
-/* Under the owner's lock, perhaps. A free that is complete before it returns is said by its own record. */
-static void logging_completed(strata_resource *resource, const strata_completion *completion)
+/* A record of its own: of a free that had returned before, or comes to its end in parts. */
+static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
-    logging *self = (logging *)resource;
-    if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
-        return;
     log_ring *ring = log_ring_mine(&self->writer.rings);
     if (!ring)
         return;
-    if (ring->freeing.generation == completion->id.generation && ring->freeing.slot == completion->id.slot) {
-        ring->freeing.freed = completion->last;
-        if (completion->last)
-            return;
-        ring->freeing.generation = 0; /* in parts: a record for each */
-    }
-    const kept_block *kept = kept_of(resource, completion->id);
+    const kept_block *kept = kept_of(&self->resource, completion->id);
     log_line *line = log_ring_line(&self->writer.rings, ring, false);
     if (!line)
         return;
@@ -425,6 +492,24 @@ static void logging_completed(strata_resource *resource, const strata_completion
     };
     if (!ring->state)
         log_ring_publish(ring);
+}
+
+/* Under the owner's lock, perhaps. A free that is complete before it returns is said by its own record. */
+static void logging_completed(strata_resource *resource, const strata_completion *completion)
+{
+    logging *self = (logging *)resource;
+    if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
+        return;
+    log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
+    if (__builtin_expect(ring && ring->freeing.generation == completion->id.generation &&
+                             ring->freeing.slot == completion->id.slot,
+                         1)) {
+        ring->freeing.freed = completion->last;
+        if (__builtin_expect(completion->last, 1))
+            return;
+        ring->freeing.generation = 0;
+    }
+    report(self, completion);
 }
 
 /* ---- values ---- */

@@ -28,6 +28,7 @@ enum {
     LOG_SPARES = 8,         /* rings that are made in advance */
     LOG_MOST_SPARES = 64,   /* where more threads than that begin at once */
     LOG_BLIND = 32,         /* records that are dropped at a time when a ring is full */
+    LOG_AHEAD = 16,         /* lines that are asked for ahead of the one that is written */
     LOG_DURATION_SHIFT = 4, /* durations are kept in units of 16 ticks */
 };
 
@@ -134,15 +135,20 @@ uint64_t log_rings_dropped(const log_rings *rings);
 /* The records that were put into rings. Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
+/* The ring that the calling thread, which is `thread`, has; NULL if it has none yet. */
+static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *thread)
+{
+    if (__builtin_expect(!thread, 0))
+        return NULL;
+    log_ring *ring = atomic_load_explicit(&rings->seats[thread->index].ring, memory_order_relaxed);
+    return __builtin_expect(ring && ring->serial == thread->serial, 1) ? ring : NULL;
+}
+
+/* The same, and takes one. */
 static inline log_ring *log_ring_mine(log_rings *rings)
 {
-    const strata_thread *thread = strata_thread_current;
-    if (__builtin_expect(thread != NULL, 1)) {
-        log_ring *ring = atomic_load_explicit(&rings->seats[thread->index].ring, memory_order_relaxed);
-        if (__builtin_expect(ring && ring->serial == thread->serial, 1))
-            return ring;
-    }
-    return log_ring_attach(rings);
+    log_ring *ring = log_ring_of(rings, strata_thread_current);
+    return __builtin_expect(ring != NULL, 1) ? ring : log_ring_attach(rings);
 }
 
 /* The next line, to be filled; NULL, with a record dropped, if the ring is full. */
@@ -153,10 +159,22 @@ static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
+/* Has a line brought into this core's cache for writing. The collector's core has read it since it was written last, so
+ * that the plain prefetch, which is what the compiler makes of one "for writing" unless the processor is named to it,
+ * would leave the line where it must be fetched from again by the write. */
+static inline void log_ring_own(log_line *line)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 static inline void log_ring_publish(log_ring *ring)
 {
     atomic_store_explicit(&ring->head, ring->stored, memory_order_release);
-    __builtin_prefetch(&ring->lines[(ring->stored + 4) & ring->mask], 1);
+    log_ring_own(&ring->lines[(ring->stored + LOG_AHEAD) & ring->mask]);
 }
 
 #endif

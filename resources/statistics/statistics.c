@@ -9,10 +9,15 @@
 #include "core/stack.h"
 #include "resources/builtin.h"
 
+static inline strata_statistics_note *note_in(const strata_resource *resource, strata_entry *entry)
+{
+    return (strata_statistics_note *)(void *)((char *)entry + resource->block_offset);
+}
+
 static inline strata_statistics_note *note_of(const strata_resource *resource, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
-    return entry ? (strata_statistics_note *)(void *)((char *)entry + resource->block_offset) : NULL;
+    return entry ? note_in(resource, entry) : NULL;
 }
 
 /* ---- allocating and freeing ---- */
@@ -66,10 +71,10 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return count_failure(self, status);
-    strata_statistics_note *note = note_of(resource, out->id);
-    if (__builtin_expect(!note, 0))
+    if (__builtin_expect(!out->id.generation, 0))
         return STRATA_SUCCESS; /* an empty block */
-    write_note(note, out, account->tag, call_stack);
+    write_note(note_in(resource, strata_table_entry(strata_resource_table(resource), out->id.slot)), out, account->tag,
+               call_stack);
     strata_tally_add(&self->tally, cell, account, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }

@@ -7,7 +7,8 @@
 
 enum { FIRST_TABLE = 16, FIRST_MARKS = 4, FINEST = 64, LEAST_BLOCKS = 16, MOST_DOUBLINGS = 6 };
 
-static const int64_t nothing_held = INT64_MIN; /* while a scope begins: below every current value */
+/* While a scope begins: below every current value, and not so far that their difference would not fit. */
+static const int64_t nothing_held = INT64_MIN / 2;
 
 static int64_t load(const _Atomic int64_t *number)
 {
@@ -132,6 +133,7 @@ strata_tally_record *strata_tally_next(strata_tally *tally, const strata_tally_r
 bool strata_tally_init(strata_tally *tally)
 {
     strata_cells_init(&tally->cells, sizeof(strata_tally_cell));
+    strata_cells_take_number(&tally->cells);
     strata_spin_init(&tally->lock, STRATA_RANK_TALLY);
     strata_barriers_open();
     tally->all = make_record(tally, 0);

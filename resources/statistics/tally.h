@@ -160,7 +160,7 @@ void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SI
 /* ---- the fast path ---- */
 
 /* The calling thread's cell, NULL where it has none. */
-static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, const strata_thread *thread)
+static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, strata_thread *thread)
 {
     return strata_cells_mine(&tally->cells, thread);
 }
@@ -196,14 +196,16 @@ static inline int64_t strata_tally_raise(strata_tally_gauge *gauge, int64_t by)
     return now;
 }
 
-static inline bool strata_tally_is_above(strata_tally_gauge *gauge, int64_t now)
+/* Negative if the value is above what is held: several are looked at together. */
+static inline int64_t strata_tally_room(strata_tally_gauge *gauge, int64_t now)
 {
-    return now > atomic_load_explicit(&gauge->held, memory_order_relaxed);
+    return atomic_load_explicit(&gauge->held, memory_order_relaxed) - now;
 }
 
-static inline bool strata_tally_lower(strata_tally_gauge *gauge, int64_t by)
+/* Negative if the value falls below what it may. */
+static inline int64_t strata_tally_lower(strata_tally_gauge *gauge, int64_t by)
 {
-    return strata_tally_bump(&gauge->current, -by) < atomic_load_explicit(&gauge->low, memory_order_relaxed);
+    return strata_tally_bump(&gauge->current, -by) - atomic_load_explicit(&gauge->low, memory_order_relaxed);
 }
 
 static inline unsigned strata_tally_size_class(size_t bytes)
@@ -231,12 +233,11 @@ static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell
     int64_t all_bytes_now = strata_tally_raise(&all->bytes, amount);
     int64_t all_blocks_now = strata_tally_raise(&all->blocks, 1);
     strata_light_barrier();
-    bool settle = period;
-    settle |= strata_tally_is_above(&account->bytes, bytes_now);
-    settle |= strata_tally_is_above(&account->blocks, blocks_now);
-    settle |= strata_tally_is_above(&all->bytes, all_bytes_now);
-    settle |= strata_tally_is_above(&all->blocks, all_blocks_now);
-    if (__builtin_expect(settle, 0))
+    int64_t room = strata_tally_room(&account->bytes, bytes_now);
+    room |= strata_tally_room(&account->blocks, blocks_now);
+    room |= strata_tally_room(&all->bytes, all_bytes_now);
+    room |= strata_tally_room(&all->blocks, all_blocks_now);
+    if (__builtin_expect(room < 0 || period, 0))
         strata_tally_settle(tally, cell, account, period);
 }
 
@@ -245,11 +246,11 @@ static inline void strata_tally_sub(strata_tally *tally, strata_tally_cell *cell
                                     size_t bytes)
 {
     strata_tally_account *all = cell->all;
-    bool below = strata_tally_lower(&account->bytes, (int64_t)bytes);
-    below |= strata_tally_lower(&account->blocks, 1);
-    below |= strata_tally_lower(&all->bytes, (int64_t)bytes);
-    below |= strata_tally_lower(&all->blocks, 1);
-    if (__builtin_expect(below, 0))
+    int64_t room = strata_tally_lower(&account->bytes, (int64_t)bytes);
+    room |= strata_tally_lower(&account->blocks, 1);
+    room |= strata_tally_lower(&all->bytes, (int64_t)bytes);
+    room |= strata_tally_lower(&all->blocks, 1);
+    if (__builtin_expect(room < 0, 0))
         strata_tally_settle(tally, cell, account, false);
 }
 
