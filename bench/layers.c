@@ -252,39 +252,27 @@ static const char production[] = "budget(limit=64GiB), logging(format=null), sta
 /* With rings that no core's caches hold: more is recorded at a time than anything could collect. */
 static const char production_of_floods[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
 
-/* How many times as long the same instructions take a thread when all of them run: 1 where each has a core of its own,
- * more where they are two to a core. */
-static double measure_sharing(const bench *self)
+/* How long the same instructions take one thread, and each of sixteen: as long where each has a core of its own, longer
+ * where a core is two threads', of this machine or of another on the same processor. */
+static void measure_sharing(const bench *self)
 {
     static stack_side alone, crowd;
+    report_times row = {.kind = REPORT_NO_TARGET};
+    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", NOTHINGS, THREADS);
+    if (!bench_wants(self, row.name))
+        return;
     begin_side(&alone, "null", 1, WORK_NOTHING, 0);
     begin_side(&crowd, "null", THREADS, WORK_NOTHING, 0);
     const bench_plan plan = {
         .warm = 100, .batch = self->rounds < 5 ? 2000 : 20000, .batches = 1, .ready = wake_side, .spent = mean_spent};
     const bench_side sides[] = {{run_side, NULL, &alone}, {run_side, NULL, &crowd}};
-    report_times row = {.kind = REPORT_NO_TARGET};
     double figures[2];
     bench_measure(self->rounds, plan, sides, 2, figures);
-    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", NOTHINGS, THREADS);
     row.bare = figures[0];
     row.strata = figures[1];
     report_add_times(self->report, &row);
     end_side(&crowd);
     end_side(&alone);
-    return figures[1] > figures[0] ? figures[1] / figures[0] : 1;
-}
-
-/* On sixteen cores one and a half times of what one thread may add; as much more as their sharing costs. */
-static void measure_production_of_many(const bench *self)
-{
-    char name[REPORT_NAME_SIZE];
-    name_row(name, production, THREADS);
-    if (!bench_wants(self, name))
-        return;
-    const double sharing = measure_sharing(self);
-    const bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
-    measure(self, production, THREADS,
-            (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 1.5 * PAIR_ADDS * sharing});
 }
 
 void bench_layers(const bench *self)
@@ -305,7 +293,9 @@ void bench_layers(const bench *self)
     measure(self, "logging(format=null, enabled=off)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "statistics", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "guard(sample=1000)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
-    measure_production_of_many(self);
+    measure_sharing(self);
+    const bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
+    measure(self, production, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 1.5 * PAIR_ADDS});
     measure_floor(self, THREADS, 65536);
     measure(self, production_of_floods, THREADS, (bench_target){REPORT_NO_TARGET, 0});
 }
