@@ -291,8 +291,6 @@ bool strata_door_takes(const char *choice)
 bool strata_door_choose(const char *choice)
 {
     bool chosen = false;
-    if (strata_door_now() == STRATA_DOOR_FORKED)
-        return false;
     pthread_mutex_lock(&opening);
     if (strata_door_now() == STRATA_DOOR_CLOSED) {
         strcpy(door.choice, choice);

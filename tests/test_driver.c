@@ -61,6 +61,15 @@ static void unknown_word_is_refused(void)
     child_check_words("expected cuda, sim, auto");
 }
 
+static void endless_path_is_refused(void)
+{
+    strata_driver_info info;
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check_words("STRATA_DRIVER is longer than a path can be");
+    strata_driver_choose("sim"); /* the environment goes before what the program says */
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
+}
+
 static void library_that_is_no_driver_is_refused(void)
 {
     strata_driver_info info;
@@ -268,6 +277,14 @@ static void a_word_that_is_none_is_an_error_that_names_those_there_are(void **st
     run_with_driver("unknown_word_is_refused", "cudaa");
 }
 
+static void a_choice_longer_than_a_path_is_refused_and_not_cut(void **state)
+{
+    (void)state;
+    char path[4150] = "/";
+    memset(path + 1, 'x', sizeof path - 2);
+    run_with_driver("endless_path_is_refused", path);
+}
+
 static void a_library_that_is_no_driver_is_refused(void **state)
 {
     (void)state;
@@ -390,6 +407,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(path_is_opened),
         TEST_SCENARIO(bad_path_is_refused),
         TEST_SCENARIO(unknown_word_is_refused),
+        TEST_SCENARIO(endless_path_is_refused),
         TEST_SCENARIO(library_that_is_no_driver_is_refused),
         TEST_SCENARIO(nonsense_for_the_simulated_driver_is_named),
         TEST_SCENARIO(auto_finds_one),
@@ -408,6 +426,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_driver_is_chosen_by_its_path),
         cmocka_unit_test(a_path_that_leads_nowhere_is_an_error_that_names_it),
         cmocka_unit_test(a_word_that_is_none_is_an_error_that_names_those_there_are),
+        cmocka_unit_test(a_choice_longer_than_a_path_is_refused_and_not_cut),
         cmocka_unit_test(a_library_that_is_no_driver_is_refused),
         cmocka_unit_test(a_setting_of_the_simulated_driver_that_means_nothing_is_named),
         cmocka_unit_test(auto_takes_the_gpu_or_else_the_simulated_driver),

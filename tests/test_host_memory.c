@@ -547,7 +547,12 @@ int main(int count, char **arguments)
     if (test_is_swept())
         return failed;
     static const char *const layers[] = {"aligned(alignment=4KiB), failure_callback, fault, prefetch, managed",
-                                         "pinned"};
+                                         "pinned", "budget(limit=1GiB), statistics(stacks=on), async",
+                                         "nvtx, budget(limit=1GiB, soft=512MiB), guard, direct"};
     failed += test_run_on(layers, sizeof layers / sizeof layers[0], cases, LAYER_CASES);
+    strata_set_mode(STRATA_MODE_SANITIZER);
+    static const char *const pooled[] = {"statistics, async"}; /* built over direct */
+    failed += test_run_on(pooled, 1, cases, 1);
+    strata_set_mode(STRATA_MODE_NORMAL);
     return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }
