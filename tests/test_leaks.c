@@ -6,6 +6,7 @@
 #include "support/symbols.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -338,6 +339,67 @@ static void reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks(void 
     unlink(file.path);
 }
 
+typedef struct heard {
+    char last[sizeof(((strata_error *)NULL)->message)];
+    unsigned count;
+} heard;
+
+static void hear_io(const strata_error *error, void *data)
+{
+    heard *of = data;
+    if (error->status != STRATA_ERROR_IO)
+        return;
+    of->count++;
+    memcpy(of->last, error->message, sizeof of->last);
+}
+
+static void a_report_that_cannot_be_written_is_said_and_the_end_goes_on(void **state)
+{
+    (void)state;
+    heard of = {.count = 0};
+    assert_int_equal(build_text("statistics(leaks=file, file=/dev/full), null"), 0);
+    strata_block block = a_careless_function(100);
+    strata_set_log_callback(hear_io, &of);
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(of.count, 1);
+    assert_non_null(strstr(of.last, "could not be written: No space left on device"));
+    release(&block);
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* What is longer than the report gathers at a time goes out whole, and in its place. */
+static void a_long_report_has_all_its_groups(void **state)
+{
+    (void)state;
+    enum { GROUPS = 300 };
+    strata_block blocks[GROUPS];
+    char name[200];
+    scratch file = make_scratch("statistics(leaks=file, file=\"%s\"), null");
+    assert_int_equal(build_text(file.text), 0);
+    for (unsigned i = 0; i < GROUPS; i++) {
+        strata_tag tag;
+        snprintf(name, sizeof name, "group %u %0150u", i, i);
+        check_ok(strata_tag_intern(name, &tag));
+        blocks[i] = allocate(100, tag);
+    }
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
+    const int opened = open(file.path, O_RDONLY);
+    assert_true(opened >= 0);
+    static char bytes[256 * 1024];
+    const ssize_t length = read(opened, bytes, sizeof bytes - 1);
+    close(opened);
+    assert_true(length > 4096);
+    bytes[length] = '\0';
+    for (unsigned i = 0; i < GROUPS; i++) {
+        snprintf(name, sizeof name, "group %u %0150u", i, i);
+        assert_int_equal(occurrences(bytes, name), 1);
+        release(&blocks[i]);
+    }
+    check_ok(strata_stack_destroy(stack));
+    unlink(file.path);
+}
+
 static void a_runtime_that_cannot_end_says_what_is_live_too(void **state)
 {
     (void)state;
@@ -519,6 +581,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_stack_that_cannot_end_says_what_is_live_if_it_was_asked_to),
         cmocka_unit_test(of_many_groups_the_log_has_the_largest),
         cmocka_unit_test(reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks),
+        cmocka_unit_test(a_report_that_cannot_be_written_is_said_and_the_end_goes_on),
+        cmocka_unit_test(a_long_report_has_all_its_groups),
         cmocka_unit_test(a_runtime_that_cannot_end_says_what_is_live_too),
         cmocka_unit_test(a_file_and_its_mode_belong_together_and_the_file_can_be_made),
         cmocka_unit_test(a_process_that_exits_with_live_blocks_reports_them_once),

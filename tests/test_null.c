@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "support/effort.h"
+#include "support/faults.h"
 #include "support/fixture.h"
 
 static const size_t GIB = (size_t)1 << 30;
@@ -171,6 +172,26 @@ static void a_free_is_reported_complete_at_once(test_fixture *fixture)
     check_ok(strata_stack_destroy(stack));
 }
 
+static void a_block_of_no_bytes_is_none_and_its_free_does_nothing(test_fixture *fixture)
+{
+    strata_block block = test_allocate(fixture, 0, NULL);
+    assert_true(block.address == 0 && block.id.generation == 0);
+    assert_true(test_usage(fixture).live_blocks == 0);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+static void on_a_stream_that_is_captured_there_is_no_block_and_nothing_stays(test_fixture *fixture)
+{
+    strata_block block;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    test_fault_pretend_capture(stream);
+    check_status(strata_runtime_allocate(fixture->runtime, 4096, stream, &block), STRATA_ERROR_STREAM_CAPTURE);
+    test_fault_end();
+    assert_true(block.address == 0 && block.id.generation == 0);
+    assert_true(test_usage(fixture).live_blocks == 0);
+    test_stream_close(fixture, stream);
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 4 };
@@ -213,6 +234,8 @@ int main(void)
         TEST_CASE(uses_on_several_streams_are_tracked),
         TEST_CASE(it_claims_what_it_does),
         TEST_CASE(a_free_is_reported_complete_at_once),
+        TEST_CASE(a_block_of_no_bytes_is_none_and_its_free_does_nothing),
+        TEST_CASE(on_a_stream_that_is_captured_there_is_no_block_and_nothing_stays),
         TEST_CASE(threads_allocate_and_free_at_the_same_time),
     };
     static const char *const stacks[] = {"null"};
