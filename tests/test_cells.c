@@ -117,11 +117,15 @@ static void *count_in_own_cell(void *data)
     return NULL;
 }
 
-static void threads_share_no_cell_and_nothing_is_lost_when_they_end(void **state)
+/* Under a number or without one. */
+static void count_in_rounds(bool numbered)
 {
-    (void)state;
     static counting self;
+    self = (counting){.shared = 0};
     strata_cells_init(&self.cells, sizeof(cell));
+    if (numbered)
+        strata_cells_take_number(&self.cells);
+    assert_int_equal(self.cells.number != 0, numbered);
     for (unsigned round = 1; round <= 3; round++) { /* the numbers of threads that ended come again */
         pthread_t threads[THREADS];
         assert_int_equal(pthread_barrier_init(&self.all_here, NULL, THREADS), 0);
@@ -140,6 +144,49 @@ static void threads_share_no_cell_and_nothing_is_lost_when_they_end(void **state
     strata_cells_end(&self.cells);
 }
 
+static void threads_share_no_cell_and_nothing_is_lost_when_they_end(void **state)
+{
+    (void)state;
+    count_in_rounds(false);
+    count_in_rounds(true);
+}
+
+static void a_number_that_comes_again_leads_to_nobodys_old_cell(void **state)
+{
+    (void)state;
+    strata_cells first = {0}, second = {0};
+    strata_cells_init(&first, sizeof(cell));
+    strata_cells_take_number(&first);
+    const uint32_t number = first.number;
+    cell *mine = strata_cells_mine(&first, strata_thread_self());
+    mine->count = 7;
+    assert_ptr_equal(strata_cells_mine(&first, strata_thread_self()), mine);
+    strata_cells_end(&first);
+    strata_cells_init(&second, sizeof(cell));
+    strata_cells_take_number(&second);
+    assert_int_equal(second.number, number);
+    assert_true(((cell *)strata_cells_mine(&second, strata_thread_self()))->count == 0);
+    strata_cells_end(&second);
+}
+
+static void when_all_numbers_are_taken_cells_do_without(void **state)
+{
+    (void)state;
+    static strata_cells cells[STRATA_CELLS_LIMIT + 1];
+    for (size_t i = 0; i <= STRATA_CELLS_LIMIT; i++) {
+        strata_cells_init(&cells[i], sizeof(cell));
+        strata_cells_take_number(&cells[i]);
+        ((cell *)strata_cells_mine(&cells[i], strata_thread_self()))->count = i;
+    }
+    assert_int_equal(cells[STRATA_CELLS_LIMIT - 2].number, STRATA_CELLS_LIMIT - 1);
+    assert_int_equal(cells[STRATA_CELLS_LIMIT - 1].number, 0);
+    assert_int_equal(cells[STRATA_CELLS_LIMIT].number, 0);
+    for (size_t i = 0; i <= STRATA_CELLS_LIMIT; i++)
+        assert_int_equal(((cell *)strata_cells_mine(&cells[i], strata_thread_self()))->count, i);
+    for (size_t i = 0; i <= STRATA_CELLS_LIMIT; i++)
+        strata_cells_end(&cells[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +195,8 @@ int main(void)
         cmocka_unit_test(without_host_memory_there_is_none_and_later_there_is),
         cmocka_unit_test(the_highest_number_has_a_cell_too),
         cmocka_unit_test(threads_share_no_cell_and_nothing_is_lost_when_they_end),
+        cmocka_unit_test(a_number_that_comes_again_leads_to_nobodys_old_cell),
+        cmocka_unit_test(when_all_numbers_are_taken_cells_do_without),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
