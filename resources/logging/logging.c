@@ -244,7 +244,7 @@ static __attribute__((noinline)) strata_status allocate_otherwise(logging *self,
     return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
 }
 
-/* The common way: what is known there is left out, which is a third of the instructions. */
+/* The common way: what is known there is left out, a fifth of the instructions. */
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     logging *self = (logging *)resource;
