@@ -22,9 +22,9 @@ enum { TAG_PLACES = 1024 };
 static const uint64_t advance_most = UINT64_C(256) << 20;
 
 struct budget_shared {
-    shared_file *file; /* mapped as long as this lives; constant */
-    shared_slot *mine; /* constant; NULL: the file is only looked at */
-    int descriptor;    /* closed last: closing any descriptor of the file ends all of the process's locks on it */
+    shared_file *file;           /* mapped as long as this lives; constant */
+    _Atomic(shared_slot *) mine; /* NULL: the file is only looked at until now; set once, before the slot has its pid */
+    int descriptor; /* closed last: closing any descriptor of the file ends all of the process's locks on it */
     char path[SHARED_PATH];
     dev_t device; /* which file it is, whatever it is called; constant */
     ino_t inode;
@@ -65,6 +65,11 @@ static bool byte_is_held(int descriptor, off_t byte)
 {
     struct flock lock = range(F_WRLCK, byte);
     return fcntl(descriptor, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+static shared_slot *slot_of(const budget_shared *shared)
+{
+    return atomic_load_explicit(&shared->mine, memory_order_acquire);
 }
 
 static off_t byte_of(const shared_file *file, const shared_slot *slot)
@@ -142,7 +147,7 @@ static void clear_slot(shared_slot *slot)
 /* Ends the slot of a process that is dead, once the driver has its memory back. With the lock. */
 static bool end_if_dead(const budget_shared *shared, shared_slot *slot)
 {
-    if (slot == shared->mine || !atomic_load_explicit(&slot->pid, memory_order_acquire))
+    if (slot == slot_of(shared) || !atomic_load_explicit(&slot->pid, memory_order_acquire))
         return false;
     if (byte_is_held(shared->descriptor, byte_of(shared->file, slot)))
         return false;
@@ -190,7 +195,7 @@ static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 
 bool shared_take(budget_shared *shared, uint64_t bytes)
 {
-    shared_slot *mine = shared->mine;
+    shared_slot *mine = slot_of(shared);
     uint64_t now = atomic_load_explicit(&mine->in_use, memory_order_relaxed), more;
     do {
         uint64_t lease = atomic_load_explicit(&mine->lease, memory_order_relaxed);
@@ -215,8 +220,9 @@ static uint64_t least_of(uint64_t a, uint64_t b)
 static bool grow_lease(budget_shared *shared, uint64_t need)
 {
     shared_file *file = shared->file;
-    atomic_store_explicit(&shared->mine->frozen, 0, memory_order_seq_cst); /* of one that died while it was lowering */
-    uint64_t lease = lease_of(shared->mine);
+    shared_slot *mine = slot_of(shared);
+    atomic_store_explicit(&mine->frozen, 0, memory_order_seq_cst); /* of one that died while it was lowering */
+    uint64_t lease = lease_of(mine);
     if (lease >= need)
         return true;
     uint64_t missing = need - lease;
@@ -226,23 +232,22 @@ static bool grow_lease(budget_shared *shared, uint64_t need)
         over = shortage(file, missing);
     }
     for (uint32_t i = 0; i < used_slots(file) && over; i++)
-        if (&file->slots[i] != shared->mine)
+        if (&file->slots[i] != mine)
             over -= take_surplus(&file->slots[i], over);
     if (over)
         return false;
     uint64_t left = limit_of(file) - all_leases(file) - missing;
     uint64_t more = least_of(least_of(advance_most, missing < advance_most ? missing * 4 : missing), left / 8);
-    atomic_store_explicit(&shared->mine->lease, need + more, memory_order_seq_cst);
+    atomic_store_explicit(&mine->lease, need + more, memory_order_seq_cst);
     return true;
 }
 
 bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t coming)
 {
     uint64_t need;
-    uint64_t in_use = atomic_load_explicit(&shared->mine->in_use, memory_order_seq_cst);
-    if (bytes < coming)
-        bytes = coming;
-    if (__builtin_add_overflow(in_use, bytes - coming, &need) || !enter(shared))
+    uint64_t in_use = atomic_load_explicit(&slot_of(shared)->in_use, memory_order_seq_cst);
+    uint64_t more = bytes > coming ? bytes - coming : 0;
+    if (__builtin_add_overflow(in_use, more, &need) || !enter(shared))
         return false;
     bool grown = grow_lease(shared, need);
     leave(shared);
@@ -251,17 +256,18 @@ bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t coming)
 
 void shared_take_ahead(budget_shared *shared, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&shared->mine->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&slot_of(shared)->in_use, bytes, memory_order_seq_cst);
 }
 
 bool shared_is_covered(const budget_shared *shared)
 {
-    return atomic_load_explicit(&shared->mine->in_use, memory_order_seq_cst) <= lease_of(shared->mine);
+    const shared_slot *mine = slot_of(shared);
+    return atomic_load_explicit(&mine->in_use, memory_order_seq_cst) <= lease_of(mine);
 }
 
 void shared_give(budget_shared *shared, uint64_t bytes)
 {
-    atomic_fetch_sub_explicit(&shared->mine->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&slot_of(shared)->in_use, bytes, memory_order_seq_cst);
 }
 
 uint64_t shared_limit(const budget_shared *shared)
@@ -293,7 +299,7 @@ strata_status shared_set_limit(budget_shared *shared, uint64_t limit)
 /* The names are written once, with the lock; a place is remembered for each tag. */
 static uint32_t find_tag_place(budget_shared *shared, strata_tag tag)
 {
-    shared_tag *tags = shared->mine->tags;
+    shared_tag *tags = slot_of(shared)->tags;
     char name[SHARED_TAG_NAME] = "";
     memcpy(name, strata_tag_name(tag), strata_text_cut(strata_tag_name(tag), SHARED_TAG_NAME - 1));
     uint32_t at = 1;
@@ -318,7 +324,7 @@ uint32_t shared_tag_place(budget_shared *shared, strata_tag tag)
 
 void shared_count(budget_shared *shared, uint32_t place, int64_t bytes)
 {
-    atomic_fetch_add_explicit(&shared->mine->tags[place].in_use, (uint64_t)bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&slot_of(shared)->tags[place].in_use, (uint64_t)bytes, memory_order_relaxed);
 }
 
 /* ---- slots of one's own ---- */
@@ -348,20 +354,29 @@ static strata_status take_slot(budget_shared *shared, const shared_terms *terms)
         clear_slot(slot);
         atomic_store_explicit(&slot->started, me.started, memory_order_relaxed);
         atomic_store_explicit(&slot->pid_namespace, me.pid_namespace, memory_order_relaxed);
+        atomic_store_explicit(&shared->mine, slot, memory_order_release);
         atomic_store_explicit(&slot->pid, me.pid, memory_order_release);
         if (i >= used_slots(file))
             atomic_store_explicit(&file->used_slots, i + 1, memory_order_release);
-        shared->mine = slot;
         return STRATA_SUCCESS;
     }
     return strata_fail(STRATA_ERROR_BUSY, "the shared budget %s has %d processes already", shared->path, SHARED_SLOTS);
 }
 
+/* Which file it is, as it was when it was opened. */
+static void note_file(budget_shared *shared, const struct stat *about)
+{
+    shared->device = about->st_dev;
+    shared->inode = about->st_ino;
+}
+
 static strata_status attach(budget_shared *shared, const shared_terms *terms, bool grouped, gid_t group)
 {
-    strata_status status = shared_file_open(shared->path, grouped, group, &shared->descriptor);
+    struct stat about;
+    strata_status status = shared_file_open(shared->path, grouped, group, &shared->descriptor, &about);
     if (status != STRATA_SUCCESS)
         return status;
+    note_file(shared, &about);
     if (!lock_byte(shared->descriptor, 0, true))
         return shared_file_refuse(shared->path, "locked");
     status = shared_file_map(shared->descriptor, shared->path, terms, &shared->file);
@@ -397,11 +412,6 @@ static budget_shared *make_shared(const char *path)
 
 static budget_shared *keep(budget_shared *shared)
 {
-    struct stat about;
-    if (fstat(shared->descriptor, &about) == 0) {
-        shared->device = about.st_dev;
-        shared->inode = about.st_ino;
-    }
     shared->users = 1;
     shared->next = files;
     files = shared;
@@ -434,18 +444,25 @@ static strata_status take_part(budget_shared *shared, const shared_terms *terms)
     return status;
 }
 
-/* The one with this path that the process has, with one user more. files_lock is held. */
-static budget_shared *find_open(const char *path)
+/* The one with this path that the process has, with one user more; NULL if it has none. The folder may be called
+ * otherwise now. A second name of the file is refused here, since it must not even be opened: closing that would end
+ * the process's locks. files_lock is held. */
+static strata_status find_open(const char *path, budget_shared **out)
 {
     struct stat about;
-    bool known = stat(path, &about) == 0;
+    bool known = lstat(path, &about) == 0;
     budget_shared *shared = files;
     while (shared && strcmp(shared->path, path) != 0 &&
            !(known && shared->device == about.st_dev && shared->inode == about.st_ino))
         shared = shared->next;
-    if (shared)
-        shared->users++;
-    return shared;
+    *out = NULL;
+    if (!shared)
+        return STRATA_SUCCESS;
+    if (strcmp(strrchr(shared->path, '/'), strrchr(path, '/')) != 0)
+        return shared_file_refuse_for(path, "is no plain file with one name");
+    shared->users++;
+    *out = shared;
+    return STRATA_SUCCESS;
 }
 
 strata_status shared_open(const shared_terms *terms, budget_shared **out)
@@ -465,10 +482,10 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&files_lock);
-    *out = find_open(path);
-    if (!*out)
+    status = find_open(path, out);
+    if (status == STRATA_SUCCESS && !*out)
         status = open_new(terms, path, grouped, group, out);
-    else if (!(*out)->mine && (status = take_part(*out, terms)) != STRATA_SUCCESS)
+    else if (*out && !slot_of(*out) && (status = take_part(*out, terms)) != STRATA_SUCCESS)
         *out = NULL;
     strata_lock_release(&files_lock);
     return status;
@@ -480,22 +497,24 @@ static strata_status open_to_look(const char *path, bool grouped, gid_t group, b
     budget_shared *shared = make_shared(path);
     if (!shared)
         return strata_fail_host_memory("a shared budget");
-    strata_status status = shared_file_open_existing(path, grouped, group, &shared->descriptor);
+    struct stat about;
+    strata_status status = shared_file_open_existing(path, grouped, group, &shared->descriptor, &about);
     if (status == STRATA_SUCCESS)
         status = shared_file_map(shared->descriptor, path, NULL, &shared->file);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
+        note_file(shared, &about);
         *out = keep(shared);
-    else
+    } else {
         detach(shared);
+    }
     return status;
 }
 
 strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out)
 {
-    strata_status status = STRATA_SUCCESS;
     strata_lock_take(&files_lock);
-    *out = find_open(path);
-    if (!*out)
+    strata_status status = find_open(path, out);
+    if (status == STRATA_SUCCESS && !*out)
         status = open_to_look(path, grouped, (gid_t)group, out);
     strata_lock_release(&files_lock);
     return status;
@@ -508,7 +527,18 @@ const shared_file *shared_file_of(const budget_shared *shared)
 
 bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot)
 {
-    return slot == shared->mine || byte_is_held(shared->descriptor, byte_of(shared->file, slot));
+    return slot == slot_of(shared) || byte_is_held(shared->descriptor, byte_of(shared->file, slot));
+}
+
+/* Without the lock, what is leased stays in the slot as surplus, which others can take. */
+static void leave_slot(budget_shared *shared)
+{
+    shared_slot *mine = slot_of(shared);
+    atomic_store_explicit(&mine->in_use, 0, memory_order_seq_cst);
+    if (!enter(shared))
+        return;
+    clear_slot(mine);
+    leave(shared);
 }
 
 void shared_close(budget_shared *shared)
@@ -522,10 +552,8 @@ void shared_close(budget_shared *shared)
         at = &(*at)->next;
     if (last)
         *at = shared->next;
-    if (last && shared->mine && enter(shared)) {
-        clear_slot(shared->mine);
-        leave(shared);
-    }
+    if (last && slot_of(shared))
+        leave_slot(shared);
     if (last)
         detach(shared);
     strata_lock_release(&files_lock);

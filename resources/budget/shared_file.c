@@ -28,7 +28,7 @@ static uint64_t checksum(const shared_file *file)
     return sum;
 }
 
-static strata_status refuse_file(const char *path, const char *what)
+strata_status shared_file_refuse_for(const char *path, const char *what)
 {
     return strata_fail(STRATA_ERROR_IO,
                        "the shared budget %s %s; it is not used. Remove it if no process needs it any more", path,
@@ -51,10 +51,9 @@ bool shared_find_group(const char *name, gid_t *group)
 {
     char *end, room[1 << 16];
     struct group entry, *found = NULL;
-    errno = 0;
-    unsigned long number = strtoul(name, &end, 10);
+    unsigned long number = strtoul(name, &end, 10); /* too large a one is ULONG_MAX */
     *group = (gid_t)number;
-    if (*name && !*end && !errno && number < (unsigned long)(gid_t)-1)
+    if (*name >= '0' && *name <= '9' && !*end && number < (unsigned long)(gid_t)-1)
         return true;
     if (getgrnam_r(name, &entry, room, sizeof room, &found) != 0 || !found)
         return false;
@@ -75,27 +74,26 @@ strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t gr
         snprintf(uuid + 2 * i, 3, "%02x", terms->device[i]);
     int length = snprintf(path, SHARED_PATH, "%s/strata-%c%lu-%s-%s", shared_directory(), grouped ? 'g' : 'u',
                           (unsigned long)(grouped ? group : geteuid()), terms->name, uuid);
-    if (length < 0 || length >= SHARED_PATH)
+    if ((size_t)length >= SHARED_PATH)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the path of a shared budget is too long: %.100s...",
                            shared_directory());
     return STRATA_SUCCESS;
 }
 
 /* Who may have made it, and who may write to it: nobody but those that it is for. */
-static strata_status check_rights(int descriptor, const char *path, bool grouped, gid_t group)
+static strata_status check_rights(int descriptor, const char *path, bool grouped, gid_t group, struct stat *about)
 {
-    struct stat about;
-    if (fstat(descriptor, &about) != 0)
+    if (fstat(descriptor, about) != 0)
         return shared_file_refuse(path, "looked at");
-    if (!S_ISREG(about.st_mode) || about.st_nlink != 1)
-        return refuse_file(path, "is no plain file with one name");
-    mode_t more = about.st_mode & (mode_t)(grouped ? S_IRWXO | S_IXUSR | S_IXGRP : S_IRWXG | S_IRWXO | S_IXUSR);
+    if (!S_ISREG(about->st_mode) || about->st_nlink != 1)
+        return shared_file_refuse_for(path, "is no plain file with one name");
+    mode_t more = about->st_mode & (mode_t)(grouped ? S_IRWXO | S_IXUSR | S_IXGRP : S_IRWXG | S_IRWXO | S_IXUSR);
     if (more)
-        return refuse_file(path, "can be read or written by others");
-    if (!grouped && about.st_uid != geteuid())
-        return refuse_file(path, "belongs to another user");
-    if (grouped && about.st_gid != group)
-        return refuse_file(path, "belongs to another group");
+        return shared_file_refuse_for(path, "can be read or written by others");
+    if (!grouped && about->st_uid != geteuid())
+        return shared_file_refuse_for(path, "belongs to another user");
+    if (grouped && about->st_gid != group)
+        return shared_file_refuse_for(path, "belongs to another group");
     return STRATA_SUCCESS;
 }
 
@@ -153,7 +151,7 @@ static int make_for_group(const char *path, gid_t group)
     return unknown ? make_under_another_name(path, group) : descriptor;
 }
 
-strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor)
+strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor, struct stat *about)
 {
     *descriptor = -1;
     for (int turn = 0; *descriptor < 0 && turn < 50; turn++) { /* it may come and go meanwhile */
@@ -167,13 +165,15 @@ strata_status shared_file_open(const char *path, bool grouped, gid_t group, int 
     }
     if (*descriptor < 0)
         return shared_file_refuse(path, "opened");
-    return check_rights(*descriptor, path, grouped, group);
+    return check_rights(*descriptor, path, grouped, group, about);
 }
 
-strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor)
+strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor,
+                                        struct stat *about)
 {
     *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    return *descriptor < 0 ? shared_file_refuse(path, "opened") : check_rights(*descriptor, path, grouped, group);
+    return *descriptor < 0 ? shared_file_refuse(path, "opened")
+                           : check_rights(*descriptor, path, grouped, group, about);
 }
 
 static bool head_is_good(const shared_file *file)
@@ -217,7 +217,7 @@ strata_status shared_file_map(int descriptor, const char *path, const shared_ter
         (errno = posix_fallocate(descriptor, 0, (off_t)sizeof(shared_file))) != 0)
         return shared_file_refuse(path, "made");
     if (about.st_size != (off_t)sizeof(shared_file) && !(terms && about.st_size == 0))
-        return refuse_file(path, "has the wrong size");
+        return shared_file_refuse_for(path, "has the wrong size");
     shared_file *file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (file == MAP_FAILED)
         return shared_file_refuse(path, "mapped");
@@ -225,7 +225,7 @@ strata_status shared_file_map(int descriptor, const char *path, const shared_ter
         write_head(file, terms);
     if (!head_is_good(file) || !head_is_asked_for(file, terms)) {
         munmap(file, sizeof *file);
-        return refuse_file(path, "is damaged, or of another version");
+        return shared_file_refuse_for(path, "is damaged, or of another version");
     }
     *out = file;
     return STRATA_SUCCESS;

@@ -4,6 +4,7 @@
 
 #include "resources/budget/shared.h"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 enum { SHARED_PATH = 256 };
@@ -20,9 +21,11 @@ bool shared_find_group(const char *name, gid_t *group);
 strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t group, char path[SHARED_PATH]);
 
 /* Opens the file, never through a link, and checks whose it is and who else may write to it; the first makes it if
- * there is none. On failure the descriptor, if it is not -1, is still the caller's to close. Errors: IO. */
-strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor);
-strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor);
+ * there is none. *about is what the system says about it. On failure the descriptor, if it is not -1, is still the
+ * caller's to close. Errors: IO. */
+strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor, struct stat *about);
+strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor,
+                                        struct stat *about);
 
 /* Maps the file and checks its head. With `terms`, what an open asks for, a new file is made whole first, with the
  * file's lock; without, it is taken as it is. Errors: IO. */
@@ -30,5 +33,8 @@ strata_status shared_file_map(int descriptor, const char *path, const shared_ter
 
 /* IO: the file cannot be `what`, for the reason in errno. */
 strata_status shared_file_refuse(const char *path, const char *what);
+
+/* IO: the file is not what it has to be: "is damaged". */
+strata_status shared_file_refuse_for(const char *path, const char *what);
 
 #endif

@@ -25,7 +25,7 @@ static bool read_owner(const char *name, bool *grouped, unsigned long *number)
         return false;
     *grouped = name[7] == 'g';
     *number = strtoul(name + 8, &end, 10);
-    return *end == '-';
+    return *end == '-' && *number <= UINT32_MAX;
 }
 
 static bool is_in_group(gid_t group)
@@ -92,7 +92,7 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
     if (!read_owner(name, &grouped, &number) || !is_for_us(grouped, number))
         return;
     int length = snprintf(path, sizeof path, "%s/%s", shared_directory(), name);
-    if (length < 0 || (size_t)length >= sizeof path)
+    if ((size_t)length >= sizeof path)
         return;
     budget_shared *shared;
     strata_shared_budget shown = {.path = path};
