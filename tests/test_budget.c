@@ -1,5 +1,6 @@
-/* budget: the limit is kept to the byte, nothing that fits is refused, and what every kind of breach does. What threads
- * do to each other is in test_budget_threads.c, what processes do in test_budget_shared.c. */
+/* budget: the limit is kept to the byte, nothing that fits is refused, and what every kind of breach does. Accounts
+ * are in test_budget_accounts.c, what threads do to each other in test_budget_threads.c, what processes do in
+ * test_budget_shared.c. */
 #include "budget_support.h"
 
 #include <pthread.h>
@@ -165,6 +166,10 @@ static void options_that_contradict_each_other_are_refused(test_fixture *fixture
         {.timeout = 5},
         {.name = "a name that is longer than the sixty-three bytes which messages have room for"},
         {.limit.bytes = UINT64_MAX},
+        {.soft.bytes = UINT64_MAX},
+        {.soft_low.bytes = 5},
+        {.shared_group = "a-group"},
+        {.size = 1},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_status(strata_budget_create(0, &wrong[i], &resource), STRATA_ERROR_INVALID_VALUE);
@@ -176,6 +181,58 @@ static void options_that_contradict_each_other_are_refused(test_fixture *fixture
     check_status(strata_stack_create("budget(wait=long), null", 0, &stack), STRATA_ERROR_SYNTAX);
     check_last_error(STRATA_ERROR_SYNTAX, "retired|none|live");
     check_status(strata_stack_create("budget(limit=8GiB)", 0, &stack), STRATA_ERROR_SYNTAX);
+}
+
+static void zero_bytes_are_charged_nothing_and_always_fit(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=1MiB, wait=none), null"), *account, *promise;
+    strata_block all, none = {.bytes = 1};
+    check_ok(strata_budget_reserve(base, KIB, NULL, &promise));
+    check_ok(strata_budget_account_open(base, NULL, &account));
+    check_ok(try_allocate(fixture, MIB - KIB, NULL, &all));
+    strata_budget_account *const entered[] = {base, account, promise};
+    for (size_t i = 0; i < 3; i++) {
+        check_ok(strata_budget_enter(entered[i], NULL));
+        check_ok(try_allocate(fixture, 0, NULL, &none));
+        assert_memory_equal(&none, &(strata_block){0}, sizeof none);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &none));
+        assert_int_equal(usage_of(base).in_use, MIB);
+        check_status(try_allocate(fixture, 2 * KIB, NULL, &none), STRATA_ERROR_OUT_OF_BUDGET);
+    }
+    check_ok(strata_budget_enter(base, NULL));
+    free_block(fixture, &all);
+    check_ok(strata_budget_account_close(account));
+    check_ok(strata_budget_account_close(promise));
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture)
+{
+    static const char *const texts[] = {"budget(wait=live, timeout=5s), null",
+                                        "budget(wait=live, timeout=5s, shared=numbers), null",
+                                        "budget(limit=1GiB, wait=live, timeout=5s), null"};
+    for (size_t i = 0; i < 3; i++) {
+        strata_budget_account *account = use_stack(fixture, texts[i]);
+        strata_block refused = {.bytes = 1}, block;
+        check_ok(try_allocate(fixture, 100, NULL, &block));
+        time_t before = time(NULL);
+        check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, i < 2 ? "No account counts so much" : "beyond the limit alone");
+        check_status(try_allocate(fixture, SIZE_MAX / 2, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        assert_true(time(NULL) - before < 4);
+        assert_int_equal(usage_of(account).in_use, 100);
+        assert_int_equal(usage_of(account).waited, 0);
+        free_block(fixture, &block);
+    }
+    strata_budget_account *account = use_stack(fixture, "budget, aligned(alignment=4KiB), null");
+    strata_block refused = {.bytes = 1};
+    size_t charge = 1;
+    check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused),
+                 STRATA_ERROR_OUT_OF_MEMORY); /* it cannot be rounded */
+    assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
+    check_status(strata_budget_charge(account, SIZE_MAX, &charge), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(charge, 0);
+    assert_int_equal(usage_of(account).in_use, 0);
 }
 
 static void the_peak_of_one_thread_is_exact(test_fixture *fixture)
@@ -391,6 +448,84 @@ static void waiting_ends_with_its_time(test_fixture *fixture)
     free_block(fixture, &live);
 }
 
+/* It fits beside what is in use in its own account one day, but never below the one above that. */
+static void what_never_fits_in_some_account_above_does_not_wait(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(wait=live, timeout=5s), null"), *tenant, *request;
+    const strata_budget_account_options outer = {.name = "tenant", .limit.bytes = 6 * MIB};
+    const strata_budget_account_options inner = {.name = "request", .limit.bytes = 8 * MIB};
+    strata_block live, refused;
+    check_ok(strata_budget_account_open(base, &outer, &tenant));
+    check_ok(strata_budget_account_open(tenant, &inner, &request));
+    check_ok(strata_budget_enter(request, NULL));
+    check_ok(try_allocate(fixture, 5 * MIB, NULL, &live));
+    check_status(try_allocate(fixture, 7 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"tenant\"");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    assert_int_equal(usage_of(request).waited + usage_of(tenant).waited, 0);
+    assert_int_equal(usage_of(tenant).refused, 1);
+    free_block(fixture, &live);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(request));
+    check_ok(strata_budget_account_close(tenant));
+}
+
+typedef struct lowering {
+    strata_budget_account *account;
+    strata_status status;
+} lowering;
+
+static void *lower_later(void *data)
+{
+    lowering *self = data;
+    nap(20);
+    self->status = strata_budget_set_limit(self->account, 2 * MIB);
+    return NULL;
+}
+
+static void a_request_that_waits_is_refused_when_the_limit_falls_below_it(test_fixture *fixture)
+{
+    lowering later = {.account = use_stack(fixture, "budget(limit=4MiB, wait=live, timeout=20s), null")};
+    strata_block live, refused;
+    pthread_t thread;
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &live));
+    assert_int_equal(pthread_create(&thread, NULL, lower_later, &later), 0);
+    time_t before = time(NULL);
+    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &refused);
+    pthread_join(thread, NULL);
+    check_ok(later.status);
+    check_status(status, STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    assert_true(time(NULL) - before < 15);
+    assert_int_equal(usage_of(later.account).waited, 1);
+    free_block(fixture, &live);
+}
+
+/* A time that ends beyond all clocks. */
+static void a_request_may_wait_for_ever(test_fixture *fixture)
+{
+    helper later = {.fixture = fixture};
+    strata_resource *resources[2];
+    strata_runtime_config config = {.device = 0};
+    const strata_budget_options options = {
+        .limit.bytes = 4 * MIB, .wait = STRATA_BUDGET_WAIT_LIVE, .timeout = UINT64_MAX};
+    strata_block next;
+    pthread_t thread;
+    check_ok(strata_budget_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[1]));
+    check_ok(strata_stack_build(resources, 2, 0, &config.stack));
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &later.block));
+    assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
+    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &next);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    check_ok(later.status);
+    free_block(fixture, &next);
+}
+
 /* ---- the soft mark ---- */
 
 typedef struct heard {
@@ -446,122 +581,70 @@ static void the_soft_mark_is_told_once_until_the_low_one_was_passed(test_fixture
     check_ok(strata_budget_account_close(account));
 }
 
-/* ---- accounts ---- */
-
-static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixture *fixture)
+/* One reap ends blocks of many accounts. */
+static void marks_of_any_number_of_accounts_are_told(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB), null"), *tenant, *request, *other, *before;
-    check_ok(strata_budget_account_open(
-        base, &(strata_budget_account_options){.name = "tenant", .limit.bytes = 6 * MIB}, &tenant));
-    check_ok(strata_budget_account_open(
-        tenant, &(strata_budget_account_options){.name = "request", .limit.bytes = 8 * MIB}, &request));
-    check_ok(strata_budget_account_open(base, NULL, &other));
-    strata_block first, second, refused;
-    check_ok(strata_budget_enter(request, &before));
-    assert_ptr_equal(before, base);
-    check_ok(try_allocate(fixture, 5 * MIB, NULL, &first));
-    assert_int_equal(usage_of(request).in_use, 5 * MIB);
-    assert_int_equal(usage_of(tenant).in_use, 5 * MIB);
-    assert_int_equal(usage_of(base).in_use, 5 * MIB);
-    check_status(try_allocate(fixture, 2 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"tenant\"");
-    assert_int_equal(usage_of(request).in_use, 5 * MIB);
-    strata_budget_snapshot snapshot;
-    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
-    check_ok(top->ops->budget(top, &snapshot));
-    assert_int_equal(snapshot.limit, 6 * MIB);
-    assert_int_equal(snapshot.remaining, MIB);
-    check_ok(strata_budget_enter(other, &before));
-    assert_ptr_equal(before, request);
-    check_ok(try_allocate(fixture, 5 * MIB, NULL, &second));
-    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"budget\"");
-    check_status(strata_budget_account_close(tenant), STRATA_ERROR_BUSY);
-    check_status(strata_budget_account_close(base), STRATA_ERROR_INVALID_VALUE);
-    check_ok(strata_budget_enter(base, NULL));
-    check_ok(strata_budget_account_close(request)); /* its block lives on and is charged still */
-    check_ok(strata_budget_account_close(tenant));
-    assert_int_equal(usage_of(base).in_use, 10 * MIB);
-    free_block(fixture, &first);
-    free_block(fixture, &second);
-    assert_int_equal(usage_of(base).in_use, 0);
-    assert_int_equal(usage_of(other).in_use, 0);
-    check_ok(strata_budget_account_close(other));
-    check_ok(strata_budget_account_close(NULL));
-}
-
-static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
-{
-    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), null"), *promise, *refused_one;
-    strata_block mine, more, theirs, refused;
-    check_ok(strata_budget_reserve(base, 6 * MIB, "request 17", &promise));
-    assert_int_equal(usage_of(base).in_use, 6 * MIB);
-    assert_int_equal(usage_of(promise).limit, 6 * MIB);
-    check_status(strata_budget_reserve(base, 5 * MIB, NULL, &refused_one), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "a promise of 5242880 bytes");
-    assert_null(refused_one);
-    check_ok(try_allocate(fixture, 4 * MIB, NULL, &theirs));
-    check_ok(strata_budget_enter(promise, NULL));
-    check_ok(try_allocate(fixture, 4 * MIB, NULL, &mine));
-    check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
-    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"request 17\"");
-    free_block(fixture, &more);
-    assert_int_equal(usage_of(promise).in_use, 4 * MIB);
-    assert_int_equal(usage_of(base).in_use, 10 * MIB);
-    check_ok(strata_budget_enter(base, NULL));
-    check_ok(strata_budget_account_close(promise)); /* what is free goes back now, the rest with the block */
-    assert_int_equal(usage_of(base).in_use, 8 * MIB);
-    check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
-    free_block(fixture, &mine);
-    assert_int_equal(usage_of(base).in_use, 6 * MIB);
-    free_block(fixture, &more);
-    free_block(fixture, &theirs);
-    assert_int_equal(usage_of(base).in_use, 0);
-    check_status(strata_budget_reserve(base, 0, NULL, &promise), STRATA_ERROR_INVALID_VALUE);
-    check_status(strata_budget_reserve(base, 11 * MIB, NULL, &promise), STRATA_ERROR_OUT_OF_BUDGET);
-}
-
-static void accounts_nest_only_so_deep(test_fixture *fixture)
-{
-    strata_budget_account *account = use_stack(fixture, "budget, null"), *below;
-    size_t depth = 0;
-    while (strata_budget_account_open(account, NULL, &below) == STRATA_SUCCESS) {
-        account = below;
-        assert_true(depth++ < 100);
+    enum { ACCOUNTS = 40 };
+    heard all = {0};
+    strata_budget_account *base = use_stack(fixture, "budget(wait=none), async"), *accounts[ACCOUNTS];
+    const strata_budget_account_options options = {.soft.bytes = MIB, .soft_callback = hear, .soft_data = &all};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[ACCOUNTS];
+    for (size_t i = 0; i < ACCOUNTS; i++) {
+        check_ok(strata_budget_account_open(base, &options, &accounts[i]));
+        check_ok(strata_budget_enter(accounts[i], NULL));
+        check_ok(try_allocate(fixture, MIB, stream, &blocks[i]));
+        assert_int_equal(all.rises, i + 1);
+        assert_ptr_equal(all.account, accounts[i]);
     }
-    assert_null(below);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "nest at most");
-    strata_block block;
-    check_ok(strata_budget_enter(account, NULL));
-    check_ok(try_allocate(fixture, MIB, NULL, &block));
-    assert_int_equal(usage_of(account).in_use, MIB);
-    free_block(fixture, &block);
-    assert_int_equal(usage_of(account).in_use, 0);
+    check_ok(strata_budget_enter(base, NULL));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < ACCOUNTS; i++)
+        test_free_on(fixture, &blocks[i], stream);
+    assert_int_equal(all.falls, 0);
+    test_stall_end(stall);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(all.falls, ACCOUNTS);
+    for (size_t i = 0; i < ACCOUNTS; i++) {
+        assert_int_equal(usage_of(accounts[i]).in_use, 0);
+        check_ok(strata_budget_account_close(accounts[i]));
+    }
 }
 
-static void its_values_and_its_report_show_the_account(test_fixture *fixture)
+/* It stands in a text, where there is no callback. */
+static void a_mark_that_nobody_listens_to_changes_nothing(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=2MiB, wait=none), null");
-    strata_stack *stack = strata_runtime_stack(fixture->runtime);
-    strata_block block, refused;
-    uint64_t value;
-    check_ok(try_allocate(fixture, MIB, NULL, &block));
-    check_status(try_allocate(fixture, 2 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    check_ok(strata_control(stack, "budget.in_use", &value, NULL));
-    assert_int_equal(value, MIB);
-    check_ok(strata_control(stack, "budget.refused", &value, NULL));
-    assert_int_equal(value, 1);
-    const uint64_t limit = 3 * MIB;
-    check_ok(strata_control(stack, "budget.limit", &value, &limit));
-    assert_int_equal(value, 2 * MIB);
-    assert_int_equal(usage_of(base).limit, 3 * MIB);
-    free_block(fixture, &block);
-    assert_null(strata_budget_base(NULL));
-    assert_null(strata_budget_base(strata_stack_top(stack)->upstream));
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, soft=1MiB, wait=none), null");
+    strata_block blocks[4], refused;
+    for (size_t turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < 4; i++)
+            check_ok(try_allocate(fixture, MIB, NULL, &blocks[i]));
+        check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        for (size_t i = 0; i < 4; i++)
+            free_block(fixture, &blocks[i]);
+        assert_int_equal(usage_of(account).in_use, 0);
+        assert_int_equal(usage_of(account).peak, 4 * MIB);
+    }
 }
 
 /* ---- shared ---- */
+
+static void look_for_group(const strata_shared_budget *budget, void *data)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "/strata-g%u-grouped-", getegid());
+    *(bool *)data |= strstr(budget->path, wanted) && budget->limit == MIB && budget->process_count == 1;
+}
+
+static void a_group_stands_in_a_text_too(test_fixture *fixture)
+{
+    char text[128];
+    bool found = false;
+    snprintf(text, sizeof text, "budget(limit=1MiB, shared=grouped, shared_group=%u), null", getegid());
+    use_stack(fixture, text);
+    check_ok(strata_shared_budget_visit(look_for_group, &found));
+    assert_true(found);
+}
 
 /* Processes that share a limit are in test_budget_shared.c. */
 static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture)
@@ -624,6 +707,8 @@ int main(void)
         TEST_CASE(a_limit_can_be_lowered_under_what_is_in_use),
         TEST_CASE(what_the_layer_below_refuses_is_not_charged),
         TEST_CASE(options_that_contradict_each_other_are_refused),
+        TEST_CASE(zero_bytes_are_charged_nothing_and_always_fit),
+        TEST_CASE(more_than_there_are_numbers_is_refused_at_once),
         TEST_CASE(the_peak_of_one_thread_is_exact),
         TEST_CASE(retired_bytes_count_until_they_are_complete),
         TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
@@ -633,11 +718,13 @@ int main(void)
         TEST_CASE(a_request_waits_for_frees_that_are_pending),
         TEST_CASE(a_request_can_wait_for_what_others_free),
         TEST_CASE(waiting_ends_with_its_time),
+        TEST_CASE(what_never_fits_in_some_account_above_does_not_wait),
+        TEST_CASE(a_request_that_waits_is_refused_when_the_limit_falls_below_it),
+        TEST_CASE(a_request_may_wait_for_ever),
         TEST_CASE(the_soft_mark_is_told_once_until_the_low_one_was_passed),
-        TEST_CASE(a_request_is_charged_to_all_accounts_above_it_or_to_none),
-        TEST_CASE(a_promise_cannot_be_taken_by_others),
-        TEST_CASE(accounts_nest_only_so_deep),
-        TEST_CASE(its_values_and_its_report_show_the_account),
+        TEST_CASE(marks_of_any_number_of_accounts_are_told),
+        TEST_CASE(a_mark_that_nobody_listens_to_changes_nothing),
+        TEST_CASE(a_group_stands_in_a_text_too),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
     };
     static const char *const stacks[] = {"async"};

@@ -11,15 +11,11 @@ static const int64_t boundless = INT64_C(1) << 62;
 
 static const uint64_t smallest_advance = UINT64_C(64) << 10;
 
-/* For how long a turn waits for requests of others that are not decided. They come back from the driver in far less;
- * one that does not may itself be waiting, in a layer below, for what only this turn's thread can give. */
-static const int64_t patience_ns = INT64_C(2000000000);
-
 /* ---- figures ---- */
 
 static int64_t capacity_of(uint64_t limit)
 {
-    return limit && limit < (uint64_t)boundless ? (int64_t)limit : boundless;
+    return limit ? (int64_t)limit : boundless; /* who sets a limit has it below 2^62 */
 }
 
 static uint64_t limit_of(const strata_budget_account *account)
@@ -120,9 +116,11 @@ static inline void enter_flight(strata_budget_account *account, budget_cell *cel
         atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
 }
 
+/* A thread that had no cell when its request was charged may have one now. What it does meanwhile, in a layer below,
+ * has ended: if its cell counts a request, it is this one. */
 static inline void leave_flight(strata_budget_account *account, budget_cell *cell)
 {
-    if (cell)
+    if (cell && atomic_load_explicit(&cell->in_flight, memory_order_relaxed))
         budget_leave_flight(cell);
     else
         atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
@@ -291,18 +289,18 @@ static int64_t now_ns(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Waits a little longer each time, at last asleep. False when patience is at an end. */
-static bool wait_a_little(unsigned *turn, int64_t *since)
+/* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. */
+static bool wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
 {
     if (*turn < 256) {
         strata_backoff(turn);
         return true;
     }
     int64_t now = now_ns();
-    if (*turn == 256)
-        *since = now;
-    ++*turn;
-    if (now - *since > patience_ns)
+    if ((*turn)++ > 256)
+        *patience -= now - *looked;
+    *looked = now;
+    if (*patience <= 0)
         return false;
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     return true;
@@ -324,36 +322,38 @@ static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 }
 
 /* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
-static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes)
+static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes,
+                                 int64_t *patience)
 {
     unsigned turn = 0;
-    int64_t since = 0;
+    int64_t looked = 0;
     for (;;) {
         bool quiet = !others_in_flight(account, mine);
         if (take_all_at_once(account, bytes))
             return true;
-        if (quiet || !wait_a_little(&turn, &since))
+        if (quiet || !wait_a_little(&turn, &looked, patience))
             return false;
     }
 }
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-static bool wait_until_decided(const strata_budget_account *account, const budget_cell *mine)
+static bool wait_until_decided(const strata_budget_account *account, const budget_cell *mine, int64_t *patience)
 {
     unsigned turn = 0;
-    int64_t since = 0;
+    int64_t looked = 0;
     while (others_in_flight(account, mine))
-        if (!wait_a_little(&turn, &since))
+        if (!wait_a_little(&turn, &looked, patience))
             return false;
     return true;
 }
 
-static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes,
+                                                     int64_t *patience)
 {
     if (bytes > (uint64_t)boundless)
         return false;
     bool taken = take_turn(account);
-    bool fits = taken ? take_when_given_back(account, cell, bytes) : take_all_at_once(account, bytes);
+    bool fits = taken ? take_when_given_back(account, cell, bytes, patience) : take_all_at_once(account, bytes);
     if (fits) {
         note_peak(account, 0);
         enter_flight(account, cell);
@@ -365,11 +365,11 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
 
 /* ---- charges ---- */
 
-static bool charge_one(strata_budget_account *account, uint64_t bytes)
+static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *patience)
 {
     budget_cell *cell = my_cell(account);
     bool fits = cell ? take_credit(account, cell, bytes) : take_as_stray(account, bytes);
-    return fits || charge_in_turn(account, cell, bytes);
+    return fits || charge_in_turn(account, cell, bytes, patience);
 }
 
 static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
@@ -380,10 +380,10 @@ static void decide_one(strata_budget_account *account, uint64_t bytes, bool fail
     leave_flight(account, cell);
 }
 
-bool budget_charge(strata_budget_account *account, uint64_t bytes, strata_budget_account **failing)
+bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing)
 {
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
-        if (charge_one(level, bytes))
+        if (charge_one(level, bytes, patience))
             continue;
         *failing = level;
         for (strata_budget_account *charged = account; charged != level; charged = budget_above(charged))
@@ -475,10 +475,8 @@ static bool is_within_limit(const strata_budget_account *account)
 }
 
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
-                        uint64_t reusable)
+                        uint64_t reusable, int64_t *patience)
 {
-    if (bytes > (uint64_t)boundless)
-        return false;
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
         if (!take_turn(level)) {
             give_turns(account, level);
@@ -486,7 +484,7 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
         }
         uint64_t back = comes_back_to(source, level) ? reusable : 0;
         /* A request of others that is not decided could take that memory. */
-        if (!wait_until_decided(level, my_cell(level)) || !has_room_ahead(level, bytes, back)) {
+        if (!wait_until_decided(level, my_cell(level), patience) || !has_room_ahead(level, bytes, back)) {
             give_turns(account, budget_above(level));
             return false;
         }
@@ -514,6 +512,12 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
 }
 
 /* ---- what is told ---- */
+
+bool budget_never_fits(const strata_budget_account *account, uint64_t bytes)
+{
+    uint64_t limit = limit_of(account);
+    return bytes > (limit ? limit : (uint64_t)boundless);
+}
 
 uint64_t budget_in_use(strata_budget_account *account)
 {

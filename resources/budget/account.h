@@ -56,8 +56,8 @@ struct strata_budget_account {
     _Atomic bool tight;           /* the turn is taken: no credit is given out. Written in the turn. */
     _Atomic uint64_t peak;        /* highest of limit - unassigned; any thread */
     _Atomic int64_t ahead;        /* charged for memory that is being reused: counted twice for so long */
-    _Atomic uint32_t strays;      /* requests in flight of threads that have no cell */
-    _Atomic uint32_t pins;        /* threads that look at the account without a charge there: it stays so long */
+    _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
+    _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
     strata_cells cells;
 
     pthread_mutex_t turn_mutex; /* guards turn_taken and what is to be told; held for a moment, a leaf */
@@ -177,9 +177,16 @@ static inline strata_budget_account *budget_above(const strata_budget_account *a
     return account->promise ? NULL : account->parent;
 }
 
+/* For how long a request waits, however often it is charged anew, for requests of others that are not decided. They
+ * come back from the driver in far less; one that does not may itself be waiting, in a layer below, for what only this
+ * one's turn can give. */
+static const int64_t budget_patience_ns = INT64_C(2000000000);
+
 /* Charges `bytes` to the account and those above it, or to none; then *failing is the one where they did not fit. After
- * success the request is in flight until budget_decide. */
-bool budget_charge(strata_budget_account *account, uint64_t bytes, strata_budget_account **failing);
+ * success the request is in flight until budget_decide. *patience, in nanoseconds, is what is left of it, and goes
+ * down.
+ */
+bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing);
 
 /* The request that was charged is decided. `failed`: its bytes go back first. */
 void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed);
@@ -191,7 +198,7 @@ void budget_release(strata_budget_account *account, uint64_t bytes);
  * the turns of the account and all above it taken, if it fits once `reusable` bytes were given back. After success,
  * budget_reuse_end has to come. */
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
-                        uint64_t reusable);
+                        uint64_t reusable, int64_t *patience);
 
 /* Ends that: false if some account is beyond its limit now, since the memory was not reused. `failed`: as in decide. */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
@@ -200,6 +207,10 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
  * the order of the crossings; where another thread is at it, that one does. */
 bool budget_has_to_tell(const strata_budget_account *account);
 void budget_tell(strata_budget_account *account);
+
+/* Whether no freeing makes room for a request of so many bytes at this account: they are beyond its limit, or beyond
+ * what an account without one counts. */
+bool budget_never_fits(const strata_budget_account *account, uint64_t bytes);
 
 /* What is charged now; and all that an account can tell. */
 uint64_t budget_in_use(strata_budget_account *account);

@@ -75,12 +75,19 @@ static inline strata_budget_account *current_account(budget *self)
                                                                                            : &self->base;
 }
 
-/* Accounts whose soft marks have something to say, pinned, so that they are there when it is said. */
-static size_t find_telling(budget *self, strata_budget_account **found, size_t most)
+static void unpin(strata_budget_account *account)
+{
+    atomic_fetch_sub_explicit(&account->pins, 1, memory_order_release);
+}
+
+/* Accounts whose soft marks have something to say, pinned, so that they are there when it is said: those behind `last`,
+ * which is pinned too; NULL: from the first. */
+static size_t find_telling(budget *self, const strata_budget_account *last, strata_budget_account **found, size_t most)
 {
     size_t count = 0;
     strata_lock_take(&self->lock);
-    for (strata_budget_account *account = self->accounts; account && count < most; account = account->next) {
+    strata_budget_account *account = last ? last->next : self->accounts;
+    for (; account && count < most; account = account->next) {
         if (!budget_has_to_tell(account))
             continue;
         atomic_fetch_add_explicit(&account->pins, 1, memory_order_seq_cst);
@@ -94,13 +101,20 @@ static size_t find_telling(budget *self, strata_budget_account **found, size_t m
 static __attribute__((noinline)) void tell_marks(budget *self)
 {
     enum { AT_A_TIME = 16 };
-    strata_budget_account *found[AT_A_TIME];
-    size_t count = find_telling(self, found, AT_A_TIME);
+    strata_budget_account *found[AT_A_TIME], *last = NULL;
+    size_t count;
     budget_tell(&self->base);
-    for (size_t i = 0; i < count; i++) {
-        budget_tell(found[i]);
-        atomic_fetch_sub_explicit(&found[i]->pins, 1, memory_order_release);
-    }
+    do {
+        count = find_telling(self, last, found, AT_A_TIME);
+        if (last)
+            unpin(last);
+        last = count == AT_A_TIME ? found[count - 1] : NULL; /* keeps its place in the list */
+        for (size_t i = 0; i < count; i++) {
+            budget_tell(found[i]);
+            if (found[i] != last)
+                unpin(found[i]);
+        }
+    } while (last);
 }
 
 static inline void tell(budget *self)
@@ -169,7 +183,6 @@ typedef enum budget_try {
     TRY_REUSE,
     TRY_HELD_BACK,
     TRY_WAIT,
-    TRY_NO_MORE,
 } budget_try;
 
 typedef struct budget_attempt {
@@ -179,6 +192,7 @@ typedef struct budget_attempt {
     strata_budget_account *failing; /* where it did not fit */
     budget_try next;
     bool waited;
+    int64_t patience;  /* with requests of others that are not decided; nanoseconds */
     uint64_t deadline; /* of waiting, 0: not begun */
     long pause;        /* nanoseconds that the last pause of waiting took */
 } budget_attempt;
@@ -244,13 +258,16 @@ static bool wait_as_told(budget *self, budget_attempt *attempt)
     return true;
 }
 
-static void give_back_quietly(budget *self, strata_block *block, CUstream stream)
+/* False if it cannot be given back. */
+static bool give_back_quietly(budget *self, strata_block *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
     strata_error_hush();
-    below->ops->deallocate(below, block, stream);
+    strata_status status = below->ops->deallocate(below, block, stream);
     strata_error_unhush(false);
-    *block = (strata_block){0};
+    if (status == STRATA_SUCCESS)
+        *block = (strata_block){0};
+    return status == STRATA_SUCCESS;
 }
 
 /* The account that a block is charged to, pinned. The block may come to its end meanwhile, and the account too: it is
@@ -273,7 +290,7 @@ static strata_budget_account *pin_source(budget *self, strata_block_id of)
 
 /* Serves the request from memory that is retired and counted already. False if that is not to be had; the owner is
  * asked again with the turns taken, since others may have had that memory meanwhile. */
-static bool allocate_reused(budget *self, const budget_attempt *attempt, strata_block *out, strata_status *status)
+static bool allocate_reused(budget *self, budget_attempt *attempt, strata_block *out, strata_status *status)
 {
     size_t reusable = 0;
     strata_block_id of;
@@ -281,9 +298,9 @@ static bool allocate_reused(budget *self, const budget_attempt *attempt, strata_
     if (!attempt->request || below->ops->reusable(below, attempt->request, &reusable, &of) != STRATA_SUCCESS)
         return false;
     strata_budget_account *source = reusable ? pin_source(self, of) : NULL;
-    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable);
+    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable, &attempt->patience);
     if (source)
-        atomic_fetch_sub_explicit(&source->pins, 1, memory_order_release);
+        unpin(source);
     if (!begun)
         return false;
     strata_block_id now = of;
@@ -295,8 +312,8 @@ static bool allocate_reused(budget *self, const budget_attempt *attempt, strata_
     if (made)
         note_charge(self, out, attempt->account, attempt->bytes);
     bool fits = budget_reuse_end(attempt->account, attempt->bytes, !made);
-    if (made && !fits) /* the owner took other memory than it said */
-        give_back_quietly(self, out, attempt->request->stream);
+    if (made && !fits) /* the owner took other memory than it said; what cannot be given back is better had than lost */
+        fits = !give_back_quietly(self, out, attempt->request->stream);
     return made ? fits : still;
 }
 
@@ -304,7 +321,11 @@ static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
 {
     strata_budget_account *failing = attempt->failing;
     strata_budget_usage usage;
+    const char *advice = "Free memory, let requests wait (wait=live), or raise the limit";
     budget_usage(failing, &usage);
+    if (budget_never_fits(failing, attempt->bytes))
+        advice = usage.limit ? "It is beyond the limit alone: raise that, or ask for less"
+                             : "No account counts so much: ask for less";
     atomic_fetch_add_explicit(&failing->refused, 1, memory_order_relaxed);
     strata_tag tag = attempt->request ? attempt->request->tag : 0;
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
@@ -318,9 +339,19 @@ static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
         "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: limit %zu, in use %zu, "
         "remaining %zu. %s",
         failing->name, attempt->request ? "a request" : "a promise", error->requested, strata_tag_name(tag),
-        (unsigned long long)attempt->bytes, usage.limit, usage.in_use, usage.remaining,
-        usage.limit && attempt->bytes > usage.limit ? "It is beyond the limit alone: raise that, or ask for less"
-                                                    : "Free memory, let requests wait (wait=live), or raise the limit");
+        (unsigned long long)attempt->bytes, usage.limit, usage.in_use, usage.remaining, advice);
+}
+
+/* Whether it fits nowhere, however long it waits; then that account is the failing one. */
+static bool never_fits(budget_attempt *attempt)
+{
+    for (strata_budget_account *level = attempt->account; level; level = budget_above(level)) {
+        if (!budget_never_fits(level, attempt->bytes))
+            continue;
+        attempt->failing = level;
+        return true;
+    }
+    return false;
 }
 
 /* Tries what comes next; then the request is to be charged again. False when nothing is left. `done` with a block. */
@@ -341,29 +372,20 @@ static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, s
         attempt->next = TRY_WAIT;
         return true;
     case TRY_WAIT:
-        if (wait_as_told(self, attempt))
-            return true;
-        attempt->next = TRY_NO_MORE;
-        return false;
-    case TRY_NO_MORE:
         break;
     }
-    return false;
+    return wait_as_told(self, attempt);
 }
 
-/* After the first charge failed. SUCCESS with *done false: it is charged now. */
+/* After the first charge failed. SUCCESS with *done false: it is charged now. Limits may change while it waits. */
 static strata_status charge_slowly(budget *self, budget_attempt *attempt, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;
     *done = false;
-    strata_budget_usage usage;
-    budget_usage(attempt->failing, &usage);
-    if (usage.limit && usage.limit < attempt->bytes)
-        return refuse(attempt);
-    while (try_next(self, attempt, out, &status, done)) {
+    while (!never_fits(attempt) && try_next(self, attempt, out, &status, done)) {
         if (*done)
             return status;
-        if (budget_charge(attempt->account, attempt->bytes, &attempt->failing))
+        if (budget_charge(attempt->account, attempt->bytes, &attempt->patience, &attempt->failing))
             return STRATA_SUCCESS;
     }
     return refuse(attempt);
@@ -393,12 +415,14 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
     budget_cell *cell = budget_charge_quickly(account, strata_thread_self(), bytes);
     if (__builtin_expect(cell != NULL, 1))
         return allocate_quickly(self, account, cell, request, bytes, out);
-    if (budget_charge(account, bytes, &failing)) {
+    int64_t patience = budget_patience_ns;
+    if (budget_charge(account, bytes, &patience, &failing)) {
         status = allocate_charged(self, account, request, bytes, out);
         tell(self);
         return status;
     }
-    budget_attempt attempt = {.account = account, .request = request, .bytes = bytes, .failing = failing};
+    budget_attempt attempt = {
+        .account = account, .request = request, .bytes = bytes, .failing = failing, .patience = patience};
     return allocate_slowly(self, &attempt, out);
 }
 
@@ -591,9 +615,10 @@ static strata_status read_terms(const strata_device *device, const char *name, c
     if (strlen(name) >= BUDGET_NAME)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: an account's name has at most %d bytes: \"%.64s...\"",
                            BUDGET_NAME - 1, name);
-    if (terms->limit > (uint64_t)INT64_MAX / 2)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a limit of %llu bytes is beyond 2^62", name,
-                           (unsigned long long)terms->limit);
+    uint64_t highest = terms->limit > terms->soft ? terms->limit : terms->soft;
+    if (highest > (uint64_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a limit or mark of %llu bytes is beyond 2^62",
+                           name, (unsigned long long)highest);
     if ((terms->limit && terms->soft > terms->limit) || terms->soft_low > terms->soft)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "budget \"%s\": the soft mark (%llu) is above the limit (%llu), or the low one (%llu) above "
@@ -679,9 +704,9 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
     if (status != STRATA_SUCCESS)
         return status;
     terms.promise = true;
-    budget_attempt attempt = {.account = parent, .bytes = bytes};
+    budget_attempt attempt = {.account = parent, .bytes = bytes, .patience = budget_patience_ns};
     bool done;
-    if (!budget_charge(parent, bytes, &attempt.failing))
+    if (!budget_charge(parent, bytes, &attempt.patience, &attempt.failing))
         status = charge_slowly(self, &attempt, NULL, &done);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
