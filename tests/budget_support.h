@@ -2,7 +2,10 @@
 #ifndef STRATA_TEST_BUDGET_SUPPORT_H
 #define STRATA_TEST_BUDGET_SUPPORT_H
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "support/fixture.h"
 
@@ -33,6 +36,25 @@ static inline strata_status try_allocate(test_fixture *fixture, size_t bytes, CU
 static inline void free_block(test_fixture *fixture, const strata_block *block)
 {
     check_ok(strata_runtime_deallocate(fixture->runtime, block));
+}
+
+static char directory[] = "/tmp/strata-budget-XXXXXX";
+static pid_t maker;
+
+/* Not in the processes of a sweep. */
+static inline void remove_directory(void)
+{
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    if (getpid() == maker && system(command) != 0)
+        fprintf(stderr, "%s cannot be removed\n", directory);
+}
+
+/* A folder for the files of shared budgets, until the program ends. Before the driver is opened. */
+static inline bool make_directory(void)
+{
+    maker = getpid();
+    return mkdtemp(directory) && setenv("STRATA_SHARED_DIR", directory, 1) == 0 && atexit(remove_directory) == 0;
 }
 
 static inline void nap(long milliseconds)

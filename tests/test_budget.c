@@ -684,18 +684,6 @@ static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture
                  STRATA_ERROR_INVALID_VALUE);
 }
 
-static char directory[] = "/tmp/strata-budget-XXXXXX"; /* for the files of shared budgets */
-static pid_t maker;
-
-/* Not in the processes of a sweep. */
-static void remove_directory(void)
-{
-    char command[256];
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    if (getpid() == maker && system(command) != 0)
-        fprintf(stderr, "%s cannot be removed\n", directory);
-}
-
 int main(void)
 {
     static const test_case cases[] = {
@@ -728,8 +716,7 @@ int main(void)
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
     };
     static const char *const stacks[] = {"async"};
-    maker = getpid();
-    if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0 || atexit(remove_directory) != 0)
+    if (!make_directory())
         return 1;
     test_open_driver();
     return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);

@@ -297,14 +297,18 @@ static const strata_resource_ops slow_ops = {
 typedef struct in_flight {
     strata_runtime *runtime;
     slow_layer *layer;
+    strata_budget_account *account;
+    size_t bytes;
+    strata_block block;
     strata_status status;
 } in_flight;
 
-static void *fail_slowly(void *data)
+static void *allocate_in_flight(void *data)
 {
     in_flight *self = data;
-    strata_block block;
-    self->status = strata_runtime_allocate(self->runtime, MIB, NULL, &block);
+    self->status = strata_budget_enter(self->account, NULL);
+    if (self->status == STRATA_SUCCESS)
+        self->status = strata_runtime_allocate(self->runtime, self->bytes, NULL, &self->block);
     return NULL;
 }
 
@@ -316,32 +320,61 @@ static void *let_go_later(void *data)
     return NULL;
 }
 
-static void a_request_that_is_not_decided_is_waited_for_before_a_refusal(test_fixture *fixture)
+/* The first request has all that there is, and will be refused below. One for as much comes, then a small one and one
+ * for nothing; of the large and the small one the first to have its turn gets what it asks for. */
+static void wait_for_a_flight(const strata_budget_options *options, bool promised)
 {
-    (void)fixture;
+    enum { FIRST, LARGE, SMALL, NOTHING, ALL };
+    static const size_t bytes[ALL] = {1 << 20, 1 << 20, 4096, 0};
     static slow_layer slow;
     slow = (slow_layer){.resource.ops = &slow_ops};
     strata_resource *resources[] = {NULL, &slow.resource, NULL};
     strata_runtime_config config = {.device = 0};
-    const strata_budget_options options = {.limit.bytes = MIB, .wait = STRATA_BUDGET_WAIT_NONE};
-    in_flight first = {.layer = &slow};
-    pthread_t threads[2];
-    strata_block block = {0};
-    check_ok(strata_budget_create(0, &options, &resources[0]));
+    in_flight flights[ALL];
+    pthread_t threads[ALL], releasing;
+    check_ok(strata_budget_create(0, options, &resources[0]));
     check_ok(strata_null_create(0, NULL, &resources[2]));
     check_ok(strata_stack_build(resources, 3, 0, &config.stack));
-    check_ok(strata_runtime_create(&config, &first.runtime));
-    assert_int_equal(pthread_create(&threads[0], NULL, fail_slowly, &first), 0);
-    while (!atomic_load(&slow.entered))
-        nap(1);
-    assert_int_equal(pthread_create(&threads[1], NULL, let_go_later, &first), 0);
-    strata_status status = strata_runtime_allocate(first.runtime, MIB, NULL, &block);
-    pthread_join(threads[0], NULL);
-    pthread_join(threads[1], NULL);
-    strata_runtime_deallocate(first.runtime, &block);
-    check_ok(strata_runtime_destroy(first.runtime));
-    check_ok(status);
-    assert_int_equal(first.status, STRATA_ERROR_OUT_OF_MEMORY);
+    strata_runtime *runtime;
+    check_ok(strata_runtime_create(&config, &runtime));
+    strata_budget_account *base = strata_budget_base(resources[0]), *account = base;
+    if (promised)
+        check_ok(strata_budget_reserve(base, MIB, NULL, &account));
+    for (size_t i = 0; i < ALL; i++) {
+        flights[i] = (in_flight){.runtime = runtime, .layer = &slow, .account = account, .bytes = bytes[i]};
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate_in_flight, &flights[i]), 0);
+        while (i == FIRST && !atomic_load(&slow.entered))
+            nap(1);
+        if (i == LARGE)
+            nap(5);
+    }
+    assert_int_equal(pthread_create(&releasing, NULL, let_go_later, &flights[FIRST]), 0);
+    for (size_t i = 0; i < ALL; i++)
+        pthread_join(threads[i], NULL);
+    pthread_join(releasing, NULL);
+    assert_int_equal(flights[FIRST].status, STRATA_ERROR_OUT_OF_MEMORY);
+    check_ok(flights[NOTHING].status);
+    const in_flight *served = &flights[flights[LARGE].status == STRATA_SUCCESS ? LARGE : SMALL];
+    const in_flight *refused = &flights[served == &flights[LARGE] ? SMALL : LARGE];
+    check_ok(served->status);
+    check_status(refused->status, STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(usage_of(account).in_use, served->bytes);
+    check_ok(strata_runtime_deallocate(runtime, &served->block));
+    assert_int_equal(usage_of(account).in_use, 0);
+    if (promised)
+        check_ok(strata_budget_account_close(account));
+    assert_int_equal(usage_of(base).in_use, 0);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void a_request_that_is_not_decided_is_waited_for_before_a_refusal(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_budget_options options = {.limit.bytes = MIB, .wait = STRATA_BUDGET_WAIT_NONE};
+    wait_for_a_flight(&options, false);
+    wait_for_a_flight(&options, true);
+    options.shared = "flights";
+    wait_for_a_flight(&options, false);
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -480,6 +513,8 @@ int main(void)
         TEST_CASE(marks_are_told_one_after_another_in_the_order_in_which_they_were_passed),
     };
     static const char *const stacks[] = {"async"};
+    if (!make_directory())
+        return 1;
     test_open_driver();
     return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
 }

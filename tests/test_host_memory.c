@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "resources/budget/account.h"
 #include "support/child.h"
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -485,6 +486,132 @@ static void a_tag_that_could_not_be_interned_is_interned_later(test_fixture *fix
     }
 }
 
+/* ---- budgets ---- */
+
+static strata_runtime *make_budget(const char *text, strata_budget_account **base)
+{
+    strata_runtime *runtime;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    *base = strata_budget_base(strata_stack_top(strata_runtime_stack(runtime)));
+    return runtime;
+}
+
+static size_t in_use(strata_budget_account *account)
+{
+    strata_budget_usage usage;
+    check_ok(strata_budget_account_usage(account, &usage));
+    return usage.in_use;
+}
+
+/* Nothing is in flight while no call is: who is refused would wait for it. */
+static void check_no_flight(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    assert_int_equal(account->strays, 0);
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        assert_int_equal(cell->in_flight, 0);
+}
+
+static void a_thread_that_a_budget_has_no_cell_for_is_charged_all_the_same(test_fixture *fixture)
+{
+    bool any = true;
+    (void)fixture;
+    for (size_t which = 1; any; which++) {
+        strata_budget_account *base;
+        strata_block block, all;
+        strata_runtime *runtime = make_budget("budget(limit=1MiB, wait=none), null", &base);
+        begin_refusing(which, false);
+        bool made = step(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+        any = end_refusing();
+        check_no_flight(base);
+        assert_int_equal(in_use(base), made ? BYTES : 0);
+        check_status(strata_runtime_allocate(runtime, (1 << 20) + 1 - (made ? BYTES : 0), NULL, &all),
+                     STRATA_ERROR_OUT_OF_BUDGET);
+        if (made)
+            check_ok(strata_runtime_deallocate(runtime, &block));
+        check_ok(strata_runtime_allocate(runtime, 1 << 20, NULL, &all));
+        check_ok(strata_runtime_deallocate(runtime, &all));
+        assert_int_equal(in_use(base), 0);
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+/* A promise is not half made, and a thread is in the account or where it was. */
+static void accounts_are_opened_and_entered_or_not(test_fixture *fixture)
+{
+    bool any = true;
+    (void)fixture;
+    for (size_t which = 1; any; which++) {
+        strata_budget_account *base, *account = NULL, *promise = NULL, *before;
+        strata_block block;
+        strata_runtime *runtime = make_budget("budget(limit=1MiB, wait=none), null", &base);
+        begin_refusing(which, false);
+        bool opened = step(strata_budget_account_open(base, NULL, &account));
+        bool promised = step(strata_budget_reserve(base, 3 * BYTES, "promise", &promise));
+        bool entered = promised && step(strata_budget_enter(promise, NULL));
+        any = end_refusing();
+        assert_true(opened == (account != NULL) && promised == (promise != NULL));
+        check_no_flight(base);
+        assert_int_equal(in_use(base), promised ? 3 * BYTES : 0);
+        check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+        assert_int_equal(in_use(entered ? promise : base), entered || !promised ? BYTES : 4 * BYTES);
+        check_ok(strata_budget_enter(base, &before));
+        assert_ptr_equal(before, entered ? promise : base);
+        check_ok(strata_runtime_deallocate(runtime, &block));
+        check_ok(strata_budget_account_close(promise));
+        check_ok(strata_budget_account_close(account));
+        assert_int_equal(in_use(base), 0);
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+static void look(const strata_shared_budget *budget, void *data)
+{
+    size_t *processes = data;
+    if (budget->problem)
+        assert_non_null(strstr(budget->problem, "the host has no memory"));
+    *processes = budget->process_count;
+}
+
+static void a_shared_budget_that_is_not_made_has_no_slot(test_fixture *fixture)
+{
+    char directory[] = "/tmp/strata-memory-XXXXXX", command[64];
+    const char *before = getenv("STRATA_SHARED_DIR");
+    (void)fixture;
+    assert_non_null(mkdtemp(directory));
+    char *kept = before ? strdup(before) : NULL;
+    setenv("STRATA_SHARED_DIR", directory, 1);
+    bool any = true;
+    for (size_t which = 1; any; which++) {
+        strata_stack *stack = NULL;
+        size_t processes = 0;
+        begin_refusing(which, false);
+        bool made = step(strata_stack_create("budget(limit=1GiB, shared=memory), null", 0, &stack));
+        any = end_refusing();
+        check_ok(strata_shared_budget_visit(look, &processes));
+        assert_int_equal(processes, made);
+        assert_true(made == (stack != NULL));
+        if (made)
+            check_ok(strata_stack_destroy(stack));
+        check_ok(strata_shared_budget_visit(look, &processes));
+        assert_int_equal(processes, 0);
+    }
+    any = true;
+    for (size_t which = 1; any; which++) {
+        size_t processes = 0;
+        begin_refusing(which, false);
+        step(strata_shared_budget_visit(look, &processes));
+        any = end_refusing();
+    }
+    if (kept)
+        setenv("STRATA_SHARED_DIR", kept, 1);
+    else
+        unsetenv("STRATA_SHARED_DIR");
+    free(kept);
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- a process's first use ---- */
 
 static void first_use(void)
@@ -537,6 +664,11 @@ int main(int count, char **arguments)
         TEST_CASE(a_thread_that_could_not_be_hushed_is_heard_afterwards),
         TEST_CASE(a_tag_that_could_not_be_interned_is_interned_later),
     };
+    static const test_case budget_cases[] = {
+        TEST_CASE(a_thread_that_a_budget_has_no_cell_for_is_charged_all_the_same),
+        TEST_CASE(accounts_are_opened_and_entered_or_not),
+        TEST_CASE(a_shared_budget_that_is_not_made_has_no_slot),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_use_without_host_memory_leaves_nothing_in_the_way_of_the_second),
     };
@@ -546,6 +678,8 @@ int main(int count, char **arguments)
     failed += test_run_on(recorded, 1, cases, LAYER_CASES);
     if (test_is_swept())
         return failed;
+    static const char *const owner[] = {"async"};
+    failed += test_run_on(owner, 1, budget_cases, sizeof budget_cases / sizeof budget_cases[0]);
     static const char *const layers[] = {"aligned(alignment=4KiB), failure_callback, fault, prefetch, managed",
                                          "pinned", "budget(limit=1GiB), statistics(stacks=on), async",
                                          "nvtx, budget(limit=1GiB, soft=512MiB), guard, direct"};
