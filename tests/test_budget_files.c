@@ -121,6 +121,7 @@ static void without_a_folder_in_the_environment_it_is_shared_memory(void **state
 {
     char name[48], path[SHARED_PATH];
     (void)state;
+    budget_shared *elsewhere = open_budget("elsewhere");
     snprintf(name, sizeof name, "strata-test-%d", getpid());
     snprintf(path, sizeof path, "/dev/shm/strata-u%u-%s-" UUID, geteuid(), name);
     for (int set = 0; set < 2; set++) {
@@ -131,8 +132,11 @@ static void without_a_folder_in_the_environment_it_is_shared_memory(void **state
         budget_shared *shared = open_budget(name);
         assert_int_equal(access(path, F_OK), 0);
         shared_close(shared);
+        check_ok(strata_shared_budget_set_limit(path, 77));
+        assert_int_equal(shared_limit(elsewhere), LIMIT);
         assert_int_equal(unlink(path), 0);
     }
+    shared_close(elsewhere);
 }
 
 static void names_of_others_in_the_folder_are_let_be(void **state)
@@ -159,6 +163,14 @@ static void names_of_others_in_the_folder_are_let_be(void **state)
     seen all = visit_all();
     assert_int_equal(all.problems, 1);
     assert_non_null(strstr(all.problem, "wrong size"));
+}
+
+static void a_pipe_under_the_name_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(own_path("a"), 0600), 0);
+    check_refused("a", "is no plain file");
+    assert_int_equal(visit_all().problems, 1);
 }
 
 /* ---- limits set from outside ---- */
@@ -188,13 +200,17 @@ static void a_group_has_a_name_or_a_number(void **state)
 {
     static const char *const wrong[] = {"-1",         "-18446744073709551615", "+0", " 0", "0x0", "4294967295",
                                         "4294967296", "99999999999999999999"};
-    budget_shared *by_name, *by_number, *refused;
+    budget_shared *by_name, *by_number, *refused, *alone;
     char number[32];
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_status(try_open("a", wrong[i], &refused), STRATA_ERROR_INVALID_VALUE);
         check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no group");
     }
+    check_ok(try_open("a", "", &alone)); /* the user alone */
+    assert_int_equal(access(own_path("a"), F_OK), 0);
+    shared_close(alone);
+    unlink(own_path("a"));
     const struct group *own = getgrgid(getegid());
     if (!own)
         skip();
@@ -468,6 +484,7 @@ int main(void)
         cmocka_unit_test_teardown(a_path_that_is_too_long_is_refused, clear_away),
         cmocka_unit_test_teardown(without_a_folder_in_the_environment_it_is_shared_memory, clear_away),
         cmocka_unit_test_teardown(names_of_others_in_the_folder_are_let_be, clear_away),
+        cmocka_unit_test_teardown(a_pipe_under_the_name_is_refused, clear_away),
         cmocka_unit_test_teardown(a_limit_is_set_by_the_files_path, clear_away),
         cmocka_unit_test_teardown(a_group_has_a_name_or_a_number, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_shown_to_its_members, clear_away),

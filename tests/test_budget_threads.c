@@ -295,7 +295,7 @@ static const strata_resource_ops slow_ops = {
 };
 
 typedef struct in_flight {
-    strata_runtime *runtime;
+    strata_resource *top;
     slow_layer *layer;
     strata_budget_account *account;
     size_t bytes;
@@ -308,7 +308,7 @@ static void *allocate_in_flight(void *data)
     in_flight *self = data;
     self->status = strata_budget_enter(self->account, NULL);
     if (self->status == STRATA_SUCCESS)
-        self->status = strata_runtime_allocate(self->runtime, self->bytes, NULL, &self->block);
+        self->status = self->top->ops->allocate(self->top, &(strata_request){.bytes = self->bytes}, &self->block);
     return NULL;
 }
 
@@ -341,7 +341,7 @@ static void wait_for_a_flight(const strata_budget_options *options, bool promise
     if (promised)
         check_ok(strata_budget_reserve(base, MIB, NULL, &account));
     for (size_t i = 0; i < ALL; i++) {
-        flights[i] = (in_flight){.runtime = runtime, .layer = &slow, .account = account, .bytes = bytes[i]};
+        flights[i] = (in_flight){.top = resources[0], .layer = &slow, .account = account, .bytes = bytes[i]};
         assert_int_equal(pthread_create(&threads[i], NULL, allocate_in_flight, &flights[i]), 0);
         while (i == FIRST && !atomic_load(&slow.entered))
             nap(1);

@@ -535,7 +535,7 @@ static void describe_account(strata_emitter *to, strata_budget_account *account)
     budget_usage(account, &usage);
     strata_emit_object_begin(to, NULL);
     strata_emit_text(to, "name", account->name);
-    strata_emit_text(to, "above", account->parent ? account->parent->name : NULL);
+    strata_emit_text(to, "above", account->parent->name);
     strata_emit_bool(to, "promise", account->promise);
     if (usage.limit)
         strata_emit_bytes(to, "limit", usage.limit);
