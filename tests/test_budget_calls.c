@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "budget_puppets.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
@@ -183,6 +184,18 @@ static void skip_without_tracing(void)
     snprintf(own_group, sizeof own_group, "%u", getegid());
 }
 
+/* Files in the folder, whatever they are called. */
+static int count_files(void)
+{
+    struct dirent **entries;
+    int count = scandir(directory, &entries, NULL, NULL);
+    assert_true(count >= 2);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return count - 2;
+}
+
 /* Opens a file that is not there, or one that another process has. */
 static bool open_failing(const failing *how, size_t nth, bool there)
 {
@@ -198,6 +211,7 @@ static bool open_failing(const failing *how, size_t nth, bool there)
             fail_msg("%s, %zu: what was opened stays open after \"%s\"", how->name, nth, reply.message);
         assert_int_equal(open_as(victim, how).status, STRATA_SUCCESS);
     }
+    assert_int_equal(count_files(), 1); /* under no other name one is left */
     if (!there)
         assert_int_equal(open_as(other, how).status, STRATA_SUCCESS);
     assert_true(takes(victim, LIMIT));
