@@ -36,7 +36,8 @@ extern "C" {
 
 typedef struct strata_budget_account strata_budget_account;
 
-/* What a request that does not fit waits for. While it waits it holds nothing, and smaller requests go before it. */
+/* What a request that does not fit waits for. While it waits it holds nothing, and smaller requests go before it. What
+ * is beyond the limit of its account or of one above alone waits for nothing. */
 typedef enum strata_budget_wait {
     STRATA_BUDGET_WAIT_RETIRED = 0, /* until the frees that are pending have finished */
     STRATA_BUDGET_WAIT_NONE,        /* nothing: the device is never waited for */
@@ -68,9 +69,9 @@ typedef struct strata_budget_options {
 } strata_budget_options;
 
 /* Makes a budget layer for the device `ordinal`, to be built into a stack. NULL options are the defaults.
- * Errors: INVALID_VALUE (a soft mark above the limit, a percentage that is none, no such wait, a name or group that is
- * none), IO (the shared file cannot be had, or is not what it has to be), BUSY (1024 processes have it), DRIVER,
- * OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND. */
+ * Errors: INVALID_VALUE (a soft mark above the limit, a limit or mark beyond 2^62 bytes, a percentage that is none, no
+ * such wait, a name or group that is none), IO (the shared file cannot be had, or is not what it has to be), BUSY (1024
+ * processes have it), DRIVER, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND. */
 STRATA_API strata_status strata_budget_create(int ordinal, const strata_budget_options *options, strata_resource **out);
 
 /* ---- accounts ---- */
