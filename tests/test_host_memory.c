@@ -681,8 +681,11 @@ int main(int count, char **arguments)
     static const char *const owner[] = {"async"};
     failed += test_run_on(owner, 1, budget_cases, sizeof budget_cases / sizeof budget_cases[0]);
     static const char *const layers[] = {"aligned(alignment=4KiB), failure_callback, fault, prefetch, managed",
-                                         "pinned", "budget(limit=1GiB), statistics(stacks=on), async",
-                                         "nvtx, budget(limit=1GiB, soft=512MiB), guard, direct"};
+                                         "pinned",
+                                         "budget(limit=1GiB), statistics(stacks=on), async",
+                                         "nvtx, budget(limit=1GiB, soft=512MiB), guard, direct",
+                                         "guard(kernel=off, stacks=off), async",
+                                         "guard(sample=1, sample_seed=1), async"};
     failed += test_run_on(layers, sizeof layers / sizeof layers[0], cases, LAYER_CASES);
     strata_set_mode(STRATA_MODE_SANITIZER);
     static const char *const pooled[] = {"statistics, async"}; /* built over direct */

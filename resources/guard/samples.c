@@ -492,7 +492,8 @@ static bool is_complete(sample *one)
 {
     if (!one->covered)
         one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
-    return strata_point_query(one->point) && strata_point_seen_complete(one->point);
+    strata_point_query(one->point); /* what the driver says is seen next */
+    return strata_point_seen_complete(one->point);
 }
 
 /* The user's block is over: layers above hear of it, and its entry is free. */
@@ -594,8 +595,7 @@ static void end_shared(sampling *self)
     uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
     if (span)
         strata_cu.MemAddressFree(atomic_load_explicit(&self->base, memory_order_relaxed), (size_t)span);
-    if (self->zones)
-        strata_cu.MemFreeHost(self->zones);
+    strata_cu.MemFreeHost(self->zones);
     strata_scope_leave(&scope);
 }
 
@@ -603,12 +603,12 @@ void samples_close(sampling *self)
 {
     if (self->named)
         strata_suspects_leave(&self->suspects);
-    if (strata_door_now() != STRATA_DOOR_OPEN)
-        return;
+    if (!self->stream || strata_door_now() != STRATA_DOOR_OPEN)
+        return; /* nothing was made: without host memory there is no array of samples either */
     for (size_t i = 0; i < self->capacity; i++)
         if (self->samples[i].state != SAMPLE_FREE)
             unmap_for_good(self, &self->samples[i]);
-    bool ended = !self->stream;
+    bool ended = false;
     for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
         strata_made_stream_end(self->device, self->stream, &ended);
     if (self->zones)
