@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- as text ---- */
@@ -61,10 +62,9 @@ static void print(const printer *to, const char *format, ...)
     char text[512];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (length > 0)
-        to->write(text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1, to->data);
+    to->write(text, strlen(text), to->data);
 }
 
 static void print_bytes(const printer *to, const char *what, const unsigned char *bytes, unsigned count)
@@ -93,7 +93,10 @@ static void print_change(const printer *to, const strata_guard_finding *finding)
 
 static void print_frame(const char *text, void *data)
 {
-    print(data, "    %s\n", text);
+    const printer *to = data;
+    print(to, "    ");
+    to->write(text, strlen(text), to->data); /* longer than print has room for, perhaps */
+    print(to, "\n");
 }
 
 static void print_stack(printer *to, const char *what, uint32_t stack)
@@ -180,25 +183,38 @@ bool guard_take_kept(guard_report *self, strata_guard_finding *out)
 /* Standard error by its number: the lock of a FILE may be held by the thread that is interrupted here, or by one that
  * waits for it. */
 typedef struct last_words {
+    bool unheard; /* nobody takes them: what is left is not tried */
     size_t used;
     char text[4096];
 } last_words;
 
-/* A descriptor that is full for now is waited for, but not for ever. */
-static bool can_write_again(int why)
+static int64_t now_ms(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+/* A descriptor that is full for now is waited for, but not for ever, however many signals come. */
+static bool wait_for_room(void)
 {
     enum { PATIENCE_MS = 2000 };
     struct pollfd one = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return why == EINTR || (why == EAGAIN && poll(&one, 1, PATIENCE_MS) > 0);
+    int64_t left = PATIENCE_MS, until = now_ms() + PATIENCE_MS;
+    int ready = -1;
+    for (errno = EINTR; ready < 0 && errno == EINTR && left > 0; left = until - now_ms())
+        ready = poll(&one, 1, (int)left);
+    return ready > 0;
 }
 
 static void write_out(last_words *words)
 {
-    for (size_t done = 0; done < words->used;) {
+    for (size_t done = 0; done < words->used && !words->unheard;) {
         ssize_t written = write(STDERR_FILENO, words->text + done, words->used - done);
-        if (written < 0 && !can_write_again(errno))
-            break;
-        done += written > 0 ? (size_t)written : 0;
+        if (written >= 0)
+            done += (size_t)written;
+        else if (errno != EINTR)
+            words->unheard = errno != EAGAIN || !wait_for_room();
     }
     words->used = 0;
 }
@@ -220,6 +236,7 @@ _Noreturn static void end_process(const strata_guard_finding *findings, size_t c
 {
     last_words words;
     words.used = 0;
+    words.unheard = false;
     for (size_t i = 0; i < count; i++)
         strata_guard_finding_print(&findings[i], add_words, &words);
     write_out(&words);
