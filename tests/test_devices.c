@@ -131,6 +131,35 @@ static void a_stream_that_another_device_saw_first_is_registered_and_ordered_lik
     second_end(&second);
 }
 
+/* Nothing of a device's guard could be put into another one's streams: it refuses, and samples nothing. */
+static void a_guard_of_another_device_guards_nothing(test_fixture *fixture)
+{
+    static const strata_guard_options kinds[] = {{.no_debuggers = 1}, {.sample = 1}};
+    (void)fixture;
+    for (size_t i = 0; i < 2; i++) {
+        strata_resource *layers[2];
+        strata_stack *stack;
+        strata_block block = {.address = 1};
+        uint64_t missed = 0;
+        check_ok(strata_guard_create(1, &kinds[i], &layers[0]));
+        check_ok(strata_async_create(0, NULL, &layers[1]));
+        check_ok(strata_stack_build(layers, 2, 0, &stack));
+        strata_status status = strata_resource_allocate(layers[0], &(strata_request){.bytes = BYTES}, &block);
+        if (i == 0) {
+            assert_int_equal(status, STRATA_ERROR_WRONG_DEVICE);
+            check_last_error(STRATA_ERROR_WRONG_DEVICE,
+                             "guard was made for device 1 and stands in a stack of device 0");
+            assert_true(block.address == 0);
+        } else {
+            check_ok(status);
+            check_ok(strata_control(stack, "guard.missed", &missed, NULL));
+            assert_int_equal(missed, 1);
+            check_ok(strata_resource_deallocate(layers[0], &block, NULL));
+        }
+        check_ok(strata_stack_destroy(stack));
+    }
+}
+
 static void register_for_a_while(second_device *second, CUstream stream)
 {
     check_ok(strata_runtime_register_stream(second->runtime, stream));
@@ -168,6 +197,7 @@ int main(void)
         TEST_CASE(a_stream_that_another_device_saw_first_is_marked_by_events_of_its_own),
         TEST_CASE(a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other),
         TEST_CASE(later_streams_of_a_device_are_given_no_events_of_another),
+        TEST_CASE(a_guard_of_another_device_guards_nothing),
     };
     test_open_driver();
     if (device_count() < 2) {

@@ -1,9 +1,9 @@
 /* The guard: zones around a block, a freed block's quarantine, and what is found and told. */
 #include "core/blocks.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
+#include "support/captures.h"
 #include "support/effort.h"
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -399,54 +399,18 @@ static void a_charge_has_the_zones(test_fixture *fixture)
 
 /* ---- captures ---- */
 
-static void *driver_call(const char *name)
-{
-    strata_driver_info info;
-    check_ok(strata_driver_get_info(&info));
-    void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(library);
-    void *symbol = dlsym(library, name);
-    assert_non_null(symbol);
-    return symbol;
-}
-
-static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
-static CUresult (*end_capture)(CUstream, CUgraph *);
-static CUresult (*destroy_graph)(CUgraph);
-static CUresult (*get_nodes)(CUgraph, CUgraphNode *, size_t *);
-
-static void begin_a_capture(CUstream stream)
-{
-    *(void **)&begin_capture = driver_call("cuStreamBeginCapture_v2");
-    *(void **)&end_capture = driver_call("cuStreamEndCapture");
-    *(void **)&destroy_graph = driver_call("cuGraphDestroy");
-    *(void **)&get_nodes = driver_call("cuGraphGetNodes");
-    check_cu(begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-}
-
-/* Nothing was put into the graph. */
-static void end_an_empty_capture(CUstream stream)
-{
-    CUgraph graph = NULL;
-    size_t nodes = 77;
-    check_cu(end_capture(stream, &graph));
-    check_cu(get_nodes(graph, NULL, &nodes));
-    assert_int_equal(nodes, 0);
-    check_cu(destroy_graph(graph));
-}
-
 static void a_free_inside_a_capture_is_handed_down_unchecked(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, stream), refused, beside;
     test_write(fixture, &block, 0x11, stream);
     beside = test_allocate(fixture, BYTES, other);
-    begin_a_capture(stream);
+    test_begin_capture(stream);
     check_status(strata_runtime_allocate(fixture->runtime, BYTES, stream, &refused), STRATA_ERROR_STREAM_CAPTURE);
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, stream));
     check_ok(strata_runtime_deallocate(fixture->runtime, &beside)); /* into quarantine */
     check_status(strata_runtime_deallocate_on(fixture->runtime, &block, stream), STRATA_ERROR_DOUBLE_FREE);
-    end_an_empty_capture(stream);
+    assert_int_equal(test_end_capture(stream), 0);
     assert_int_equal(value(fixture, "guard.unchecked"), 1);
     check_ok(strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), stream));
     check_ok(strata_runtime_reap_pending(fixture->runtime));
@@ -463,10 +427,10 @@ static void nothing_is_put_into_a_capture_of_a_known_stream(test_fixture *fixtur
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
     strata_block block = test_allocate(fixture, BYTES, stream), refused;
-    begin_a_capture(stream);
+    test_begin_capture(stream);
     check_status(strata_runtime_allocate(fixture->runtime, BYTES, stream, &refused), STRATA_ERROR_STREAM_CAPTURE);
     check_status(strata_runtime_deallocate_on(fixture->runtime, &block, stream), STRATA_ERROR_DRIVER);
-    end_an_empty_capture(stream);
+    assert_int_equal(test_end_capture(stream), 0);
     assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
     test_write(fixture, &block, 0x11, stream);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));

@@ -1,9 +1,9 @@
 /* The guard's sampling mode: where a sampled block lies, what becomes of it, which allocations are sampled, and that
  * they are blocks like any other. What the device says to an illegal access: test_guard_sampling_faults.c. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "support/captures.h"
 #include "support/effort.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
@@ -315,29 +315,12 @@ static void blocks_pass_from_stream_to_stream(test_fixture *fixture)
     test_stream_close(fixture, streams[1]);
 }
 
-static void *driver_call(const char *name)
-{
-    strata_driver_info info;
-    check_ok(strata_driver_get_info(&info));
-    void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(library);
-    void *symbol = dlsym(library, name);
-    assert_non_null(symbol);
-    return symbol;
-}
-
 static void a_capture_gets_no_sample_and_a_free_in_one_waits_for_its_end(test_fixture *fixture)
 {
-    CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
-    CUresult (*end_capture)(CUstream, CUgraph *);
-    CUresult (*destroy_graph)(CUgraph);
-    *(void **)&begin_capture = driver_call("cuStreamBeginCapture_v2");
-    *(void **)&end_capture = driver_call("cuStreamEndCapture");
-    *(void **)&destroy_graph = driver_call("cuGraphDestroy");
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, stream), refused, beside;
     test_write(fixture, &block, 0x11, stream);
-    check_cu(begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    test_begin_capture(stream);
     check_status(strata_runtime_allocate(fixture->runtime, BYTES, stream, &refused), STRATA_ERROR_STREAM_CAPTURE);
     beside = test_allocate(fixture, BYTES, other);
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, stream));
@@ -346,9 +329,7 @@ static void a_capture_gets_no_sample_and_a_free_in_one_waits_for_its_end(test_fi
     if (sampled)
         assert_true(test_usage(fixture).retired_bytes >= BYTES);
     check_status(strata_runtime_deallocate_on(fixture->runtime, &block, stream), STRATA_ERROR_DOUBLE_FREE);
-    CUgraph graph = NULL;
-    check_cu(end_capture(stream, &graph));
-    check_cu(destroy_graph(graph));
+    test_end_capture(stream);
     assert_true(sampled || test_is_swept());
     check_ok(strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), stream));
     check_all_gone(fixture);

@@ -80,10 +80,10 @@ void guard_leave_list(guard *self, guarded *block)
 static strata_status widen(const guard *self, const strata_request *request, strata_request *wider, size_t *front)
 {
     size_t alignment = request->alignment > GRANULE ? request->alignment : GRANULE;
-    *front = (self->zone + alignment - 1) & ~(alignment - 1);
+    *front = (self->zone + alignment - 1) & ~(alignment - 1); /* of a power of two: 2^63 + 64 KiB at most */
     size_t extra = *front + self->zone;
     *wider = *request;
-    if (*front >= self->zone && request->bytes <= SIZE_MAX - GRANULE - extra) {
+    if (request->bytes <= SIZE_MAX - GRANULE - extra) {
         wider->bytes = *front + ((request->bytes + GRANULE - 1) & ~(size_t)(GRANULE - 1)) + self->zone;
         return STRATA_SUCCESS;
     }
@@ -118,11 +118,6 @@ static strata_status allocate_below(guard *self, const strata_request *request, 
     return below->ops->allocate(below, request, out);
 }
 
-static CUresult fill(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream)
-{
-    return bytes ? strata_cu.MemsetD8Async(address, value, bytes, stream) : CUDA_SUCCESS;
-}
-
 static CUresult fill_with_kernel(const guard *self, const guard_extent *extents, bool dead, CUstream stream)
 {
     const strata_guard_extents all = {
@@ -145,10 +140,10 @@ static CUresult fill_by_memset(const guard *self, const guard_extent *extents, b
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS && !dead; i++)
-        result = fill(extents[i].address, GUARD_ZONE, extents[i].bytes, stream);
+        result = strata_cu.MemsetD8Async(extents[i].address, GUARD_ZONE, extents[i].bytes, stream);
     if (result == CUDA_SUCCESS && !self->options.no_poison)
-        result =
-            fill(extents[GUARD_ZONES].address, dead ? GUARD_DEAD : GUARD_FRESH, extents[GUARD_ZONES].bytes, stream);
+        result = strata_cu.MemsetD8Async(extents[GUARD_ZONES].address, dead ? GUARD_DEAD : GUARD_FRESH,
+                                         extents[GUARD_ZONES].bytes, stream);
     return result;
 }
 
