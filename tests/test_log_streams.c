@@ -42,6 +42,8 @@ static strata_stack *half_a_piece(int *reader)
     assert_true(*reader >= 0);
     assert_true(fcntl(*reader, F_SETPIPE_SZ, 8192) >= 8192);
     strata_stack *stack = make_stack("pipe", ", uses=off, interval=60s");
+    make_pairs(stack, 1);
+    check_ok(flush(stack)); /* its writer sleeps */
     make_pairs(stack, 400);
     check_ok(flush(stack));
     return stack;
