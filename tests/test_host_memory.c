@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "resources/budget/account.h"
+#include "support/captures.h"
 #include "support/child.h"
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -390,6 +391,26 @@ static void a_free_that_fails_without_host_memory_loses_nothing(test_fixture *fi
     check_goes_on(fixture);
 }
 
+/* Such a free is kept until the capture has ended. */
+static void a_free_inside_a_capture_without_host_memory_is_refused_and_the_block_lives(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, test_stream(fixture, TEST_STREAM_POOL));
+    const size_t before = test_usage(fixture).live_blocks;
+    test_begin_capture(stream);
+    begin_refusing(1, false);
+    strata_status status = strata_runtime_deallocate_on(fixture->runtime, &block, stream);
+    const bool any = end_refusing();
+    assert_int_equal(test_end_capture(stream), 0);
+    assert_true(any);
+    assert_int_equal(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+    assert_int_equal(test_usage(fixture).live_blocks, before);
+    assert_int_equal(test_usage(fixture).retired_bytes, 0);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    check_goes_on(fixture);
+}
+
 typedef struct thread_try {
     test_fixture *fixture;
     size_t which;
@@ -660,6 +681,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_runtime_that_cannot_end_ends_at_the_next_try),
         TEST_CASE(a_use_that_cannot_be_noted_without_host_memory_is_waited_for),
         TEST_CASE(a_free_that_fails_without_host_memory_loses_nothing),
+        TEST_CASE(a_free_inside_a_capture_without_host_memory_is_refused_and_the_block_lives),
         TEST_CASE(a_thread_whose_own_state_cannot_be_had_is_told_so),
         TEST_CASE(a_thread_that_could_not_be_hushed_is_heard_afterwards),
         TEST_CASE(a_tag_that_could_not_be_interned_is_interned_later),
