@@ -114,20 +114,21 @@ STRATA_API strata_status strata_guard_create(int ordinal, const strata_guard_opt
 /* Checks every red zone and every block in quarantine after the uses that were noted of each, and waits on the host for
  * the outcome. What other threads allocate and free meanwhile need not be looked at. A sampling guard waits for what
  * was freed, and asks whether the device was stopped. `resource` is the guard or any layer above it, such as the top of
- * the stack. *findings, which may be NULL, is how many were found since the last call, by whichever call. Any thread.
+ * the stack; where there are several guards from there on, the first one is checked alone. *findings, which may be
+ * NULL, is how many it found since the last call, by whichever call. Any thread.
  *
  * Errors: CORRUPTED if there were any, and the thread's error record tells the last of them; INVALID_VALUE (no guard at
  * or below `resource`); and where something could not be checked, what the driver answered. */
 STRATA_API strata_status strata_guard_check(strata_resource *resource, size_t *findings);
 
-/* Takes the oldest of the findings that are kept, the first 64 that were not taken yet. False if there is none. Any
- * thread. */
+/* Takes the oldest of the findings that are kept, the first 64 that were not taken yet, from the guard that
+ * strata_guard_check would check. False if there is none. Any thread. */
 STRATA_API bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *out);
 
-/* Writes the blocks of a sampling guard that an illegal access could be about, the newest first, freed and live by
+/* Writes the blocks of each sampling guard that an illegal access could be about, the newest first, freed and live by
  * turns: all live ones, and at least the last 256 freed ones. Each as strata_guard_finding_print does. For a program
- * that is told CUDA_ERROR_ILLEGAL_ADDRESS by a call of its own. `resource` is the guard or any layer above it; without
- * a sampling guard nothing is written. Any thread; it asks the driver nothing. */
+ * that is told CUDA_ERROR_ILLEGAL_ADDRESS by a call of its own. `resource` is the guard or any layer above it, another
+ * guard included; without a sampling guard nothing is written. Any thread; it asks the driver nothing. */
 STRATA_API void strata_guard_suspects_print(strata_resource *resource, strata_write_callback write, void *data);
 
 /* Writes a finding as text of several lines: block, tag, generation, the changed bytes in hexadecimal, and where the

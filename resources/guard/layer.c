@@ -73,11 +73,16 @@ strata_status strata_guard_create(int ordinal, const strata_guard_options *given
 
 /* ---- the guard's own calls ---- */
 
+static bool is_in_stack(const strata_resource *resource)
+{
+    return resource->ops && resource->stack;
+}
+
 /* The nearest guard of a stack, from the given layer on; NULL if there is none. */
 static strata_resource *find_guard(strata_resource *resource)
 {
     for (; resource; resource = resource->upstream)
-        if (resource->ops && resource->stack && (guard_is_one(resource) || sampling_is_one(resource)))
+        if (is_in_stack(resource) && (guard_is_one(resource) || sampling_is_one(resource)))
             return resource;
     return NULL;
 }
@@ -116,9 +121,11 @@ bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *
 
 void strata_guard_suspects_print(strata_resource *resource, strata_write_callback write, void *data)
 {
-    strata_resource *found = find_guard(resource);
-    if (found && write && !guard_is_one(found) && strata_not_forked() == STRATA_SUCCESS)
-        sampling_print_suspects((sampling *)found, write, data);
+    if (!write || strata_not_forked() != STRATA_SUCCESS)
+        return;
+    for (; resource; resource = resource->upstream)
+        if (is_in_stack(resource) && sampling_is_one(resource))
+            sampling_print_suspects((sampling *)resource, write, data);
 }
 
 /* ---- in stack texts ---- */

@@ -415,15 +415,26 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
                        (unsigned long long)address);
 }
 
+/* A device that was stopped says so. */
+static strata_status ask_device(sampling *self)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamQuery(self->stream);
+    strata_scope_leave(&scope);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+        return STRATA_SUCCESS;
+    return strata_fail_driver(result, "cuStreamQuery", "guard: asking whether the device was stopped");
+}
+
 strata_status sampling_check(sampling *self)
 {
     size_t bytes;
     strata_status status = samples_wait(self, &bytes);
-    if (status != STRATA_SUCCESS || !atomic_load_explicit(&self->span, memory_order_acquire))
-        return sampling_notice(self, status);
-    CUresult result = strata_cu.StreamQuery(self->stream); /* a device that was stopped says so */
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-        status = strata_fail_driver(result, "cuStreamQuery", "guard: asking whether the device was stopped");
+    if (status == STRATA_SUCCESS && atomic_load_explicit(&self->span, memory_order_acquire))
+        status = ask_device(self);
     return sampling_notice(self, status);
 }
 
