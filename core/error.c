@@ -182,6 +182,42 @@ const strata_error *strata_error_unsaid(void)
     return thread ? &thread->unsaid : &no_thread_state;
 }
 
+const strata_error *strata_error_in_force(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return &no_thread_state;
+    return thread->hushed ? &thread->unsaid : &thread->error;
+}
+
+void strata_error_set_aside(strata_error_aside *aside)
+{
+    strata_thread *thread = strata_thread_self();
+    aside->thread = thread;
+    if (!thread)
+        return;
+    aside->hushed = thread->hushed;
+    aside->notices = thread->notices;
+    aside->last_notice = thread->last_notice;
+    aside->error = thread->error;
+    aside->unsaid = thread->unsaid;
+    thread->hushed = 0;
+    thread->notices = NULL;
+}
+
+/* Without an open hush no notice is left. */
+void strata_error_take_back(const strata_error_aside *aside)
+{
+    strata_thread *thread = aside->thread;
+    if (!thread)
+        return;
+    thread->hushed = aside->hushed;
+    thread->notices = aside->notices;
+    thread->last_notice = aside->last_notice;
+    thread->error = aside->error;
+    thread->unsaid = aside->unsaid;
+}
+
 static void say_unless_hushed(const strata_error *error)
 {
     const strata_thread *thread = strata_thread_current;

@@ -27,6 +27,21 @@ void strata_error_drop_notices(struct strata_thread *thread);
 /* What was raised last between the two, for a copy before the second; SUCCESS if nothing was. Never NULL. */
 const strata_error *strata_error_unsaid(void);
 
+/* The record of the thread's last failure: the unsaid one on a thread that is hushed. Never NULL. */
+const strata_error *strata_error_in_force(void);
+
+/* Around a call of the program's own in the middle of something: its errors are kept and logged as ever, however the
+ * thread is hushed, and afterwards all is as it was. */
+struct strata_notice;
+typedef struct strata_error_aside {
+    struct strata_thread *thread; /* NULL: it has no state, and nothing to be set aside */
+    uint32_t hushed;
+    struct strata_notice *notices, *last_notice;
+    strata_error error, unsaid;
+} strata_error_aside;
+void strata_error_set_aside(strata_error_aside *aside);
+void strata_error_take_back(const strata_error_aside *aside);
+
 /* Raises a record that was copied before: it becomes the thread's last failure, and the log callback hears it. */
 strata_status strata_error_raise_again(const strata_error *kept);
 

@@ -81,6 +81,141 @@ static void a_check_leaves_the_program_its_capture(void **state)
     end();
 }
 
+/* ---- errors of other calls ---- */
+
+static strata_status allocate_refused(CUresult why)
+{
+    strata_block block;
+    uint64_t none = 0;
+    check_ok(strata_control(strata_runtime_stack(runtime), "guard.sample_blocks", NULL, &none));
+    test_fault_begin(TEST_FAULT_ALLOCATE, 1, false, why);
+    strata_status status = strata_runtime_allocate(runtime, BYTES, NULL, &block);
+    assert_int_equal(test_fault_end(), 1);
+    return status;
+}
+
+/* As a call leaves it that asked a device which was stopped. */
+static void meet_illegal_access(bool unsaid)
+{
+    if (unsaid)
+        strata_error_hush();
+    strata_fail_driver(CUDA_ERROR_ILLEGAL_ADDRESS, "cuLaunchKernel", "something else");
+    if (unsaid)
+        strata_error_unhush(false);
+}
+
+static void an_error_that_is_over_accuses_no_block(void **state)
+{
+    (void)state;
+    begin("guard(sample=1), async");
+    strata_block block = allocate();
+    meet_illegal_access(true);
+    check_status(allocate_refused(CUDA_ERROR_UNKNOWN), STRATA_ERROR_DRIVER);
+    assert_int_equal(value("guard.findings"), 0);
+    meet_illegal_access(false);
+    strata_error_hush(); /* as a layer above does that has another way */
+    strata_status status = allocate_refused(CUDA_ERROR_UNKNOWN);
+    strata_error_unhush(false);
+    assert_int_equal(status, STRATA_ERROR_DRIVER);
+    assert_int_equal(value("guard.findings"), 0);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    end();
+}
+
+static void an_illegal_access_is_told_of_where_errors_are_kept_back(void **state)
+{
+    (void)state;
+    begin("guard(sample=1), async");
+    strata_block block = allocate();
+    strata_error_hush();
+    strata_status status = allocate_refused(CUDA_ERROR_ILLEGAL_ADDRESS);
+    strata_error_unhush(false);
+    assert_int_equal(status, STRATA_ERROR_DRIVER);
+    assert_int_equal(value("guard.findings"), 1);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    end();
+}
+
+/* ---- what a callback does ---- */
+
+static void begin_calling(strata_guard_options options)
+{
+    strata_resource *layers[2];
+    strata_stack *stack;
+    check_ok(strata_guard_create(0, &options, &layers[0]));
+    check_ok(strata_async_create(0, NULL, &layers[1]));
+    check_ok(strata_stack_build(layers, 2, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
+}
+
+/* Bytes before and behind the block, which it frees. */
+static void overrun_and_free(const strata_block *block)
+{
+    check_ok(strata_runtime_prepare_block_use(runtime, block, NULL, STRATA_ACCESS_WRITE));
+    check_cu(test_cu()->MemsetD8Async(block->address + BYTES, 1, 1, NULL));
+    check_cu(test_cu()->MemsetD8Async(block->address - 1, 1, 1, NULL));
+    check_ok(strata_runtime_finish_block_use(runtime, block, NULL, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_deallocate(runtime, block));
+}
+
+static struct {
+    size_t calls, heard, noticed;
+    bool honest;
+} failing;
+
+static void hear(const strata_error *error, void *data)
+{
+    (void)data;
+    failing.heard += error->status == STRATA_ERROR_SYNTAX;
+    failing.noticed += error->status == STRATA_ERROR_CORRUPTED;
+}
+
+static void fail_in_the_callback(const strata_guard_finding *finding, void *data)
+{
+    strata_stack *stack;
+    (void)finding, (void)data;
+    failing.calls++;
+    failing.honest &= strata_stack_create("nonsense", 0, &stack) == STRATA_ERROR_SYNTAX &&
+                      strata_last_error()->status == STRATA_ERROR_SYNTAX;
+    strata_error_hush(); /* and a try in it comes to its own end */
+    strata_fail(STRATA_ERROR_IO, "in the callback");
+    strata_error_unhush(true);
+    failing.honest &= strata_last_error()->status == STRATA_ERROR_IO;
+}
+
+static void a_callback_has_errors_of_its_own(strata_guard_options options)
+{
+    begin_calling(options);
+    memset(&failing, 0, sizeof failing);
+    failing.honest = true;
+    strata_block block = allocate();
+    strata_set_log_callback(hear, NULL);
+    strata_fail(STRATA_ERROR_FOREIGN_POINTER, "before the try");
+    strata_error_hush();
+    strata_fail(STRATA_ERROR_BUSY, "the try");
+    strata_error_raise(strata_error_begin_finding(STRATA_ERROR_CORRUPTED), "another guard's");
+    overrun_and_free(&block);
+    check_ok(strata_runtime_reap_pending(runtime));
+    assert_int_equal(failing.noticed, 0);
+    assert_int_equal(failing.calls, 2);
+    assert_int_equal(failing.heard, 2);
+    assert_true(failing.honest);
+    check_last_error(STRATA_ERROR_FOREIGN_POINTER, "before the try");
+    strata_error_unhush(true);
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(failing.noticed, 1);
+    check_last_error(STRATA_ERROR_BUSY, "the try");
+    end();
+}
+
+static void a_callback_in_the_middle_of_a_try_has_errors_of_its_own(void **state)
+{
+    (void)state;
+    a_callback_has_errors_of_its_own((strata_guard_options){.sample = 1, .on_finding_call = fail_in_the_callback});
+    a_callback_has_errors_of_its_own(
+        (strata_guard_options){.no_debuggers = 1, .on_finding_call = fail_in_the_callback});
+}
+
 /* ---- several guards ---- */
 
 static void count_bytes(const char *text, size_t length, void *data)
@@ -131,6 +266,9 @@ int main(void)
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_check_leaves_the_program_its_capture),
+        cmocka_unit_test(an_error_that_is_over_accuses_no_block),
+        cmocka_unit_test(an_illegal_access_is_told_of_where_errors_are_kept_back),
+        cmocka_unit_test(a_callback_in_the_middle_of_a_try_has_errors_of_its_own),
         cmocka_unit_test(suspects_are_printed_from_below_another_guard),
         cmocka_unit_test(suspects_of_every_sampling_guard_are_printed),
     };

@@ -65,8 +65,9 @@ typedef struct strata_guard_finding {
     uint32_t found_at; /* of a free that was refused */
 } strata_guard_finding;
 
-/* Receives a finding on the thread that found it, with no lock of Strata's held. It may call Strata, but not the stack
- * that the finding comes from. */
+/* Receives a finding on the thread that found it, with no lock of Strata's held, and nobody waits for it: it may take
+ * locks of the program's. It may call Strata, but not the stack that the finding comes from. Errors of such calls are
+ * its own: when it returns, the thread's last error is what it was before. */
 typedef void (*strata_guard_callback)(const strata_guard_finding *finding, void *data);
 
 typedef enum strata_guard_action {

@@ -243,13 +243,22 @@ _Noreturn static void end_process(const strata_guard_finding *findings, size_t c
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 
+/* The call in which a finding is met may be hushed, and may have failed already. */
+static void call_back(const guard_report *self, const strata_guard_finding *finding)
+{
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
+    self->options->on_finding_call(finding, self->options->on_finding_data);
+    strata_error_take_back(&aside);
+}
+
 static void tell_one(guard_report *self, const strata_guard_finding *finding)
 {
     atomic_fetch_add_explicit(&self->findings, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->unseen, 1, memory_order_relaxed);
     keep(self, finding);
     if (self->options->on_finding_call)
-        self->options->on_finding_call(finding, self->options->on_finding_data);
+        call_back(self, finding);
     else if (has_bytes(finding)) /* of the others the log callback has heard: a free or a call that was refused */
         raise_finding(finding);
 }

@@ -52,18 +52,19 @@ size_t sampling_name_suspects(strata_suspects *suspects, char *text, size_t room
     return (size_t)head + length;
 }
 
-/* Whether the thread's last failure, said or not, is that of a device which was stopped. */
-static bool is_illegal_access(void)
+/* Whether the failure that is answered is that of a device which was stopped. A record of an earlier one, of another
+ * device perhaps, may stand where this one does not. */
+static bool is_illegal_access(strata_status status)
 {
-    return strata_last_error()->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS ||
-           strata_error_unsaid()->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS;
+    const strata_error *error = strata_error_in_force();
+    return error->status == status && error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-static __attribute__((noinline)) void tell_suspects(sampling *self)
+static __attribute__((noinline)) void tell_suspects(sampling *self, strata_status status)
 {
     strata_guard_finding list[SAMPLE_SUSPECTS];
     size_t all;
-    if (!is_illegal_access() || atomic_exchange_explicit(&self->fault_told, true, memory_order_relaxed))
+    if (!is_illegal_access(status) || atomic_exchange_explicit(&self->fault_told, true, memory_order_relaxed))
         return;
     size_t count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
     guard_tell(&self->report, list, count);
@@ -72,7 +73,7 @@ static __attribute__((noinline)) void tell_suspects(sampling *self)
 strata_status sampling_notice(sampling *self, strata_status status)
 {
     if (__builtin_expect(status != STRATA_SUCCESS, 0) && strata_status_of_driver(CUDA_ERROR_ILLEGAL_ADDRESS) == status)
-        tell_suspects(self);
+        tell_suspects(self, status);
     return status;
 }
 
