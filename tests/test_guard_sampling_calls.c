@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "support/effort.h"
 #include "support/faults.h"
+#include "support/stall.h"
 
 enum { BYTES = 5000 };
 
@@ -216,6 +217,105 @@ static void a_callback_in_the_middle_of_a_try_has_errors_of_its_own(void **state
         (strata_guard_options){.no_debuggers = 1, .on_finding_call = fail_in_the_callback});
 }
 
+static struct {
+    _Atomic size_t told;
+    _Atomic bool reaped;
+    bool waited_in_vain;
+} held;
+
+/* Stands still until another thread has gone through the stack, as one does for the lock that this thread holds. */
+static void wait_for_a_thread(const strata_guard_finding *finding, void *data)
+{
+    (void)finding, (void)data;
+    if (held.told++)
+        return;
+    for (unsigned turn = 0; turn < 1000 * test_patience(3) && !held.reaped; turn++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    held.waited_in_vain = !held.reaped;
+}
+
+static void *check(void *data)
+{
+    test_make_current();
+    *(strata_status *)data = strata_guard_check(top(), NULL);
+    return NULL;
+}
+
+static void threads_go_on_during_a_callback(strata_guard_options options)
+{
+    pthread_t thread;
+    strata_status checked;
+    strata_guard_finding finding;
+    size_t findings;
+    begin_calling(options);
+    held.told = 0;
+    held.reaped = held.waited_in_vain = false;
+    strata_block block = allocate();
+    test_stall *stall = test_stall_begin(NULL); /* or the free would tell of it */
+    overrun_and_free(&block);
+    test_stall_end(stall);
+    assert_int_equal(pthread_create(&thread, NULL, check, &checked), 0);
+    for (unsigned turn = 0; turn < 1000 * test_patience(20) && !held.told; turn++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    strata_status reaped = strata_runtime_reap_pending(runtime);
+    strata_status again = strata_guard_check(top(), &findings);
+    held.reaped = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_ok(reaped);
+    assert_false(held.waited_in_vain);
+    assert_int_equal(held.told, 2);
+    assert_int_equal(again, STRATA_ERROR_CORRUPTED);
+    assert_int_equal(findings, 2); /* though the second was not told yet */
+    check_ok(checked);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(strata_guard_take_finding(top(), &finding));
+    check_ok(strata_guard_check(top(), NULL));
+    end();
+}
+
+static void a_thread_goes_on_while_a_callback_waits_for_it(void **state)
+{
+    (void)state;
+    threads_go_on_during_a_callback((strata_guard_options){.sample = 1, .on_finding_call = wait_for_a_thread});
+    threads_go_on_during_a_callback((strata_guard_options){.no_debuggers = 1, .on_finding_call = wait_for_a_thread});
+}
+
+static CUresult CUDAAPI refuse_to_unmap(CUdeviceptr address, size_t bytes)
+{
+    (void)address, (void)bytes;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void count_findings(const strata_error *error, void *data)
+{
+    *(size_t *)data += error->status == STRATA_ERROR_CORRUPTED;
+}
+
+static void what_is_found_is_told_once_though_the_block_cannot_be_unmapped(void **state)
+{
+    (void)state;
+    size_t told = 0;
+    begin("guard(sample=1), async");
+    strata_block block = allocate();
+    test_stall *stall = test_stall_begin(NULL);
+    overrun_and_free(&block);
+    test_stall_end(stall);
+    strata_entry_table real = strata_cu;
+    strata_set_log_callback(count_findings, &told);
+    strata_cu.MemUnmap = refuse_to_unmap;
+    strata_status reaped = strata_runtime_reap_pending(runtime);
+    strata_cu.MemUnmap = real.MemUnmap;
+    assert_int_equal(reaped, STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER, "cuMemUnmap answered");
+    assert_int_equal(told, 2);
+    assert_int_equal(value("guard.findings"), 2);
+    check_ok(strata_runtime_reap_pending(runtime));
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(told, 2);
+    assert_int_equal(value("guard.mapped_bytes"), 0);
+    end();
+}
+
 /* ---- several guards ---- */
 
 static void count_bytes(const char *text, size_t length, void *data)
@@ -269,6 +369,8 @@ int main(void)
         cmocka_unit_test(an_error_that_is_over_accuses_no_block),
         cmocka_unit_test(an_illegal_access_is_told_of_where_errors_are_kept_back),
         cmocka_unit_test(a_callback_in_the_middle_of_a_try_has_errors_of_its_own),
+        cmocka_unit_test(a_thread_goes_on_while_a_callback_waits_for_it),
+        cmocka_unit_test(what_is_found_is_told_once_though_the_block_cannot_be_unmapped),
         cmocka_unit_test(suspects_are_printed_from_below_another_guard),
         cmocka_unit_test(suspects_of_every_sampling_guard_are_printed),
     };

@@ -637,55 +637,53 @@ static void a_check_says_what_the_driver_answers(void **state)
 /* ---- other threads ---- */
 
 static struct {
-    strata_runtime *runtime;
-    pthread_barrier_t told;
+    PFN_cuMemUnmap_v10020 unmap;
+    pthread_barrier_t begun;
     _Atomic bool over;
 } held;
 
-/* On the thread that unmaps the block, in the middle of it. */
-static void hold_back(const strata_guard_finding *finding, void *data)
+/* On the thread that unmaps the block. */
+static CUresult CUDAAPI unmap_late(CUdeviceptr address, size_t bytes)
 {
-    (void)finding, (void)data;
-    pthread_barrier_wait(&held.told);
+    pthread_barrier_wait(&held.begun);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     held.over = true;
+    return held.unmap(address, bytes);
 }
 
 static void *reap(void *data)
 {
     (void)data;
     test_make_current();
-    return (void *)(uintptr_t)strata_runtime_reap_pending(held.runtime);
+    return (void *)(uintptr_t)strata_runtime_reap_pending(runtime);
 }
 
 static void a_reap_waits_for_what_another_thread_is_unmapping(void **state)
 {
     (void)state;
-    strata_resource *layers[2];
-    strata_stack *stack;
-    strata_block block;
     pthread_t thread;
     void *status;
-    check_ok(strata_guard_create(0, &(strata_guard_options){.sample = 1, .on_finding_call = hold_back}, &layers[0]));
-    check_ok(strata_async_create(0, NULL, &layers[1]));
-    check_ok(strata_stack_build(layers, 2, 0, &stack));
-    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &held.runtime));
-    assert_int_equal(pthread_barrier_init(&held.told, NULL, 2), 0);
-    held.over = false;
-    check_ok(strata_runtime_allocate(held.runtime, BYTES, NULL, &block));
-    test_stall *stall = test_stall_begin(NULL);
-    check_cu(test_cu()->MemsetD8Async(block.address + BYTES, 1, 1, NULL));
-    check_ok(strata_runtime_deallocate(held.runtime, &block));
+    begin("guard(sample=1), async");
+    assert_int_equal(pthread_barrier_init(&held.begun, NULL, 2), 0);
+    strata_block block = allocate(BYTES);
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(strata_runtime_deallocate(runtime, &block));
     test_stall_end(stall);
+    held.over = false;
+    held.unmap = strata_cu.MemUnmap;
+    strata_cu.MemUnmap = unmap_late;
     assert_int_equal(pthread_create(&thread, NULL, reap, NULL), 0);
-    pthread_barrier_wait(&held.told);
-    check_ok(strata_runtime_reap_pending(held.runtime));
-    assert_true(held.over);
+    pthread_barrier_wait(&held.begun);
+    strata_status reaped = strata_runtime_reap_pending(runtime);
+    bool over = held.over;
     assert_int_equal(pthread_join(thread, &status), 0);
+    strata_cu.MemUnmap = held.unmap;
+    check_ok(reaped);
+    assert_true(over);
     assert_null(status);
-    assert_int_equal(strata_runtime_block_state(held.runtime, block.id), STRATA_BLOCK_FREED);
-    check_ok(strata_runtime_destroy(held.runtime));
-    pthread_barrier_destroy(&held.told);
+    assert_int_equal(strata_runtime_block_state(runtime, block.id), STRATA_BLOCK_FREED);
+    end();
+    pthread_barrier_destroy(&held.begun);
 }
 
 /* A child has no driver: what it asks of its parent's guards is refused, and nothing is told. */

@@ -431,10 +431,11 @@ static size_t collect(const guard_batch *batch, strata_guard_finding findings[PA
     return count;
 }
 
-/* Drops what was told before, and marks the rest as told. The lock is held. */
-static size_t drop_told(guard *self, strata_guard_finding *findings, size_t count)
+/* Drops what was told before, and notes the rest. */
+static size_t note_new(guard *self, strata_guard_finding *findings, size_t count)
 {
     size_t kept = 0;
+    strata_lock_take(&self->lock);
     for (size_t i = 0; i < count; i++) {
         guarded *block = guard_bytes(self, findings[i].block.id.slot);
         uint8_t bit = (uint8_t)(1u << findings[i].kind);
@@ -442,6 +443,8 @@ static size_t drop_told(guard *self, strata_guard_finding *findings, size_t coun
             findings[kept++] = findings[i];
         block->told |= bit;
     }
+    strata_lock_release(&self->lock);
+    guard_note(&self->report, findings, kept);
     return kept;
 }
 
@@ -476,8 +479,9 @@ static strata_status conclude(guard *self, guard_batch *batch)
     if (!self->kernel.module)
         judge_copies(batch);
     size_t count = collect(batch, findings);
+    if (count)
+        count = note_new(self, findings, count);
     strata_lock_take(&self->lock);
-    count = drop_told(self, findings, count);
     for (uint32_t i = 0; i < batch->subject_count; i++) {
         guarded *block = guard_bytes(self, batch->subjects[i].shown.id.slot);
         if (--block->batches == 0 && block->leaves)

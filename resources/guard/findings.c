@@ -252,23 +252,26 @@ static void call_back(const guard_report *self, const strata_guard_finding *find
     strata_error_take_back(&aside);
 }
 
-static void tell_one(guard_report *self, const strata_guard_finding *finding)
+void guard_note(guard_report *self, const strata_guard_finding *findings, size_t count)
 {
-    atomic_fetch_add_explicit(&self->findings, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->unseen, 1, memory_order_relaxed);
-    keep(self, finding);
-    if (self->options->on_finding_call)
-        call_back(self, finding);
-    else if (has_bytes(finding)) /* of the others the log callback has heard: a free or a call that was refused */
-        raise_finding(finding);
+    if (!count)
+        return;
+    for (size_t i = 0; i < count; i++)
+        keep(self, &findings[i]);
+    atomic_fetch_add_explicit(&self->findings, count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->unseen, count, memory_order_relaxed);
+    if (self->options->on_finding == STRATA_GUARD_FAIL)
+        atomic_store_explicit(&self->to_be_failed, true, memory_order_relaxed);
 }
 
-void guard_tell(guard_report *self, const strata_guard_finding *findings, size_t count)
+void guard_tell(const guard_report *self, const strata_guard_finding *findings, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        tell_one(self, &findings[i]);
-    if (self->options->on_finding == STRATA_GUARD_FAIL && count)
-        atomic_store_explicit(&self->to_be_failed, true, memory_order_relaxed);
+    for (size_t i = 0; i < count; i++) {
+        if (self->options->on_finding_call)
+            call_back(self, &findings[i]);
+        else if (has_bytes(&findings[i])) /* of the others the log callback has heard: a call that was refused */
+            raise_finding(&findings[i]);
+    }
     if (self->options->on_finding == STRATA_GUARD_EXIT && count)
         end_process(findings, count);
 }
@@ -301,6 +304,7 @@ void guard_tell_refused(guard_report *self, const strata_block *block, strata_st
         .freed_at = first->freed_at,
         .found_at = found_at,
     };
+    guard_note(self, &finding, 1);
     guard_tell(self, &finding, 1);
 }
 

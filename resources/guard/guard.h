@@ -201,8 +201,12 @@ strata_status guard_wait_for_batches(guard *self, const guarded *block);
 void guard_report_begin(guard_report *self, const strata_guard_options *options);
 void guard_report_end(guard_report *self);
 
-/* Counts, keeps and tells findings: all of them before the process ends of them. No lock is held. */
-void guard_tell(guard_report *self, const strata_guard_finding *findings, size_t count);
+/* Counts and keeps findings: before anything that other threads wait for, so that who has waited has them. */
+void guard_note(guard_report *self, const strata_guard_finding *findings, size_t count);
+
+/* Tells of findings that were noted: all of them before the process ends of them. No lock is held, and no thread waits:
+ * the program's callback may wait for one that calls the stack. */
+void guard_tell(const guard_report *self, const strata_guard_finding *findings, size_t count);
 
 /* Writes what is kept, as a list. */
 void guard_describe_kept(guard_report *self, strata_emitter *to);

@@ -351,20 +351,20 @@ static bool judge_zone(const sample *one, const guard_extent *zone, const unsign
     return changed != 0;
 }
 
-/* What was copied, once. */
-static void check_zones(sampling *self, sample *one)
+/* Looks at what was copied, once, and notes what is wrong with it: how many findings there are to tell. */
+static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[GUARD_ZONES])
 {
     guard_extent zones[GUARD_ZONES];
-    strata_guard_finding findings[GUARD_ZONES];
     unsigned char *at;
     size_t count = 0;
     if (!one->copied)
-        return;
+        return 0;
     one->copied = false;
     sample_zones(self, one, zones, &at);
     for (unsigned i = 0; i < GUARD_ZONES; i++, at += SAMPLE_ZONE)
         count += judge_zone(one, &zones[i], at, &findings[count]);
-    guard_tell(&self->report, findings, count);
+    guard_note(&self->report, findings, count);
+    return count;
 }
 
 /* ---- leaving ---- */
@@ -511,10 +511,9 @@ static guard_memory memory_of(const sample *one)
     return (guard_memory){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
 }
 
-/* Ends one that is complete and the thread's. After a failure it is still that. */
-static strata_status end_sample(sampling *self, sample *one, size_t *bytes)
+/* Unmaps one and gives its place back. After a failure it is still the thread's. */
+static strata_status give_place_back(sampling *self, sample *one, size_t *bytes)
 {
-    check_zones(self, one);
     strata_status status = unmap(self, one);
     if (status != STRATA_SUCCESS)
         return status;
@@ -529,19 +528,43 @@ static strata_status end_sample(sampling *self, sample *one, size_t *bytes)
     return STRATA_SUCCESS;
 }
 
+/* After a failure the error is the failure's, and who only logs findings hears of them all the same. */
+static void tell_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
+{
+    if (status != STRATA_SUCCESS)
+        strata_error_hush();
+    guard_tell(&self->report, findings, count);
+    if (status != STRATA_SUCCESS)
+        strata_error_unhush(false);
+}
+
+/* Ends one that is complete and the thread's, or lets it leave later. Other threads wait for it, so it is told last
+ * what was found: the program's callback may wait for them. */
+static strata_status end_sample(sampling *self, sample *one, size_t *bytes)
+{
+    strata_guard_finding findings[GUARD_ZONES];
+    size_t found = check_zones(self, one, findings);
+    strata_status status = give_place_back(self, one, bytes);
+    if (status != STRATA_SUCCESS)
+        sample_set(self, one, SAMPLE_LEAVING);
+    if (found)
+        tell_after(self, status, findings, found);
+    return status;
+}
+
 strata_status samples_poll(sampling *self, size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     *bytes = 0;
     while (status == STRATA_SUCCESS && atomic_load_explicit(&self->leaving, memory_order_relaxed)) {
         sample *one = take_leaving(self);
-        bool complete = one && is_complete(one);
-        if (complete)
-            status = end_sample(self, one, bytes);
-        if (one && (!complete || status != STRATA_SUCCESS))
-            sample_set(self, one, SAMPLE_LEAVING);
-        if (!complete)
+        if (!one)
             break;
+        if (!is_complete(one)) {
+            sample_set(self, one, SAMPLE_LEAVING);
+            break;
+        }
+        status = end_sample(self, one, bytes);
     }
     return status;
 }

@@ -67,6 +67,7 @@ static __attribute__((noinline)) void tell_suspects(sampling *self, strata_statu
     if (!is_illegal_access(status) || atomic_exchange_explicit(&self->fault_told, true, memory_order_relaxed))
         return;
     size_t count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
+    guard_note(&self->report, list, count);
     guard_tell(&self->report, list, count);
 }
 
