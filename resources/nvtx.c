@@ -43,13 +43,15 @@ typedef struct nvtx_layer {
     size_t regions;
 } nvtx_layer;
 
-/* In a block's entry: the region as it was told. Guarded by `telling`. */
+/* In a block's entry: its region. All zero in a new block. Guarded by `telling`, and changed only while the entry is
+ * locked, or no free is under way: behind one the entry may be another block's. */
 typedef struct nvtx_mark {
-    CUdeviceptr address;
+    CUdeviceptr address; /* 0: what the region is was not noted yet */
     size_t bytes;
-    uint32_t heap; /* its place, from 1; 0: none */
     strata_tag tag;
-    uint64_t generation; /* of the block; 0: no region */
+    uint32_t heap;  /* its place, from 1; 0: none, and the block has only its name */
+    uint32_t frees; /* under way: of those that are refused, the last one tells of the region again */
+    bool told;
 } nvtx_mark;
 
 /* ---- heaps ---- */
@@ -210,42 +212,97 @@ static void tell_end(const nvtx_layer *self, const nvtx_mark *mark)
 
 /* ---- regions ---- */
 
-static void begin_region(nvtx_layer *self, const strata_block *block)
+/* The block's mark, its entry locked; NULL if the block is gone. `telling` is held. */
+static nvtx_mark *hold_mark(const nvtx_layer *self, const strata_block *block, strata_entry **entry)
 {
-    nvtx_mark *mark = strata_block_layer_bytes(&self->resource, block->id);
-    CUdeviceptr start = 0;
-    size_t bytes = ask_allocation(self, block, &start);
-    strata_lock_take(&telling);
-    *mark = (nvtx_mark){
-        .address = block->address,
-        .bytes = block->requested,
-        .heap = bytes ? enter_heap(self, start, bytes) : 0,
-        .tag = block->tag,
-        .generation = block->id.generation,
-    };
+    *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
+    if (!*entry || !strata_entry_lock(*entry, block->id.generation))
+        return NULL;
+    return (nvtx_mark *)(void *)((char *)*entry + self->resource.block_offset);
+}
+
+/* The region is told from here on. No free is under way, and one that comes waits for `telling`, which is held. */
+static void tell_begin(nvtx_layer *self, nvtx_mark *mark, CUdeviceptr start, size_t bytes)
+{
+    mark->heap = bytes ? enter_heap(self, start, bytes) : 0;
+    mark->told = true;
     tell_region(self, mark);
     self->regions += mark->heap != 0;
+}
+
+/* Who finds the block by its address may free it at once. */
+static void begin_region(nvtx_layer *self, const strata_block *block)
+{
+    CUdeviceptr start = 0;
+    strata_entry *entry;
+    size_t bytes = ask_allocation(self, block, &start);
+    strata_lock_take(&telling);
+    nvtx_mark *mark = hold_mark(self, block, &entry);
+    bool tells = mark && !mark->frees;
+    if (mark) {
+        mark->address = block->address;
+        mark->bytes = block->requested;
+        mark->tag = block->tag;
+        strata_entry_unlock(entry);
+    }
+    if (tells)
+        tell_begin(self, mark, start, bytes);
     strata_lock_release(&telling);
 }
 
-/* Takes a region back before its block is freed, and remembers it. False: there is none. */
-static bool end_region(nvtx_layer *self, const strata_block *block, nvtx_mark *ended)
+/* Before a free: the region is told of no more. False if the block does not live, and the free will be refused. */
+static bool begin_free(nvtx_layer *self, const strata_block *block)
 {
-    const strata_table *table = strata_resource_table(&self->resource);
-    nvtx_mark *mark = strata_block_layer_bytes(&self->resource, block->id);
+    strata_entry *entry;
+    nvtx_mark ended = {0};
     strata_lock_take(&telling);
-    bool has = mark && mark->generation && strata_table_living(table, block->id.slot) == block->id.generation;
-    if (has) {
-        *ended = *mark;
-        mark->generation = 0;
-        tell_end(self, ended);
-        if (ended->heap) {
-            self->regions--;
-            leave_heap(self, ended->heap);
-        }
+    nvtx_mark *mark = hold_mark(self, block, &entry);
+    if (mark) {
+        ended = *mark;
+        mark->frees++;
+        mark->told = false;
+        strata_entry_unlock(entry);
+    }
+    if (ended.told)
+        tell_end(self, &ended);
+    if (ended.told && ended.heap) {
+        self->regions--;
+        leave_heap(self, ended.heap);
     }
     strata_lock_release(&telling);
-    return has;
+    return mark != NULL;
+}
+
+/* What is remembered of the block, if it still lives. */
+static strata_block noted_block(nvtx_layer *self, const strata_block *block)
+{
+    strata_entry *entry;
+    strata_block noted = {0};
+    strata_lock_take(&telling);
+    const nvtx_mark *mark = hold_mark(self, block, &entry);
+    if (mark) {
+        noted = (strata_block){.address = mark->address, .bytes = mark->bytes, .id = block->id};
+        strata_entry_unlock(entry);
+    }
+    strata_lock_release(&telling);
+    return noted;
+}
+
+/* After a free that was refused, whatever was given with it. Another may be under way, or have been carried out. */
+static void end_free(nvtx_layer *self, const strata_block *block)
+{
+    const strata_block noted = noted_block(self, block);
+    CUdeviceptr start = 0;
+    strata_entry *entry;
+    size_t bytes = noted.address ? ask_allocation(self, &noted, &start) : 0;
+    strata_lock_take(&telling);
+    nvtx_mark *mark = hold_mark(self, block, &entry);
+    bool tells = mark && --mark->frees == 0 && mark->address;
+    if (mark)
+        strata_entry_unlock(entry);
+    if (tells)
+        tell_begin(self, mark, start, bytes);
+    strata_lock_release(&telling);
 }
 
 /* ---- operations ---- */
@@ -264,14 +321,10 @@ static strata_status nvtx_deallocate(strata_resource *resource, const strata_blo
 {
     nvtx_layer *self = (nvtx_layer *)resource;
     strata_resource *below = resource->upstream;
-    nvtx_mark ended;
-    bool had = end_region(self, block, &ended);
+    bool begun = begin_free(self, block);
     strata_status status = below->ops->deallocate(below, block, stream);
-    if (status == STRATA_SUCCESS || !had)
-        return status;
-    const strata_block again = {
-        .address = ended.address, .requested = ended.bytes, .bytes = ended.bytes, .tag = ended.tag, .id = block->id};
-    begin_region(self, &again); /* whatever was given with the free */
+    if (status != STRATA_SUCCESS && begun)
+        end_free(self, block);
     return status;
 }
 

@@ -140,9 +140,46 @@ static strata_status keep(CUdeviceptr address, size_t bytes, size_t alignment, C
     return STRATA_SUCCESS;
 }
 
+/* A layer between the two: something happens before or after a free goes down, once, as on another thread. */
+typedef struct meddler {
+    strata_resource resource;
+    void (*before)(void), (*after)(void);
+} meddler;
+
+static void do_once(void (**what)(void))
+{
+    void (*now)(void) = *what;
+    *what = NULL;
+    if (now)
+        now();
+}
+
+static strata_status meddle(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    meddler *self = (meddler *)resource;
+    do_once(&self->before);
+    strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
+    do_once(&self->after);
+    return status;
+}
+
+static void no_end(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static const strata_resource_ops meddler_ops = {
+    .size = sizeof meddler_ops,
+    .name = "meddler",
+    .deallocate = meddle,
+    .destroy = no_end,
+};
+
+static meddler between;
+
 static strata_runtime *over_cutter(cutter *self, const strata_nvtx_options *options)
 {
-    strata_resource *layers[2];
+    strata_resource *layers[3] = {NULL, &between.resource, NULL};
     strata_stack *stack;
     strata_runtime *runtime;
     CUmemoryPool pool;
@@ -152,8 +189,9 @@ static strata_runtime *over_cutter(cutter *self, const strata_nvtx_options *opti
                               : test_cu()->MemAlloc(&self->pieces[i], PIECE));
     check_ok(strata_nvtx_create(0, options, &layers[0]));
     check_ok(strata_callback_create(0, &(strata_callback_options){.allocate = cut, .deallocate = keep, .data = self},
-                                    &layers[1]));
-    check_ok(strata_stack_build(layers, 2, 0, &stack));
+                                    &layers[2]));
+    between = (meddler){.resource.ops = &meddler_ops};
+    check_ok(strata_stack_build(layers, 3, 0, &stack));
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
     return runtime;
 }
@@ -180,7 +218,7 @@ static void what_blocks_are_cut_from_is_a_heap_while_there_are_any(void **state)
     for (size_t i = 0; tool() && i < BLOCKS; i++) {
         const nvtx_tool_range *heap = &tool()->heaps[region_of(&blocks[i])->heap - 1];
         assert_true(heap->start == self.pieces[i >= BLOCKS / 2] && heap->bytes == PIECE);
-        assert_string_equal(heap->name, "nvtx, callback");
+        assert_string_equal(heap->name, "nvtx, meddler, callback");
     }
     check_ok(strata_control(strata_runtime_stack(runtime), "nvtx.heaps", &value, NULL));
     assert_int_equal(value, tool() ? 2 : 0);
@@ -219,6 +257,80 @@ static void what_is_cut_from_a_pools_memory_is_no_heap(void **state)
     check_ok(strata_runtime_deallocate(runtime, &block));
     check_ok(strata_runtime_destroy(runtime));
     end_cutter(&self);
+}
+
+/* ---- frees of the same block at the same time ---- */
+
+static struct {
+    strata_runtime *runtime;
+    strata_block block, next;
+} shared;
+
+static void free_wrongly(void)
+{
+    strata_block wrong = shared.block;
+    wrong.bytes = wrong.requested = 10;
+    check_status(strata_runtime_deallocate(shared.runtime, &wrong), STRATA_ERROR_SIZE_MISMATCH);
+}
+
+static void free_and_allocate(void)
+{
+    check_ok(strata_runtime_deallocate(shared.runtime, &shared.block));
+    check_ok(strata_runtime_allocate(shared.runtime, 2 * BYTES, NULL, &shared.next));
+    assert_int_equal(shared.next.id.slot, shared.block.id.slot);
+}
+
+static void begin_sharing(cutter *self)
+{
+    shared.runtime = over_cutter(self, NULL);
+    check_ok(strata_runtime_allocate(shared.runtime, BYTES, NULL, &shared.block));
+    check_counts(1, 1);
+}
+
+static void end_sharing(cutter *self, const strata_block *last)
+{
+    uint64_t value;
+    if (last)
+        check_ok(strata_runtime_deallocate(shared.runtime, last));
+    check_counts(0, 0);
+    check_ok(strata_control(strata_runtime_stack(shared.runtime), "nvtx.regions", &value, NULL));
+    assert_int_equal(value, 0);
+    check_ok(strata_runtime_destroy(shared.runtime));
+    end_cutter(self);
+}
+
+static void a_refused_free_brings_no_region_back_that_another_freed(void **state)
+{
+    (void)state;
+    cutter self = {0};
+    begin_sharing(&self);
+    between.after = free_and_allocate;
+    free_wrongly();
+    check_counts(1, 1);
+    check_region(&shared.next, "");
+    end_sharing(&self, &shared.next);
+}
+
+static void a_refused_free_brings_no_region_back_that_another_frees(void **state)
+{
+    (void)state;
+    cutter self = {0};
+    begin_sharing(&self);
+    between.before = free_wrongly;
+    check_ok(strata_runtime_deallocate(shared.runtime, &shared.block));
+    end_sharing(&self, NULL);
+}
+
+static void of_two_refused_frees_the_last_brings_the_region_back(void **state)
+{
+    (void)state;
+    cutter self = {0};
+    begin_sharing(&self);
+    between.before = free_wrongly;
+    free_wrongly();
+    check_counts(1, 1);
+    check_region(&shared.block, "");
+    end_sharing(&self, &shared.block);
 }
 
 /* ---- threads ---- */
@@ -291,6 +403,9 @@ int main(void)
         cmocka_unit_test(what_blocks_are_cut_from_is_a_heap_while_there_are_any),
         cmocka_unit_test(heaps_can_be_left_out),
         cmocka_unit_test(what_is_cut_from_a_pools_memory_is_no_heap),
+        cmocka_unit_test(a_refused_free_brings_no_region_back_that_another_freed),
+        cmocka_unit_test(a_refused_free_brings_no_region_back_that_another_frees),
+        cmocka_unit_test(of_two_refused_frees_the_last_brings_the_region_back),
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(the_tool_was_told),
     };
