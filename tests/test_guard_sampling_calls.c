@@ -361,6 +361,27 @@ static void suspects_of_every_sampling_guard_are_printed(void **state)
     end();
 }
 
+/* ---- limits ---- */
+
+static void an_interval_is_bounded_alike_when_it_is_given_and_when_it_is_set(void **state)
+{
+    (void)state;
+    strata_resource *resource;
+    uint64_t most = UINT64_C(1) << 31, more = most + 1;
+    check_ok(strata_guard_create(0, &(strata_guard_options){.sample = most}, &resource));
+    strata_resource_destroy(resource);
+    check_status(strata_guard_create(0, &(strata_guard_options){.sample = more}, &resource),
+                 STRATA_ERROR_INVALID_VALUE);
+    begin("guard(sample=1), async");
+    strata_stack *stack = strata_runtime_stack(runtime);
+    check_status(strata_control(stack, "guard.sample", NULL, &more), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "1 to 2147483648");
+    assert_int_equal(value("guard.sample"), 1);
+    check_ok(strata_control(stack, "guard.sample", NULL, &most));
+    assert_true(value("guard.sample") == most);
+    end();
+}
+
 int main(void)
 {
     test_open_driver();
@@ -373,6 +394,7 @@ int main(void)
         cmocka_unit_test(what_is_found_is_told_once_though_the_block_cannot_be_unmapped),
         cmocka_unit_test(suspects_are_printed_from_below_another_guard),
         cmocka_unit_test(suspects_of_every_sampling_guard_are_printed),
+        cmocka_unit_test(an_interval_is_bounded_alike_when_it_is_given_and_when_it_is_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

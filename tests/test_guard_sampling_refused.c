@@ -347,8 +347,8 @@ static void values_that_mean_nothing_are_refused(void **state)
         uint64_t value;
         const char *words;
     } wrong[] = {
-        {"guard.sample", 0, "one allocation in 1 to 4294967295; sample_blocks=0 samples none"},
-        {"guard.sample", UINT64_C(1) << 32, "one allocation in 1 to 4294967295"},
+        {"guard.sample", 0, "one allocation in 1 to 2147483648; sample_blocks=0 samples none"},
+        {"guard.sample", (UINT64_C(1) << 31) + 1, "one allocation in 1 to 2147483648"},
         {"guard.sample_blocks", 5, "there is room for 4, as it was made"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

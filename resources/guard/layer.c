@@ -6,8 +6,6 @@
 
 enum { MOST_ZONE = 64 << 10 };
 
-static const uint64_t MOST_SAMPLE = UINT64_C(1) << 31;
-
 /* ---- making ---- */
 
 static bool has_sample_limits(const strata_guard_options *options)
@@ -27,7 +25,7 @@ static const char *problem_of_sampling(const strata_guard_options *options)
     uint64_t alignment = options->sample_alignment;
     if (!options->sample)
         return has_sample_limits(options) ? "a limit of samples, and sample is not set" : NULL;
-    if (options->sample > MOST_SAMPLE)
+    if (options->sample > SAMPLE_LEAST_OFTEN)
         return "sample: one allocation in 2147483648 is the least";
     if (has_zone_options(options))
         return "sample: a sampling guard has no zones, poison, quarantine or kernel to set";

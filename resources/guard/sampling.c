@@ -492,9 +492,9 @@ static strata_status sampling_get_value(strata_resource *resource, size_t which,
 static strata_status sampling_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
     sampling *self = (sampling *)resource;
-    if (which == VALUE_EVERY && (value == 0 || value > UINT32_MAX))
+    if (which == VALUE_EVERY && (value == 0 || value > SAMPLE_LEAST_OFTEN))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "guard.sample: one allocation in 1 to 4294967295; sample_blocks=0 samples none");
+                           "guard.sample: one allocation in 1 to 2147483648; sample_blocks=0 samples none");
     if (which == VALUE_MOST_BLOCKS && value > self->capacity)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "guard.sample_blocks: there is room for %zu, as it was made",
                            self->capacity);

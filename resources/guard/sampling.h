@@ -35,6 +35,9 @@ enum {
     SAMPLE_SUSPECTS = 32,     /* that are told after an illegal access */
 };
 
+/* One allocation in so many is the least that can be asked for. */
+#define SAMPLE_LEAST_OFTEN (UINT64_C(1) << 31)
+
 /* What the options are if they are 0. */
 #define SAMPLE_BLOCKS 64
 #define SAMPLE_BYTES  (UINT64_C(256) << 20)
