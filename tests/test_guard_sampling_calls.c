@@ -361,6 +361,99 @@ static void suspects_of_every_sampling_guard_are_printed(void **state)
     end();
 }
 
+/* ---- places ---- */
+
+enum { GRANULE = 2 << 20, RANGE = 96 << 20, PLACES = 12, MOST = 40 << 20, STEPS = 600 };
+
+/* What places there are, looked for one granule after another. */
+typedef struct model {
+    uint64_t base, next; /* next: from the base */
+    size_t count;
+    strata_block blocks[PLACES + 1];
+} model;
+
+static uint64_t mapped_of(const strata_block *block)
+{
+    return (block->bytes + GRANULE - 1) / GRANULE * GRANULE;
+}
+
+static uint64_t start_of(const model *self, const strata_block *block)
+{
+    return block->address + (block->bytes + 255) / 256 * 256 - mapped_of(block) - self->base;
+}
+
+/* With the granule behind it, which stays unmapped. */
+static bool is_free(const model *self, uint64_t at, uint64_t bytes)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        uint64_t start = start_of(self, &self->blocks[i]);
+        if (at < start + mapped_of(&self->blocks[i]) + GRANULE && start < at + bytes)
+            return false;
+    }
+    return at + bytes <= RANGE;
+}
+
+/* Where a block should come; 0: nowhere. */
+static uint64_t expect_place(const model *self, size_t bytes)
+{
+    uint64_t mapped = (bytes + GRANULE - 1) / GRANULE * GRANULE, all = 0;
+    for (size_t i = 0; i < self->count; i++)
+        all += mapped_of(&self->blocks[i]);
+    if (self->count == PLACES || all + mapped > MOST)
+        return 0;
+    for (uint64_t at = self->next; at < RANGE; at += GRANULE)
+        if (is_free(self, at, mapped + GRANULE))
+            return at;
+    for (uint64_t at = GRANULE; at < RANGE; at += GRANULE)
+        if (is_free(self, at, mapped + GRANULE))
+            return at;
+    return 0;
+}
+
+static void model_allocate(model *self, size_t bytes)
+{
+    strata_block *block = &self->blocks[self->count];
+    uint64_t sampled = value("guard.sampled"), place = self->base ? expect_place(self, bytes) : GRANULE;
+    check_ok(strata_runtime_allocate(runtime, bytes, NULL, block));
+    assert_int_equal(value("guard.sampled") - sampled, place != 0);
+    if (!self->base)
+        self->base = start_of(self, block) - GRANULE;
+    if (!place) {
+        check_ok(strata_runtime_deallocate(runtime, block));
+        return;
+    }
+    assert_true(start_of(self, block) == place);
+    self->next = place + mapped_of(block) + GRANULE;
+    self->count++;
+}
+
+static void model_free(model *self, size_t which)
+{
+    check_ok(strata_runtime_deallocate(runtime, &self->blocks[which]));
+    check_ok(strata_runtime_reap_pending(runtime));
+    self->blocks[which] = self->blocks[--self->count];
+}
+
+static void a_block_gets_the_next_place_in_the_circle_that_it_fits_in(void **state)
+{
+    (void)state;
+    model self = {.count = 0};
+    uint32_t random = 12345;
+    begin("guard(sample=1, sample_blocks=12, sample_bytes=40MiB, sample_range=96MiB, stacks=off), async");
+    for (size_t i = 0; i < test_effort(STEPS, 60); i++) {
+        random = random * 1664525 + 1013904223;
+        size_t bytes = 1 + (random >> 4) % (random >> 30 ? 3 * GRANULE : 16 * GRANULE);
+        if (self.count && (random >> 16) % 16 < 7)
+            model_free(&self, (random >> 20) % self.count);
+        else
+            model_allocate(&self, bytes);
+    }
+    while (self.count)
+        model_free(&self, 0);
+    assert_int_equal(value("guard.mapped_bytes"), 0);
+    end();
+}
+
 /* ---- limits ---- */
 
 static void an_interval_is_bounded_alike_when_it_is_given_and_when_it_is_set(void **state)
@@ -394,6 +487,7 @@ int main(void)
         cmocka_unit_test(what_is_found_is_told_once_though_the_block_cannot_be_unmapped),
         cmocka_unit_test(suspects_are_printed_from_below_another_guard),
         cmocka_unit_test(suspects_of_every_sampling_guard_are_printed),
+        cmocka_unit_test(a_block_gets_the_next_place_in_the_circle_that_it_fits_in),
         cmocka_unit_test(an_interval_is_bounded_alike_when_it_is_given_and_when_it_is_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,47 +109,67 @@ strata_status samples_open(sampling *self)
 
 /* ---- places: the lock is held ---- */
 
-static bool overlaps(const sampling *self, const sample *one, CUdeviceptr start, uint64_t bytes)
+static sample *at_place(const sampling *self, uint32_t place)
 {
-    return one->state != SAMPLE_FREE && start < one->start + one->mapped + self->granule && one->start < start + bytes;
+    return place ? &self->samples[place - 1] : NULL;
 }
 
-static const sample *in_the_way(const sampling *self, CUdeviceptr start, uint64_t bytes)
+static uint32_t place_of(const sampling *self, const sample *one)
 {
-    for (size_t i = 0; i < self->capacity; i++)
-        if (overlaps(self, &self->samples[i], start, bytes))
-            return &self->samples[i];
-    return NULL;
+    return one ? (uint32_t)(one - self->samples) + 1 : 0;
 }
 
-/* The next place in the circle for a mapping and the granule behind it. */
-static bool find_place(sampling *self, uint64_t mapped, CUdeviceptr *start)
+/* Enters one into the list by address, before `ahead`; NULL: at the end. */
+static void enter_place(sampling *self, sample *one, sample *ahead)
+{
+    uint32_t place = place_of(self, one);
+    uint32_t before = ahead ? ahead->places.before : self->places.last;
+    one->places = (sample_link){.before = before, .after = place_of(self, ahead)};
+    *(before ? &at_place(self, before)->places.after : &self->places.first) = place;
+    *(ahead ? &ahead->places.before : &self->places.last) = place;
+}
+
+static void leave_place(sampling *self, const sample *one)
+{
+    const sample_link link = one->places;
+    *(link.before ? &at_place(self, link.before)->places.after : &self->places.first) = link.after;
+    *(link.after ? &at_place(self, link.after)->places.before : &self->places.last) = link.before;
+    if (at_place(self, self->ahead) == one)
+        self->ahead = link.after;
+}
+
+/* Where another may begin behind one. */
+static uint64_t end_of(const sampling *self, const sample *one)
+{
+    return one->start + one->mapped + self->granule - atomic_load_explicit(&self->base, memory_order_relaxed);
+}
+
+/* Takes the next place in the circle that has room for a mapping and the granule behind it. */
+static bool take_place(sampling *self, sample *one, uint64_t mapped)
 {
     CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
     uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
     uint64_t bytes = mapped + self->granule, at = self->next;
-    for (bool turned = false;;) {
-        if (bytes > span - at) {
-            if (turned || bytes > span - self->granule)
-                return false;
-            turned = true;
-            at = self->granule;
-        }
-        const sample *other = in_the_way(self, base + at, bytes);
-        if (!other) {
-            self->next = at + bytes;
-            *start = base + at;
-            return true;
-        }
-        at = other->start + other->mapped + self->granule - base;
+    sample *ahead = at_place(self, self->ahead);
+    for (bool turned = false; bytes > (ahead ? ahead->start - base : span) - at;) {
+        if (!ahead && turned)
+            return false;
+        turned |= !ahead;
+        at = ahead ? end_of(self, ahead) : self->granule;
+        ahead = at_place(self, ahead ? ahead->places.after : self->places.first);
     }
+    *one = (sample){.state = SAMPLE_TAKEN, .start = base + at, .mapped = mapped};
+    enter_place(self, one, ahead);
+    self->next = at + bytes;
+    self->ahead = place_of(self, ahead);
+    return true;
 }
 
 static bool has_room(const sampling *self, uint64_t mapped)
 {
     uint64_t now = atomic_load_explicit(&self->mapped_bytes, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&self->most_bytes, memory_order_relaxed);
-    return self->places < atomic_load_explicit(&self->most_blocks, memory_order_relaxed) && now <= most &&
+    return self->in_use < atomic_load_explicit(&self->most_blocks, memory_order_relaxed) && now <= most &&
            mapped <= most - now;
 }
 
@@ -173,9 +193,32 @@ static void count_leaving(sampling *self, uint32_t more)
     atomic_store_explicit(&self->leaving, now + more, memory_order_relaxed);
 }
 
+static void leave_numbers(sampling *self, const sample *one)
+{
+    const sample_link link = one->numbers;
+    *(link.before ? &at_place(self, link.before)->numbers.after : &self->numbers.first) = link.after;
+    *(link.after ? &at_place(self, link.after)->numbers.before : &self->numbers.last) = link.before;
+}
+
+/* The next number is this one's. */
+static void give_number(sampling *self, sample *one)
+{
+    uint32_t place = place_of(self, one);
+    if (one->number)
+        leave_numbers(self, one);
+    uint32_t last = self->numbers.last;
+    one->numbers = (sample_link){.before = last};
+    *(last ? &at_place(self, last)->numbers.after : &self->numbers.first) = place;
+    self->numbers.last = place;
+    one->number = ++self->number;
+}
+
 static void free_place(sampling *self, sample *one)
 {
-    self->places--;
+    leave_place(self, one);
+    if (one->number)
+        leave_numbers(self, one);
+    self->in_use--;
     count_mapped(self, -one->mapped);
     one->state = SAMPLE_FREE;
 }
@@ -184,17 +227,15 @@ static void free_place(sampling *self, sample *one)
 
 sample *sample_take(sampling *self, size_t bytes)
 {
-    CUdeviceptr start;
     sample *taken = NULL;
     if (bytes > atomic_load_explicit(&self->most_bytes, memory_order_relaxed) || bytes > self->range)
         return NULL;
     uint64_t mapped = (bytes + self->granule - 1) & ~(self->granule - 1);
     strata_lock_take(&self->lock);
-    if (has_room(self, mapped) && (taken = first_free(self)) && !find_place(self, mapped, &start))
+    if (has_room(self, mapped) && (taken = first_free(self)) && !take_place(self, taken, mapped))
         taken = NULL;
     if (taken) {
-        *taken = (sample){.state = SAMPLE_TAKEN, .start = start, .mapped = mapped};
-        self->places++;
+        self->in_use++;
         count_mapped(self, mapped);
     }
     strata_lock_release(&self->lock);
@@ -376,7 +417,7 @@ static void enter_leaving(sampling *self, sample *one)
     one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
     strata_error_unhush(false);
     strata_lock_take(&self->lock);
-    one->number = ++self->number;
+    give_number(self, one);
     one->state = SAMPLE_LEAVING;
     count_leaving(self, 1);
     strata_lock_release(&self->lock);
@@ -453,7 +494,7 @@ void sample_set(sampling *self, sample *one, sample_state state)
 {
     strata_lock_take(&self->lock);
     if (state == SAMPLE_LIVE)
-        one->number = ++self->number;
+        give_number(self, one);
     one->state = state;
     strata_lock_release(&self->lock);
 }
@@ -674,23 +715,16 @@ void samples_add_usage(sampling *self, strata_usage *usage)
         usage->reserved_peak = usage->reserved_bytes;
 }
 
-/* The newest sample before *before, which moves, of those that were freed or of live ones; NULL after the last. The
- * lock is held. */
-static const sample *next_suspect(const sampling *self, bool freed, uint64_t *before)
+/* The next one to be told of, from a place on, which moves: of those that were freed or of live ones, the newest first;
+ * NULL after the last. The lock is held. */
+static const sample *next_suspect(const sampling *self, bool freed, uint32_t *from)
 {
-    const sample *newest = NULL;
-    uint64_t best = 0;
-    for (size_t i = 0; i < self->capacity; i++) {
-        const sample *one = &self->samples[i];
-        bool given = one->state >= SAMPLE_LIVE && one->block.id.generation;
-        bool is_freed = one->state >= SAMPLE_DEFERRED;
-        if (!given || is_freed != freed || one->number >= *before || one->number < best)
-            continue;
-        newest = one;
-        best = one->number;
+    for (const sample *one; (one = at_place(self, *from));) {
+        *from = one->numbers.before;
+        if (one->state >= SAMPLE_LIVE && one->block.id.generation && (one->state >= SAMPLE_DEFERRED) == freed)
+            return one;
     }
-    *before = best;
-    return newest;
+    return NULL;
 }
 
 static strata_guard_finding suspect_of(const guard_memory *memory, bool freed)
@@ -706,14 +740,14 @@ static strata_guard_finding suspect_of(const guard_memory *memory, bool freed)
 }
 
 typedef struct suspect_walk {
-    uint64_t live, freed; /* numbers that were reached */
+    uint32_t live, freed; /* places of those that are looked at next */
     uint64_t remembered;  /* how many of these */
     bool turn;            /* a freed one is next */
 } suspect_walk;
 
 static bool next_freed(const sampling *self, suspect_walk *walk, strata_guard_finding *out)
 {
-    const sample *one = walk->freed ? next_suspect(self, true, &walk->freed) : NULL;
+    const sample *one = next_suspect(self, true, &walk->freed);
     uint64_t kept = self->remembered_count < SAMPLES_REMEMBERED ? self->remembered_count : SAMPLES_REMEMBERED;
     if (one) {
         const guard_memory memory = memory_of(one);
@@ -728,7 +762,7 @@ static bool next_freed(const sampling *self, suspect_walk *walk, strata_guard_fi
 
 static bool next_live(const sampling *self, suspect_walk *walk, strata_guard_finding *out)
 {
-    const sample *one = walk->live ? next_suspect(self, false, &walk->live) : NULL;
+    const sample *one = next_suspect(self, false, &walk->live);
     if (!one)
         return false;
     const guard_memory memory = memory_of(one);
@@ -738,10 +772,10 @@ static bool next_live(const sampling *self, suspect_walk *walk, strata_guard_fin
 
 size_t samples_suspects(sampling *self, strata_guard_finding *suspects, size_t room, size_t *all)
 {
-    suspect_walk walk = {.live = UINT64_MAX, .freed = UINT64_MAX, .turn = true};
     strata_guard_finding one;
     *all = 0;
     strata_lock_take(&self->lock);
+    suspect_walk walk = {.live = self->numbers.last, .freed = self->numbers.last, .turn = true};
     for (;; walk.turn = !walk.turn) {
         bool any = walk.turn ? next_freed(self, &walk, &one) || next_live(self, &walk, &one)
                              : next_live(self, &walk, &one) || next_freed(self, &walk, &one);

@@ -53,6 +53,15 @@ typedef enum sample_state {
     SAMPLE_ENDING,
 } sample_state;
 
+/* In a list of samples: those before and after one, by their places in the array from 1; 0: none. */
+typedef struct sample_link {
+    uint32_t before, after;
+} sample_link;
+
+typedef struct sample_list {
+    uint32_t first, last;
+} sample_list;
+
 /* Guarded by the lock, but while one thread has it. */
 typedef struct sample {
     sample_state state;
@@ -66,8 +75,9 @@ typedef struct sample {
     strata_entry *entry;                 /* retired, from FREEING on; NULL if it came to nothing */
     strata_point point;                  /* of the guard's stream, while LEAVING */
     bool covered;                        /* an event covers the point */
-    uint64_t number;                     /* the order of becoming LIVE or LEAVING */
+    uint64_t number;                     /* the order of becoming LIVE or LEAVING, from 1 */
     uint32_t allocated_at, freed_at;
+    sample_link places, numbers; /* guarded by the lock at all times */
 } sample;
 
 /* What a thread's allocations count down, so that they touch no word that others write. The thread's alone. */
@@ -103,8 +113,11 @@ typedef struct sampling {
     sample *samples; /* guarded by lock, like all to the next empty line */
     size_t capacity; /* constant */
     uint64_t next;   /* offset in the range, where the next place is looked for */
-    uint64_t number;
-    uint64_t places;          /* in use */
+    uint64_t number; /* the last that was given */
+    uint64_t in_use;
+    sample_list places;       /* all that are in use, by address */
+    uint32_t ahead;           /* the first of them at `next` or behind it; 0: none */
+    sample_list numbers;      /* those that have a number, by it */
     guard_memory *remembered; /* a ring of what was unmapped */
     uint64_t remembered_count;
 
