@@ -82,19 +82,34 @@ static bool move(prefetch *self, const strata_block *block, CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
-/* Where the move cannot be noted, the block is given back: a free that comes too early would be worse than none. */
-static strata_status note_move(strata_resource *up, strata_block *block, CUstream stream)
+/* False if it cannot be given back. */
+static bool give_back(strata_resource *up, const strata_block *block, CUstream stream)
 {
+    strata_error_hush();
+    strata_status status = up->ops->deallocate(up, block, stream);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS;
+}
+
+/* Where the move cannot be noted, the block is given back: a free that comes too early would be worse than none. One
+ * that cannot be given back lives below and is counted there: it is better had than lost, and the move is waited for as
+ * far as that can be done. */
+static strata_status note_move(const prefetch *self, strata_block *block, CUstream stream)
+{
+    strata_resource *up = self->resource.upstream;
     if (!(up->ops->capabilities(up) & STRATA_CAPABILITY_USE_TRACKING))
         return STRATA_SUCCESS;
     strata_status status = up->ops->record_use(up, block, stream, STRATA_ACCESS_READ);
     if (status == STRATA_SUCCESS)
         return status;
+    if (give_back(up, block, stream)) {
+        *block = (strata_block){0};
+        return status;
+    }
     strata_error_hush();
-    up->ops->deallocate(up, block, stream);
+    strata_stream_synchronize(self->device, stream);
     strata_error_unhush(false);
-    *block = (strata_block){0};
-    return status;
+    return STRATA_SUCCESS;
 }
 
 static strata_status prefetch_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -105,7 +120,7 @@ static strata_status prefetch_allocate(strata_resource *resource, const strata_r
         return status;
     managed_mark *mark = strata_block_layer_bytes(resource, out->id);
     atomic_store_explicit(&mark->generation, out->id.generation, memory_order_relaxed);
-    return move(self, out, request->stream) ? note_move(resource->upstream, out, request->stream) : STRATA_SUCCESS;
+    return move(self, out, request->stream) ? note_move(self, out, request->stream) : STRATA_SUCCESS;
 }
 
 static strata_status prefetch_prepare(strata_resource *resource, const strata_block *block, CUstream stream,

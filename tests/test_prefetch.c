@@ -211,6 +211,88 @@ static void memory_that_is_not_managed_is_asked_about_once_and_never_moved(test_
     }
 }
 
+/* ---- a layer below that refuses ---- */
+
+typedef struct refuser {
+    strata_resource resource;
+    unsigned notes, frees; /* that are refused from now on */
+} refuser;
+
+static strata_status refuse_note(strata_resource *resource, const strata_block *block, CUstream stream,
+                                 strata_access access)
+{
+    refuser *self = (refuser *)resource;
+    if (self->notes && self->notes--)
+        return strata_fail(STRATA_ERROR_DRIVER, "the note is refused");
+    return resource->upstream->ops->record_use(resource->upstream, block, stream, access);
+}
+
+static strata_status refuse_free(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    refuser *self = (refuser *)resource;
+    if (self->frees && self->frees--)
+        return strata_fail(STRATA_ERROR_DRIVER, "the free is refused");
+    return resource->upstream->ops->deallocate(resource->upstream, block, stream);
+}
+
+static void no_end(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static const strata_resource_ops refuser_ops = {
+    .size = sizeof refuser_ops,
+    .name = "refuser",
+    .deallocate = refuse_free,
+    .record_use = refuse_note,
+    .destroy = no_end,
+};
+
+static void refuser_begin(refuser *self, strata_runtime **runtime)
+{
+    strata_resource *layers[3] = {NULL, &self->resource, NULL};
+    strata_stack *stack;
+    *self = (refuser){.resource.ops = &refuser_ops};
+    check_ok(strata_prefetch_create(0, NULL, &layers[0]));
+    check_ok(strata_managed_create(0, NULL, &layers[2]));
+    check_ok(strata_stack_build(layers, 3, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, runtime));
+}
+
+static size_t live_blocks(strata_runtime *runtime)
+{
+    strata_usage usage;
+    check_ok(strata_runtime_usage(runtime, &usage));
+    return usage.live_blocks;
+}
+
+static void a_block_whose_move_cannot_be_noted_is_given_back_or_its_users(test_fixture *fixture)
+{
+    refuser self;
+    strata_runtime *runtime;
+    strata_block block;
+    test_calls calls;
+    (void)fixture;
+    if (test_is_swept())
+        return; /* it refuses what it is about */
+    refuser_begin(&self, &runtime);
+    self.notes = 1;
+    check_status(strata_runtime_allocate(runtime, BYTES, NULL, &block), STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER, "the note is refused");
+    assert_true(block.address == 0 && live_blocks(runtime) == 0);
+    self.notes = self.frees = 1;
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    assert_true(test_calls_of(&calls, "cuStreamSynchronize") == 1); /* for the move */
+    assert_int_equal(live_blocks(runtime), 1);
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 1, BYTES, NULL);
+    check_ok(strata_runtime_finish_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    assert_int_equal(live_blocks(runtime), 0);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 static void a_driver_without_it_is_told(test_fixture *fixture)
 {
     (void)fixture;
@@ -236,6 +318,7 @@ int main(void)
         TEST_CASE(on_a_stream_that_is_being_captured_nothing_is_moved),
         TEST_CASE(to_the_host_is_where_it_goes_if_that_is_asked_for),
         TEST_CASE(memory_that_is_not_managed_is_asked_about_once_and_never_moved),
+        TEST_CASE(a_block_whose_move_cannot_be_noted_is_given_back_or_its_users),
         TEST_CASE(a_driver_without_it_is_told),
     };
     static const char *const stacks[] = {"prefetch, managed"};
