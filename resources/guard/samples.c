@@ -145,7 +145,7 @@ static uint64_t end_of(const sampling *self, const sample *one)
 }
 
 /* Takes the next place in the circle that has room for a mapping and the granule behind it. */
-static bool take_place(sampling *self, sample *one, uint64_t mapped)
+static bool place_sample(sampling *self, sample *one, uint64_t mapped)
 {
     CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
     uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
@@ -232,7 +232,7 @@ sample *sample_take(sampling *self, size_t bytes)
         return NULL;
     uint64_t mapped = (bytes + self->granule - 1) & ~(self->granule - 1);
     strata_lock_take(&self->lock);
-    if (has_room(self, mapped) && (taken = first_free(self)) && !take_place(self, taken, mapped))
+    if (has_room(self, mapped) && (taken = first_free(self)) && !place_sample(self, taken, mapped))
         taken = NULL;
     if (taken) {
         self->in_use++;

@@ -416,7 +416,7 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
 }
 
 /* A device that was stopped says so. */
-static strata_status ask_device(sampling *self)
+static strata_status ask_whether_stopped(sampling *self)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
@@ -434,7 +434,7 @@ strata_status sampling_check(sampling *self)
     size_t bytes;
     strata_status status = samples_wait(self, &bytes);
     if (status == STRATA_SUCCESS && atomic_load_explicit(&self->span, memory_order_acquire))
-        status = ask_device(self);
+        status = ask_whether_stopped(self);
     return sampling_notice(self, status);
 }
 
