@@ -6,6 +6,7 @@
 #include "support/itself.h"
 
 #include "resources/logging/csv.h"
+#include "resources/logging/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -131,13 +132,34 @@ static void a_file_that_somebody_else_put_in_the_place_is_not_touched(void **sta
 static void a_file_that_a_killed_log_left_half_made_is_no_hindrance(void **state)
 {
     (void)state;
-    write_file("run.slog.new", "");
-    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off, interval=60s");
-    for (int i = 0; i < 4; i++)
-        fill(stack, 200);
-    assert_true(exists("run.slog.1"));
-    assert_false(exists("run.slog.new"));
-    check_ok(strata_stack_destroy(stack));
+    static const char *const leftovers[] = {"", "\x89SL", LOG_FILE_MAGIC, "Thread,Time", LOG_CSV_HEADER "\n"};
+    for (size_t i = 0; i < sizeof leftovers / sizeof leftovers[0]; i++) {
+        write_file("run.slog", "older");
+        write_file("run.slog.new", leftovers[i]);
+        strata_stack *stack = make_stack("run.slog", ", existing=rotate");
+        check_ok(strata_logging_flush(strata_stack_top(stack)));
+        check_file("run.slog.1", "older");
+        assert_false(exists("run.slog.new"));
+        check_ok(strata_stack_destroy(stack));
+        assert_int_equal(unlink(in_folder("run.slog.1").text), 0);
+    }
+}
+
+static void what_others_have_under_the_name_of_the_next_file_stays_theirs(void **state)
+{
+    (void)state;
+    static const char *const theirs[] = {"a note", "\x89SLAG", "Thread,Tim,", LOG_CSV_HEADER "\n1",
+                                         LOG_FILE_MAGIC "with more behind it than a header has"};
+    strata_stack *stack;
+    write_file("run.slog", "older");
+    for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++) {
+        write_file("run.slog.new", theirs[i]);
+        off_t size = size_of("run.slog.new");
+        check_status(try_stack("run.slog", ", existing=rotate", &stack), STRATA_ERROR_IO);
+        check_last_error(STRATA_ERROR_IO, "run.slog.new: File exists: the next file is made under this name");
+        assert_int_equal(size_of("run.slog.new"), size);
+        check_file("run.slog", "older");
+    }
 }
 
 /* ---- who has a file ---- */
@@ -553,6 +575,7 @@ int main(int count, char **arguments)
         IN_FOLDER(files_move_up_to_the_first_number_that_is_free),
         IN_FOLDER(a_file_that_somebody_else_put_in_the_place_is_not_touched),
         IN_FOLDER(a_file_that_a_killed_log_left_half_made_is_no_hindrance),
+        IN_FOLDER(what_others_have_under_the_name_of_the_next_file_stays_theirs),
         IN_FOLDER(a_file_that_another_process_writes_is_refused_until_it_is_gone),
         IN_FOLDER(a_forked_child_does_not_keep_the_file_of_its_parent),
         IN_FOLDER(a_stack_that_comes_to_nothing_leaves_no_log_and_harms_none),

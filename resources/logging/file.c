@@ -404,6 +404,11 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
     switch (existing) {
     case STRATA_LOG_EXISTING_ROTATE:
         self->next = make_next(self);
+        if (self->next < 0 && errno == EEXIST)
+            return strata_fail(
+                STRATA_ERROR_IO,
+                "logging: %s.new: File exists: the next file is made under this name; move away what has it",
+                self->place.path);
         return self->next >= 0 ? STRATA_SUCCESS : refuse_file(self, errno);
     case STRATA_LOG_EXISTING_REPLACE:
         self->empties = true;

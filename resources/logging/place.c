@@ -2,6 +2,8 @@
 #include "resources/logging/place.h"
 
 #include "core/error.h"
+#include "resources/logging/csv.h"
+#include "resources/logging/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24, LEFTOVER = 1024 };
+enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24 };
 
 /* ---- names ---- */
 
@@ -141,18 +143,32 @@ int log_place_hold(const log_place *place, bool *regular)
 
 /* ---- another one in its place ---- */
 
-/* A log that was killed while it made a file has left one without records, which nobody holds any more. */
+/* Whether a file holds a log's header, or a part of one, and nothing else. */
+static bool is_header(int descriptor, off_t size)
+{
+    static const char columns[] = LOG_CSV_HEADER "\n";
+    char bytes[sizeof columns];
+    size_t count = size < (off_t)sizeof bytes ? (size_t)size : sizeof bytes;
+    size_t magic = count < strlen(LOG_FILE_MAGIC) ? count : strlen(LOG_FILE_MAGIC);
+    if (pread(descriptor, bytes, count, 0) != (ssize_t)count)
+        return false;
+    return (size <= LOG_FILE_HEADER && memcmp(bytes, LOG_FILE_MAGIC, magic) == 0) ||
+           (size < (off_t)sizeof columns && memcmp(bytes, columns, count) == 0);
+}
+
+/* A log that was killed while it made a file has left one without records, which nobody holds any more. What anybody
+ * else has put there stays. */
 static bool remove_leftover(const char *path)
 {
     struct stat is;
-    int descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (descriptor < 0 && errno == ENOENT)
         return true;
     if (descriptor < 0) {
         errno = EEXIST;
         return false;
     }
-    bool leftover = fstat(descriptor, &is) == 0 && S_ISREG(is.st_mode) && is.st_size <= LEFTOVER;
+    bool leftover = fstat(descriptor, &is) == 0 && S_ISREG(is.st_mode) && is_header(descriptor, is.st_size);
     errno = EEXIST;
     bool removed = leftover && lock_file(descriptor) && is_at(path, descriptor) && unlink(path) == 0;
     int error = errno;
