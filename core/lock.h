@@ -40,6 +40,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_FRAME_NAMES,    /* core: naming the frames of one */
     STRATA_RANK_LOG_LIST,       /* resources: the writers of logs */
     STRATA_RANK_LOG,            /* resources: what a writer and its flushers or readers share */
+    STRATA_RANK_LOG_FILES,      /* resources: descriptors of logs that change */
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_SUSPECTS,       /* core: who can name the blocks of an illegal access; held while they do */
     STRATA_RANK_GUARD,          /* resources: the lists of a guard */

@@ -8,6 +8,7 @@
  * A file that has the name already is left as it is until the stack is built and there is something to write: a stack
  * that comes to nothing has changed nothing. */
 #include "core/error.h"
+#include "core/lock.h"
 #include "core/memory.h"
 #include "resources/logging/binary.h"
 #include "resources/logging/csv.h"
@@ -36,10 +37,11 @@ enum {
 typedef struct file_sink {
     log_sink sink;
     log_place place;
-    int descriptor; /* -1: a pipe whose reader has gone */
-    int next;       /* a file that will take the name from what has it now; -1: none */
-    bool empties;   /* what is in the file goes as soon as there is something to write */
-    bool made;      /* nobody had the name before */
+    int descriptor;              /* -1: a pipe whose reader has gone. Changes while files_lock is held */
+    int next;                    /* a file that will take the name from what has it now; -1: none. The same */
+    struct file_sink *following; /* all files of the process; guarded by files_lock */
+    bool empties;                /* what is in the file goes as soon as there is something to write */
+    bool made;                   /* nobody had the name before */
     bool csv;
     bool regular;    /* has places to write at, and can be renamed */
     bool stuck;      /* the reader did not come in time */
@@ -52,6 +54,60 @@ typedef struct file_sink {
     log_encoder encoder;
     unsigned char buffer[LOG_BATCH_ROOM];
 } file_sink;
+
+/* ---- forks ---- */
+
+/* A child would keep its parent's files locked, or its pipes open, for as long as it lives. So it closes them, and no
+ * thread forks while a descriptor of a log is opened, closed or exchanged for another. */
+static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_FILES);
+static file_sink *files; /* guarded by files_lock */
+
+/* Taken past the order of locks: handlers of forks run in an order of their own. Whoever has the lock waits for
+ * nobody. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&files_lock.mutex);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&files_lock.mutex);
+}
+
+static void close_if_open(int descriptor)
+{
+    if (descriptor >= 0)
+        close(descriptor);
+}
+
+static void in_child(void)
+{
+    for (const file_sink *file = files; file; file = file->following) {
+        close_if_open(file->next);
+        close_if_open(file->descriptor);
+    }
+    files = NULL; /* the parent's, all of them */
+    after_fork();
+}
+
+static bool watched; /* written once, before watch_once is done */
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+
+static void watch_forks(void)
+{
+    watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
+}
+
+static void leave_files(file_sink *self)
+{
+    file_sink **at = &files;
+    while (*at && *at != self)
+        at = &(*at)->following;
+    if (*at)
+        *at = self->following;
+}
+
+/* ---- what is counted ---- */
 
 static bool note_error(file_sink *self, int error)
 {
@@ -101,8 +157,10 @@ static void lose_reader(file_sink *self, int error)
     if (error != EPIPE || fstat(self->descriptor, &is) != 0 || !S_ISFIFO(is.st_mode) ||
         log_place_standard(&self->place) >= 0)
         return;
+    strata_lock_take(&files_lock);
     close(self->descriptor);
     self->descriptor = -1;
+    strata_lock_release(&files_lock);
 }
 
 /* Writes to a pipe without a SIGPIPE, on whatever thread it is. */
@@ -189,17 +247,24 @@ static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size
     return true;
 }
 
-static bool reopen_pipe(file_sink *self)
+static int open_pipe(const file_sink *self)
 {
     struct stat is;
     int descriptor = open(self->place.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0)
+    if (descriptor < 0 || (fstat(descriptor, &is) == 0 && S_ISFIFO(is.st_mode)))
+        return descriptor;
+    close(descriptor);
+    errno = ENXIO;
+    return -1;
+}
+
+static bool reopen_pipe(file_sink *self)
+{
+    strata_lock_take(&files_lock);
+    self->descriptor = open_pipe(self);
+    strata_lock_release(&files_lock);
+    if (self->descriptor < 0)
         return note_error(self, errno);
-    if (fstat(descriptor, &is) != 0 || !S_ISFIFO(is.st_mode)) {
-        close(descriptor);
-        return note_error(self, ENXIO);
-    }
-    self->descriptor = descriptor;
     self->stuck = false;
     return true;
 }
@@ -253,10 +318,24 @@ static void go_on_in(file_sink *self, int next)
     note_written(self, make_header(self, header)); /* it is there already */
 }
 
+/* It is locked until its name is gone: nobody else's is removed. */
 static void drop_next(const file_sink *self, int next)
 {
-    close(next);
     log_place_remove_next(&self->place);
+    close(next);
+}
+
+static bool rotate(file_sink *self)
+{
+    int next = make_next(self);
+    if (next >= 0 && log_place_put_next(&self->place, self->descriptor)) {
+        go_on_in(self, next);
+        return true;
+    }
+    note_error(self, errno);
+    if (next >= 0)
+        drop_next(self, next);
+    return false;
 }
 
 /* Where another file cannot be made, or not be put into its place, the log stays in the one that it has. */
@@ -264,15 +343,23 @@ static void rotate_if_full(file_sink *self)
 {
     if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)
         return;
-    int next = make_next(self);
-    if (next >= 0 && log_place_put_next(&self->place, self->descriptor)) {
-        go_on_in(self, next);
-        return;
+    strata_lock_take(&files_lock);
+    bool rotated = rotate(self);
+    strata_lock_release(&files_lock);
+    if (!rotated)
+        self->retry = self->end + self->rotate / 8 + 1;
+}
+
+static bool put_next(file_sink *self)
+{
+    strata_lock_take(&files_lock);
+    bool put = log_place_put_next(&self->place, self->descriptor);
+    if (put) {
+        go_on_in(self, self->next);
+        self->next = -1;
     }
-    note_error(self, errno);
-    if (next >= 0)
-        drop_next(self, next);
-    self->retry = self->end + self->rotate / 8 + 1;
+    strata_lock_release(&files_lock);
+    return put;
 }
 
 /* What has the name makes way, if that was asked for. */
@@ -283,13 +370,7 @@ static bool take_place(file_sink *self)
             return note_error(self, errno);
         self->empties = false;
     }
-    if (self->next >= 0) {
-        if (!log_place_put_next(&self->place, self->descriptor))
-            return note_error(self, errno);
-        go_on_in(self, self->next);
-        self->next = -1;
-    }
-    return true;
+    return self->next < 0 || put_next(self) || note_error(self, errno);
 }
 
 /* ---- records ---- */
@@ -356,26 +437,19 @@ static void file_close(log_sink *sink, bool built)
         file_settle(sink);
         self->stuck = false;
         put_rest(self, LAST_WAIT_MS);
-    } else if (self->made) {
-        log_place_remove(&self->place, self->descriptor);
     }
+    strata_lock_take(&files_lock);
+    if (!built && self->made)
+        log_place_remove(&self->place, self->descriptor);
     if (self->next >= 0)
         drop_next(self, self->next);
-    if (self->descriptor >= 0)
-        close(self->descriptor);
+    close_if_open(self->descriptor);
+    leave_files(self);
+    strata_lock_release(&files_lock);
     strata_host_free(self);
 }
 
-static void file_forked(log_sink *sink)
-{
-    const file_sink *self = (const file_sink *)sink;
-    if (self->next >= 0)
-        close(self->next);
-    if (self->descriptor >= 0)
-        close(self->descriptor);
-}
-
-static const log_sink_ops file_ops = {file_write, file_settle, file_close, file_forked};
+static const log_sink_ops file_ops = {file_write, file_settle, file_close};
 
 /* ---- opening ---- */
 
@@ -403,7 +477,9 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
 {
     switch (existing) {
     case STRATA_LOG_EXISTING_ROTATE:
+        strata_lock_take(&files_lock);
         self->next = make_next(self);
+        strata_lock_release(&files_lock);
         if (self->next < 0 && errno == EEXIST)
             return strata_fail(
                 STRATA_ERROR_IO,
@@ -418,17 +494,23 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
     }
 }
 
-static strata_status open_file(file_sink *self, strata_log_existing existing)
+static int open_place(file_sink *self)
 {
     int standard = log_place_standard(&self->place);
-    if (standard >= 0) {
-        self->descriptor = fcntl(standard, F_DUPFD_CLOEXEC, 3);
-        return self->descriptor >= 0 ? STRATA_SUCCESS : refuse_file(self, errno);
-    }
-    self->descriptor = log_place_make(&self->place);
-    self->made = self->regular = self->descriptor >= 0;
-    if (self->descriptor < 0 && errno == EEXIST)
-        self->descriptor = log_place_hold(&self->place, &self->regular);
+    if (standard >= 0)
+        return fcntl(standard, F_DUPFD_CLOEXEC, 3);
+    int descriptor = log_place_make(&self->place);
+    self->made = self->regular = descriptor >= 0;
+    return descriptor < 0 && errno == EEXIST ? log_place_hold(&self->place, &self->regular) : descriptor;
+}
+
+static strata_status open_file(file_sink *self, strata_log_existing existing)
+{
+    strata_lock_take(&files_lock);
+    self->descriptor = open_place(self);
+    self->following = files;
+    files = self;
+    strata_lock_release(&files_lock);
     if (self->descriptor < 0)
         return refuse_file(self, errno);
     return self->made || !self->regular ? STRATA_SUCCESS : find_way_past(self, existing);
@@ -451,7 +533,8 @@ static bool is_csv(const strata_logging_options *options)
 strata_status log_sink_file(const strata_logging_options *options, int device, log_sink **out)
 {
     *out = NULL;
-    file_sink *self = strata_host_zalloc(sizeof *self);
+    pthread_once(&watch_once, watch_forks);
+    file_sink *self = watched ? strata_host_zalloc(sizeof *self) : NULL;
     if (!self)
         return strata_fail_host_memory("the file of a log");
     self->sink.ops = &file_ops;

@@ -19,9 +19,6 @@ typedef struct log_sink_ops {
     /* Ends and frees the sink. Without a stack that was `built` it leaves nothing behind. Any thread: the writer has
      * ended. */
     void (*close)(log_sink *self, bool built);
-    /* In a forked child: lets go of what it would share with its parent. Calls nothing but what is safe in signal
-     * handlers. NULL: nothing. */
-    void (*forked)(log_sink *self);
 } log_sink_ops;
 
 struct log_sink {

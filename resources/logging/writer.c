@@ -6,7 +6,6 @@
 
 #include <strata/stack.h>
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -14,41 +13,9 @@
 
 enum { SLACK_NS = 200000, HEAP_STEP = 64 };
 
-/* All writers of the process: what they have is written when it exits. */
+/* All writers of the process: what they have is written when it exits. In a forked child they are its parent's. */
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
-
-/* ---- forks ---- */
-
-/* A child would keep its parent's files locked for as long as it lives. Taken past the order of locks: handlers of
- * forks run in an order of their own, and nobody waits for another lock while it has this one but for the writers' own.
- */
-static void before_fork(void)
-{
-    pthread_mutex_lock(&writers_lock.mutex);
-}
-
-static void after_fork(void)
-{
-    pthread_mutex_unlock(&writers_lock.mutex);
-}
-
-static void in_child(void)
-{
-    for (const log_writer *writer = writers; writer; writer = writer->next)
-        if (writer->process != getpid() && writer->sink->ops->forked)
-            writer->sink->ops->forked(writer->sink);
-    writers = NULL; /* the parent's, all of them */
-    after_fork();
-}
-
-static bool watched; /* written once, before watch_once is done */
-static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
-
-static void watch_forks(void)
-{
-    watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
-}
 
 uint64_t log_writer_dropped(const log_writer *writer)
 {
@@ -343,8 +310,7 @@ static bool make_finished(log_writer *self)
 
 strata_status log_writer_start(log_writer *self, uint64_t lines)
 {
-    pthread_once(&watch_once, watch_forks);
-    self->batch = watched ? strata_host_zalloc(LOG_BATCH * sizeof *self->batch) : NULL;
+    self->batch = strata_host_zalloc(LOG_BATCH * sizeof *self->batch);
     if (!self->batch)
         goto refuse;
     if (!log_rings_init(&self->rings, lines))
@@ -355,7 +321,6 @@ strata_status log_writer_start(log_writer *self, uint64_t lines)
     strata_stamp_start();
     strata_stamp_take_point(&self->first);
     self->last = self->first;
-    self->process = getpid();
     if (!start_thread(self))
         goto end_finished;
     strata_lock_take(&writers_lock);
@@ -405,7 +370,7 @@ void log_writer_stop(log_writer *self)
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };
-    if (!writers || writers->process != getpid())
+    if (strata_door_now() == STRATA_DOOR_FORKED)
         return;
     strata_lock_take(&writers_lock);
     for (log_writer *writer = writers; writer; writer = writer->next)

@@ -22,7 +22,6 @@ typedef struct log_writer {
     int device;
     uint64_t interval_ns;
     pthread_t thread;
-    pid_t process; /* that the thread is in */
     bool started;
     _Atomic bool stop;      /* set once, by who ends the layer */
     _Atomic uint64_t asked; /* for a collection of everything; counted up by any thread */
