@@ -257,6 +257,7 @@ static bool take_records(const log_contents *contents, void *data)
     if (contents->count && !self->any)
         log_choice_begin(&self->from->choice, contents->records[0].wall_ns);
     self->any |= contents->count != 0;
+    self->totals.torn += contents->torn; /* known at the end of a file */
     self->totals.dropped = contents->dropped > self->totals.dropped ? contents->dropped : self->totals.dropped;
     for (size_t i = 0; i < contents->count && !self->failed; i++) {
         if (!log_choice_takes(choice, &contents->records[i]))

@@ -3,7 +3,8 @@
  * Whole batches are taken from where the last one ended; a part of one is left for the next look, and read again from
  * its beginning, since a writer that met a full disk writes something else there. When the name belongs to another
  * file, nothing is added to the old one any more: it is read to its end, then the next one, which stands one number
- * below it: NAME.2, NAME.1, NAME. */
+ * below it: NAME.2, NAME.1, NAME. Where ours was removed before that, because rotation is faster than whoever takes
+ * what we print, the oldest one that was begun after it is the next. */
 #include "tools/log_follow.h"
 
 #include <errno.h>
@@ -44,6 +45,7 @@ static void watch_signals(void)
 {
     struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
+    interrupted = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
@@ -56,10 +58,15 @@ static bool say(const follower *self, const char *text)
 
 /* ---- one file ---- */
 
+static void close_if_open(int descriptor)
+{
+    if (descriptor >= 0)
+        close(descriptor);
+}
+
 static void end_file(follower *self)
 {
-    if (self->descriptor >= 0)
-        close(self->descriptor);
+    close_if_open(self->descriptor);
     log_decoder_free(self->decoder);
     log_contents_free(&self->contents);
     self->descriptor = -1;
@@ -76,19 +83,33 @@ static bool begin_file(follower *self)
     return self->decoder ? true : say(self, "no host memory");
 }
 
-static bool open_file(follower *self, const char *path)
+static int open_path(const char *path)
+{
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+static bool is_plain(int descriptor)
 {
     struct stat is;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0)
-        return say(self, strerror(errno));
-    if (fstat(descriptor, &is) != 0 || !S_ISREG(is.st_mode)) {
+    return fstat(descriptor, &is) == 0 && S_ISREG(is.st_mode);
+}
+
+/* Goes over to a file that was opened. */
+static bool take_file(follower *self, int descriptor)
+{
+    if (!is_plain(descriptor)) {
         close(descriptor);
         return say(self, "only a plain file can be followed; a pipe is read without --follow");
     }
     end_file(self);
     self->descriptor = descriptor;
     return begin_file(self);
+}
+
+static bool open_file(follower *self)
+{
+    int descriptor = open_path(self->path);
+    return descriptor >= 0 ? take_file(self, descriptor) : say(self, strerror(errno));
 }
 
 static void say_damage(follower *self)
@@ -127,24 +148,22 @@ static ssize_t fill_room(const follower *self)
     return (ssize_t)size;
 }
 
-/* Whether the file was emptied and begun anew, since it was read up to here. */
-static bool is_another(const follower *self)
+/* Whether the file was emptied and begun anew, since it was read up to here and so much of it was put into the room. */
+static bool is_another(const follower *self, size_t size)
 {
     unsigned char header[LOG_FILE_HEADER];
     struct stat is;
-    if (!self->at)
+    if (!self->at && size < sizeof header)
         return false;
     if (fstat(self->descriptor, &is) != 0 || (uint64_t)is.st_size < self->at)
         return true;
     return pread(self->descriptor, header, sizeof header, 0) == (ssize_t)sizeof header &&
-           memcmp(header, self->header, sizeof header) != 0;
+           memcmp(header, self->at ? self->header : self->room, sizeof header) != 0;
 }
 
 /* Reads what is there. `last`: nothing is added to the file any more. INTERRUPTED: there is no more for now. */
 static log_follow_end read_file(follower *self, bool last)
 {
-    if (is_another(self) && !begin_file(self))
-        return LOG_FOLLOW_REFUSED;
     for (;;) {
         size_t used;
         log_problem problem;
@@ -152,6 +171,11 @@ static log_follow_end read_file(follower *self, bool last)
         if (size < 0) {
             say(self, strerror(errno));
             return LOG_FOLLOW_REFUSED;
+        }
+        if (is_another(self, (size_t)size)) {
+            if (!begin_file(self))
+                return LOG_FOLLOW_REFUSED;
+            continue;
         }
         if (size == 0)
             return LOG_FOLLOW_INTERRUPTED;
@@ -171,11 +195,11 @@ static log_follow_end read_file(follower *self, bool last)
 
 /* ---- the next file ---- */
 
-static bool is_ours(const follower *self, const char *path)
+static bool is_same(int descriptor, int other)
 {
-    struct stat ours, named;
-    return fstat(self->descriptor, &ours) == 0 && stat(path, &named) == 0 && ours.st_dev == named.st_dev &&
-           ours.st_ino == named.st_ino;
+    struct stat one, two;
+    return fstat(descriptor, &one) == 0 && fstat(other, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
 }
 
 /* "NAME.3", or NAME for 0. */
@@ -186,57 +210,72 @@ static bool number_path(const follower *self, unsigned number, char path[PATH_RO
     return length > 0 && length < PATH_ROOM;
 }
 
-/* The number under which our file stands now; 0 if it was removed, or moved to somewhere else. */
-static unsigned own_number(const follower *self)
+/* When a log was begun, by the wall clock; 0 if it has no header. */
+static uint64_t begun_at(int descriptor)
 {
-    enum { MOST = 1000 }; /* as many as `keep` may be */
-    char path[PATH_ROOM];
-    for (unsigned number = 1; number <= MOST && number_path(self, number, path); number++) {
-        if (access(path, F_OK) != 0)
-            return 0;
-        if (is_ours(self, path))
-            return number;
-    }
-    return 0;
+    unsigned char header[LOG_FILE_HEADER];
+    if (!is_plain(descriptor) || pread(descriptor, header, sizeof header, 0) != (ssize_t)sizeof header ||
+        memcmp(header, LOG_FILE_MAGIC, 8) != 0)
+        return 0;
+    return log_get_u64(header + 32);
 }
 
-/* Goes over to the file that comes after ours. Files may be renamed meanwhile: then the number of ours has changed. */
+/* Opens the file that comes after ours: the last one that is met before ours, or before an older one, from NAME
+ * upwards. Files move upwards, too, so that ours is not missed, and a number that none has at this moment means
+ * nothing. -1 with errno; ENOENT: a file was moved this moment. *number is the one that it was met under. */
+static int find_next(const follower *self, unsigned *number)
+{
+    enum { MOST = 1000, GAP = 3 }; /* as many as `keep` may be */
+    char path[PATH_ROOM];
+    int next = -1;
+    unsigned missing = 0;
+    for (unsigned at = 0; at <= MOST && missing < GAP && number_path(self, at, path); at++) {
+        int descriptor = open_path(path);
+        missing = descriptor < 0 ? missing + 1 : 0;
+        if (descriptor < 0 && errno != ENOENT && !at)
+            return -1;
+        if (descriptor < 0)
+            continue;
+        if (is_same(self->descriptor, descriptor) || (at && begun_at(descriptor) <= log_get_u64(self->header + 32))) {
+            close(descriptor);
+            break;
+        }
+        close_if_open(next);
+        next = descriptor;
+        *number = at;
+    }
+    errno = ENOENT;
+    return next;
+}
+
+/* Goes over to the file that comes after ours. */
 static bool open_next(follower *self)
 {
-    for (;;) {
-        char path[PATH_ROOM];
-        follower next = {.path = self->path, .sink = self->sink, .descriptor = -1};
-        unsigned number = own_number(self);
-        if (!number_path(self, number ? number - 1 : 0, path))
-            return say(self, strerror(ENAMETOOLONG));
-        if (access(path, F_OK) != 0)
-            return true; /* moved this moment: the next look finds it */
-        if (!open_file(&next, path))
-            return false;
-        if (own_number(self) != number) {
-            end_file(&next);
-            continue;
-        }
-        log_decoder_free(next.decoder); /* it adds to the contents of `next` */
-        next.decoder = NULL;
-        close(self->descriptor);
-        self->descriptor = next.descriptor;
-        return begin_file(self);
+    struct stat ours;
+    unsigned number = 0;
+    int next = find_next(self, &number);
+    if (next < 0)
+        return errno == ENOENT || say(self, strerror(errno)); /* the next look finds it */
+    if (number && fstat(self->descriptor, &ours) == 0 && ours.st_nlink == 0) {
+        self->damages++;
+        say(self, "rotation is faster: the file that was read is gone, and some after it may be; a larger keep helps");
     }
+    return take_file(self, next);
 }
 
 /* Whether the name is that of another file now. Not while nothing has it: a rotation is under way, or none comes. */
 static bool was_rotated(const follower *self)
 {
-    struct stat named;
-    return stat(self->path, &named) == 0 && !is_ours(self, self->path);
+    struct stat ours, named;
+    return fstat(self->descriptor, &ours) == 0 && stat(self->path, &named) == 0 &&
+           (ours.st_dev != named.st_dev || ours.st_ino != named.st_ino);
 }
 
 static log_follow_end follow(follower *self)
 {
     for (;;) {
         bool ends = interrupted != 0, rotated = was_rotated(self);
-        log_follow_end end = read_file(self, rotated);
+        log_follow_end end = read_file(self, rotated || ends);
         if (end != LOG_FOLLOW_INTERRUPTED)
             return end;
         if (rotated && self->contents.torn)
@@ -263,7 +302,7 @@ log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_
         say(self, "no host memory");
     else {
         watch_signals();
-        end = open_file(self, path) ? follow(self) : LOG_FOLLOW_REFUSED;
+        end = open_file(self) ? follow(self) : LOG_FOLLOW_REFUSED;
     }
     *damages = self->damages;
     end_file(self);

@@ -13,13 +13,14 @@ typedef struct log_follow_sink {
 } log_follow_sink;
 
 typedef enum log_follow_end {
-    LOG_FOLLOW_INTERRUPTED, /* SIGINT or SIGTERM: all that was there has been passed on */
+    LOG_FOLLOW_INTERRUPTED, /* SIGINT or SIGTERM: all that was there has been passed on, damage at the end told */
     LOG_FOLLOW_STOPPED,     /* by the sink */
     LOG_FOLLOW_REFUSED,     /* the file cannot be read, or is no log; it was said */
 } log_follow_end;
 
 /* Reads the plain file `path` from its beginning, and then what is added to it, and goes on with the next one when it
- * is rotated or begun anew. *damages is how many places were damaged. */
+ * is rotated or begun anew. *damages is how many places were damaged, or had files that were removed before they were
+ * read. */
 log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_t *damages);
 
 #endif

@@ -94,6 +94,8 @@ struct log_decoder {
         uint64_t number; /* as in the file; 0: none */
         strata_tag tag;
     } tags[LOG_TAGS];
+    uint64_t skipped;     /* bytes of damage that were left out before this, with no whole batch behind them so far */
+    log_problem skipping; /* what is wrong with the first of them */
     bool no_memory;
 };
 
@@ -428,6 +430,25 @@ static bool read_header(const unsigned char *bytes, size_t size, log_contents *t
     return true;
 }
 
+/* Bytes in which no whole batch begins are left out, to be told once it is known how many there are. What may begin one
+ * stays: what is too short for the longest batch. */
+static size_t skip(decoder *self, size_t size, const log_problem *problem)
+{
+    const size_t count = size - (LOG_BATCH_HEADER + LOG_BATCH_BYTES - 1);
+    if (!self->skipped)
+        self->skipping = *problem;
+    self->skipped += count;
+    forget_definitions(self);
+    return count;
+}
+
+/* Tells of the damage that ends at `next`: what was skipped, and so many more bytes. */
+static void end_damage(decoder *self, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
+{
+    note_damage(self->to, self->skipped ? &self->skipping : problem, left_out + self->skipped, next, ends);
+    self->skipped = 0;
+}
+
 /* Reads a batch at *at and moves on, over what is damaged if there is a whole batch behind it. *waits: what is here may
  * be whole once there is more. False without host memory. */
 static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bool last, size_t *at, bool *waits)
@@ -436,6 +457,8 @@ static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bo
     size_t length = 0;
     const uint64_t offset = self->offset + *at;
     batch_state state = check_batch(bytes + *at, offset, size - *at, &length, &problem);
+    if (self->skipped && state == BATCH_WHOLE)
+        end_damage(self, &problem, 0, offset, false);
     if (state == BATCH_WHOLE && read_batch(self, bytes + *at, offset, length, &problem)) {
         *at += length;
         return true;
@@ -445,7 +468,13 @@ static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bo
     const size_t next = find_batch(bytes, *at + 1, size), most = next - *at;
     bool whole = state != BATCH_WHOLE && most >= LOG_BATCH_HEADER && memcmp(bytes + *at, "SLBT", 4) == 0 &&
                  crc_of(bytes + *at, most) == log_get_u32(bytes + *at + 8);
+    if (next == size && !whole && !last && most >= LOG_BATCH_HEADER + LOG_BATCH_BYTES) {
+        *at += skip(self, most, &problem);
+        return true;
+    }
     if (next == size && !whole && (!last || state == BATCH_PART)) {
+        if (last && self->skipped)
+            end_damage(self, &problem, 0, offset, false);
         *waits = !last;
         self->to->torn = last ? most : 0;
         *at = last ? size : *at;
@@ -455,7 +484,7 @@ static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bo
         whole = read_batch(self, bytes + *at, offset, most, &problem);
     else
         forget_definitions(self);
-    note_damage(self->to, &problem, whole ? 0 : most, self->offset + next, next == size);
+    end_damage(self, &problem, whole ? 0 : most, self->offset + next, next == size);
     *at = next;
     return !self->no_memory;
 }
