@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -34,8 +35,8 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-/* `strata log --follow OPTION FILE`, into the files "out" and "err". */
-static pid_t start_following(const char *option, const char *file)
+/* `strata log --follow OPTION FILE`, into `output_end`, or the file "out" if that is -1, and the file "err". */
+static pid_t start_following_into(int output_end, const char *option, const char *file)
 {
     pid_t child;
     name path = in_folder(file), out = in_folder("out"), err = in_folder("err");
@@ -43,11 +44,19 @@ static pid_t start_following(const char *option, const char *file)
     posix_spawn_file_actions_t actions;
     const int flags = O_WRONLY | O_CREAT | O_TRUNC;
     assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
-    assert_int_equal(posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.text, flags, 0600), 0);
+    if (output_end < 0)
+        assert_int_equal(posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.text, flags, 0600), 0);
+    else
+        assert_int_equal(posix_spawn_file_actions_adddup2(&actions, output_end, STDOUT_FILENO), 0);
     assert_int_equal(posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.text, flags, 0600), 0);
     assert_int_equal(posix_spawn(&child, program, &actions, NULL, arguments, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     return child;
+}
+
+static pid_t start_following(const char *option, const char *file)
+{
+    return start_following_into(-1, option, file);
 }
 
 static const char *text_of(const char *file)
@@ -185,6 +194,34 @@ static void a_summary_is_printed_when_the_following_ends(void **state)
     check_ok(strata_stack_destroy(stack));
 }
 
+/* Ctrl-C comes while the command waits for whoever reads its output. */
+static void what_a_slow_reader_has_not_taken_yet_is_printed_after_ctrl_c(void **state)
+{
+    (void)state;
+    int ends[2], waiting = 0, before = -1;
+    size_t size = 0;
+    strata_stack *stack = make_stack("run.slog", ", uses=off");
+    write_some(stack, 1000);
+    check_ok(strata_stack_destroy(stack));
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = start_following_into(ends[1], "--json", "run.slog");
+    close(ends[1]);
+    for (unsigned turn = 0; turn < test_patience(20) * 200 && (waiting == 0 || waiting != before); turn++) {
+        before = waiting;
+        nap();
+        assert_int_equal(ioctl(ends[0], FIONREAD, &waiting), 0);
+    }
+    assert_int_equal(kill(child, SIGINT), 0);
+    nap();
+    for (ssize_t got; size < OUTPUT - 1 && (got = read(ends[0], output + size, OUTPUT - 1 - size)) > 0;)
+        size += (size_t)got;
+    output[size] = '\0';
+    close(ends[0]);
+    assert_int_equal(end_of(child, 0), 0);
+    assert_in_range(lines_of(output), 2000, 2004); /* the end of the stack may add some */
+    assert_string_equal(text_of("err"), "");
+}
+
 /* A part of a batch at the end is waited for, and is damage once there is a whole one behind it. */
 static void damage_in_a_log_that_is_followed_is_said_and_left_out(void **state)
 {
@@ -243,6 +280,7 @@ int main(void)
         IN_FOLDER(a_log_is_followed_across_its_rotation_until_ctrl_c),
         IN_FOLDER(a_log_that_is_begun_anew_is_followed_from_its_beginning),
         IN_FOLDER(a_summary_is_printed_when_the_following_ends),
+        IN_FOLDER(what_a_slow_reader_has_not_taken_yet_is_printed_after_ctrl_c),
         IN_FOLDER(damage_in_a_log_that_is_followed_is_said_and_left_out),
         IN_FOLDER(what_is_no_log_or_no_plain_file_is_refused),
     };

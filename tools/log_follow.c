@@ -40,10 +40,11 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-/* The first signal ends the following, and a second one the program. */
+/* The first signal ends the following, and a second one the program. What is being printed goes on, however slow its
+ * reader is; only the sleep ends. */
 static void watch_signals(void)
 {
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
     interrupted = 0;
     sigaction(SIGINT, &action, NULL);
