@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -485,6 +486,51 @@ static void a_new_reader_of_a_pipe_begins_with_a_header_and_none_is_no_harm(void
     free(got);
 }
 
+/* More than the pipe has room for, so that a line is cut when the process exits. */
+static void exits_with_a_line_half_written(void)
+{
+    static strata_stack *volatile stack; /* never ended */
+    stack = child_stack(", format=csv, uses=off, interval=60s");
+    child_pairs(stack, 600);
+}
+
+static void *read_late(void *data)
+{
+    enum { LATE_MS = 300 }; /* more than the writer waits while the log goes on */
+    piped *got = data;
+    int reader = open_reader("pipe");
+    struct pollfd any = {.fd = reader, .events = POLLIN};
+    while (poll(&any, 1, 10000) < 0 && errno == EINTR)
+        ;
+    nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000}, NULL);
+    fcntl(reader, F_SETFL, 0);
+    read_some(reader, got, PIPE_ROOM);
+    close(reader);
+    return NULL;
+}
+
+static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    char log_name[PATH_ROOM + 32];
+    piped *got = calloc(1, sizeof *got);
+    assert_non_null(got);
+    assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
+    int holder = open(in_folder("pipe").text, O_RDWR | O_CLOEXEC); /* the pipe is there before its reader */
+    assert_true(holder >= 0 && pthread_create(&thread, NULL, read_late, got) == 0);
+    log_variable("pipe", log_name);
+    test_child_run("exits_with_a_line_half_written", (const char *const[]){log_name, NULL});
+    close(holder);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(got->size > 65536); /* which a pipe has no room for at once */
+    size_t lines = 0;
+    for (size_t i = 0; i < got->size; i++)
+        lines += got->bytes[i] == '\n';
+    check_lines(got, lines - 1, 0);
+    free(got);
+}
+
 /* ---- a process that exits or forks while its log is written ---- */
 
 static void *record_for_ever(void *data)
@@ -564,6 +610,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(leaves_a_child_behind),
         TEST_SCENARIO(exits_while_it_records),
         TEST_SCENARIO(forks_while_it_records),
+        TEST_SCENARIO(exits_with_a_line_half_written),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -584,6 +631,7 @@ int main(int count, char **arguments)
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_batches_however_slow_it_is),
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_lines_however_slow_it_is),
         IN_FOLDER(a_new_reader_of_a_pipe_begins_with_a_header_and_none_is_no_harm),
+        IN_FOLDER(a_process_that_exits_ends_the_line_that_its_reader_is_late_for),
         IN_FOLDER(the_log_of_a_process_that_exits_or_forks_while_it_records_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -430,14 +430,17 @@ static void file_settle(log_sink *sink)
         put_header(self);
 }
 
+static void file_end(log_sink *sink)
+{
+    file_sink *self = (file_sink *)sink;
+    file_settle(sink);
+    self->stuck = false;
+    put_rest(self, LAST_WAIT_MS);
+}
+
 static void file_close(log_sink *sink, bool built)
 {
     file_sink *self = (file_sink *)sink;
-    if (built) {
-        file_settle(sink);
-        self->stuck = false;
-        put_rest(self, LAST_WAIT_MS);
-    }
     strata_lock_take(&files_lock);
     if (!built && self->made)
         log_place_remove(&self->place, self->descriptor);
@@ -449,7 +452,7 @@ static void file_close(log_sink *sink, bool built)
     strata_host_free(self);
 }
 
-static const log_sink_ops file_ops = {file_write, file_settle, file_close};
+static const log_sink_ops file_ops = {file_write, file_settle, file_end, file_close};
 
 /* ---- opening ---- */
 

@@ -16,8 +16,10 @@ typedef struct log_sink_ops {
     /* The stack is built and somebody waits for all that was recorded, if only nothing: what the sink has put off is
      * done. NULL: nothing is. */
     void (*settle)(log_sink *self);
-    /* Ends and frees the sink. Without a stack that was `built` it leaves nothing behind. Any thread: the writer has
-     * ended. */
+    /* The stack is built, and no more comes, or the process exits: does what settle does, and ends what has begun.
+     * Waits for a slow reader for a second. NULL: nothing is to be ended. */
+    void (*end)(log_sink *self);
+    /* Frees the sink. Without a stack that was `built` it leaves nothing behind. Any thread: the writer has ended. */
     void (*close)(log_sink *self, bool built);
 } log_sink_ops;
 

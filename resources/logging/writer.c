@@ -233,24 +233,39 @@ static void step_back(void)
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
 }
 
+static void note_done(log_writer *self, uint64_t done)
+{
+    strata_lock_take(&self->lock);
+    self->done = done;
+    pthread_cond_broadcast(&self->finished);
+    strata_lock_release(&self->lock);
+}
+
+/* What there is is the last. */
+static void finish(log_writer *self)
+{
+    collect(self, true);
+    if (self->resource->stack && self->sink->ops->end)
+        self->sink->ops->end(self->sink);
+}
+
 static void *run(void *data)
 {
     log_writer *self = data;
     step_back();
     for (;;) {
-        bool stop = atomic_load(&self->stop);
+        if (atomic_load(&self->stop)) {
+            finish(self);
+            note_done(self, UINT64_MAX); /* whoever asks from now on */
+            return NULL;
+        }
         uint64_t asked = atomic_load(&self->asked);
-        uint64_t most = collect(self, stop || asked != self->done);
+        uint64_t most = collect(self, asked != self->done);
         if (asked != self->done) {
             if (self->resource->stack && self->sink->ops->settle)
                 self->sink->ops->settle(self->sink);
-            strata_lock_take(&self->lock);
-            self->done = asked;
-            pthread_cond_broadcast(&self->finished);
-            strata_lock_release(&self->lock);
+            note_done(self, asked);
         }
-        if (stop)
-            return NULL;
         if (most < self->rings.lines / 2)
             sleep_until_needed(self, most >= self->rings.lines / 8);
     }
@@ -354,9 +369,12 @@ static void leave_list(log_writer *self)
 void log_writer_stop(log_writer *self)
 {
     leave_list(self);
-    atomic_store(&self->stop, true);
+    bool exiting = atomic_exchange(&self->stop, true);
     wake(self);
-    pthread_join(self->thread, NULL);
+    if (self->started)
+        pthread_join(self->thread, NULL);
+    if (exiting) /* and this was recorded meanwhile */
+        finish(self);
     self->sink->ops->close(self->sink, self->resource->stack != NULL);
     strata_lock_destroy(&self->lock);
     pthread_cond_destroy(&self->finished);
@@ -365,15 +383,23 @@ void log_writer_stop(log_writer *self)
     strata_host_free(self->batch);
 }
 
-/* Runtimes live until the process exits, and so do their logs. Destructors run after all exit handlers. Whatever the
- * program has left behind, it exits: nobody waits forever for a sink. */
+/* Runtimes live until the process exits, and so do their logs. Destructors run after all exit handlers. The writers end
+ * here, lest the exit cut what they write. Whatever the program has left behind, it exits: nobody waits forever for a
+ * sink. */
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };
     if (strata_door_now() == STRATA_DOOR_FORKED)
         return;
     strata_lock_take(&writers_lock);
-    for (log_writer *writer = writers; writer; writer = writer->next)
-        log_writer_flush(writer, PATIENCE_S);
+    for (log_writer *writer = writers; writer; writer = writer->next) {
+        struct timespec until;
+        atomic_store(&writer->stop, true);
+        if (!log_writer_flush(writer, PATIENCE_S))
+            continue;
+        clock_gettime(CLOCK_REALTIME, &until); /* of the last steps of a thread */
+        until.tv_sec += PATIENCE_S;
+        writer->started = pthread_timedjoin_np(writer->thread, NULL, &until) != 0;
+    }
     strata_lock_release(&writers_lock);
 }
