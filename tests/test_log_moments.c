@@ -21,6 +21,7 @@
 static void (*_Atomic at_flock)(const char *file);
 static void (*_Atomic at_close)(const char *file);
 static void (*_Atomic at_rename)(const char *file);
+static _Atomic bool no_flags;  /* the file system renames without conditions only */
 static void (*at_pread)(void); /* behind the beginning of a file, once */
 static const char *unseen;     /* a file that is not there when it is opened for reading the next time */
 
@@ -35,6 +36,9 @@ int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 ssize_t __real_pread(int file, void *bytes, size_t count, off_t at);
 ssize_t __wrap_pread(int file, void *bytes, size_t count, off_t at);
+
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 
 static const char *last_part(const char *path)
 {
@@ -98,11 +102,23 @@ ssize_t __wrap_pread(int file, void *bytes, size_t count, off_t at)
     return __real_pread(file, bytes, count, at);
 }
 
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    void (*then)(const char *) = at_rename;
+    if (then)
+        then(last_part(from));
+    if (!no_flags)
+        return __real_renameat2(from_folder, from, to_folder, to, flags);
+    errno = EINVAL;
+    return -1;
+}
+
 static int clear_moments(void **state)
 {
     at_flock = at_close = at_rename = NULL;
     at_pread = NULL;
     unseen = NULL;
+    no_flags = false;
     return remove_folder(state);
 }
 
@@ -225,6 +241,54 @@ static void a_child_that_is_forked_while_a_log_is_made_rotated_or_ended_keeps_no
     fork_at(&at_flock);
     fork_at(&at_rename);
     fork_at(&at_close);
+}
+
+/* ---- the name ---- */
+
+static void take_the_name(const char *file)
+{
+    if (strcmp(file, "run.slog.new") != 0)
+        return;
+    int descriptor = open(in_folder("run.slog").text, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (descriptor >= 0)
+        dprintf(descriptor, "another's");
+    if (descriptor >= 0)
+        __real_close(descriptor);
+}
+
+static void a_file_that_takes_the_name_while_it_is_free_is_not_renamed_over(void **state)
+{
+    (void)state;
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off, interval=60s");
+    make_pairs(stack, 300);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    at_rename = take_the_name;
+    make_pairs(stack, 300);
+    check_ok(strata_logging_flush(strata_stack_top(stack)));
+    at_rename = NULL;
+    assert_int_equal(value(stack, "logging.write_error"), EEXIST);
+    assert_int_equal(value(stack, "logging.dropped_records"), 0);
+    assert_int_equal(size_of("run.slog"), 9);
+    assert_false(exists("run.slog.new") || exists("run.slog.2"));
+    check_ok(strata_stack_destroy(stack));
+    assert_int_equal(size_of("run.slog"), 9);
+    log_contents log = read_log("run.slog.1"); /* where it went on */
+    assert_in_range(log.count, 1200, 1204);
+    log_contents_free(&log);
+}
+
+static void a_file_system_that_renames_without_conditions_has_logs_that_rotate(void **state)
+{
+    (void)state;
+    no_flags = true;
+    strata_stack *stack = make_stack("run.slog", ", rotate=4096, uses=off, interval=60s");
+    for (int i = 0; i < 2; i++) {
+        make_pairs(stack, 300);
+        check_ok(strata_logging_flush(strata_stack_top(stack)));
+    }
+    assert_int_equal(value(stack, "logging.write_error"), 0);
+    assert_true(exists("run.slog") && exists("run.slog.1") && !exists("run.slog.new"));
+    check_ok(strata_stack_destroy(stack));
 }
 
 /* ---- following ---- */
@@ -451,6 +515,8 @@ int main(void)
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, clear_moments)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_child_that_is_forked_while_a_log_is_made_rotated_or_ended_keeps_no_file),
+        IN_FOLDER(a_file_that_takes_the_name_while_it_is_free_is_not_renamed_over),
+        IN_FOLDER(a_file_system_that_renames_without_conditions_has_logs_that_rotate),
         IN_FOLDER(what_rotation_removes_before_it_is_read_is_told_and_nothing_else_is_missing),
         IN_FOLDER(a_file_that_moves_while_it_is_opened_is_looked_for_again),
         IN_FOLDER(after_a_file_that_was_removed_by_hand_the_new_one_is_followed),

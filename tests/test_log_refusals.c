@@ -88,6 +88,8 @@ int __real_ftruncate(int file, off_t length);
 int __wrap_ftruncate(int file, off_t length);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int __real_fstat(int file, struct stat *is);
 int __wrap_fstat(int file, struct stat *is);
 int __real_poll(struct pollfd *files, nfds_t count, int wait);
@@ -143,6 +145,15 @@ int __wrap_fstat(int file, struct stat *is)
 int __wrap_poll(struct pollfd *files, nfds_t count, int wait)
 {
     return refused(POLL) ? -1 : __real_poll(files, count, wait);
+}
+
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    const char *called = strrchr(from, '/');
+    if (!unmovable || strcmp(called ? called + 1 : from, unmovable) != 0)
+        return refused(RENAME) ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
+    errno = EACCES;
+    return -1;
 }
 
 static const char *moved_from, *moved_to; /* at the next lock: somebody moves a file, and makes another one */

@@ -219,6 +219,14 @@ static bool move_on(const log_place *place)
     return true;
 }
 
+/* Not over a file that somebody has made there meanwhile: EEXIST, where the kernel and the file system know how. */
+static bool rename_to_free(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return true;
+    return (errno == EINVAL || errno == ENOSYS) && rename(from, to) == 0;
+}
+
 bool log_place_put_next(const log_place *place, int descriptor)
 {
     char first[NUMBERED_ROOM], next[NUMBERED_ROOM];
@@ -230,12 +238,12 @@ bool log_place_put_next(const log_place *place, int descriptor)
     if (stands && !move_on(place))
         return false;
     next_name(place, next);
-    if (rename(next, place->path) == 0)
+    if (rename_to_free(next, place->path))
         return true;
     int error = errno;
     numbered(place, 1, first);
     if (stands)
-        rename(first, place->path);
+        rename_to_free(first, place->path);
     errno = error;
     return false;
 }

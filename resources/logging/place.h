@@ -32,8 +32,9 @@ int log_place_hold(const log_place *place, bool *regular);
 int log_place_make_next(const log_place *place, const void *header, size_t bytes);
 
 /* Moves NAME to NAME.1 and so on, and NAME.new to NAME. `descriptor` is the file that stands at NAME, or stood there
- * until somebody else moved it; if another one does, EEXIST. False with errno: NAME stays where it is. No file is lost
- * but NAME.keep, and that only if all the numbers are in use. */
+ * until somebody else moved it; if another one does, EEXIST. False with errno: NAME stays where it is, or at NAME.1
+ * if somebody took the name at that moment. No file is lost but NAME.keep, and that only if all the numbers are in use.
+ */
 bool log_place_put_next(const log_place *place, int descriptor);
 
 /* Removes NAME, if it is still that file; and NAME.new. */
