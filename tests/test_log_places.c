@@ -531,6 +531,39 @@ static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void 
     free(got);
 }
 
+/* Waits until the log has looked at its reader, which is after each interval. */
+static void wait_for_error(strata_stack *stack, int error)
+{
+    for (unsigned turn = 0; turn < test_patience(20) * 200; turn++) {
+        if (value(stack, "logging.write_error") == (uint64_t)error)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    fail_msg("the error %d does not come", error);
+}
+
+static void a_reader_that_comes_after_one_that_left_in_silence_begins_with_a_header(void **state)
+{
+    (void)state;
+    piped *got = calloc(1, sizeof *got);
+    assert_non_null(got);
+    assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
+    int reader = open_reader("pipe");
+    strata_stack *stack = make_stack("pipe", ", uses=off, interval=1ms");
+    fill(stack, 10);
+    close(reader);
+    wait_for_error(stack, EPIPE);                    /* nothing was recorded meanwhile */
+    reader = open(in_folder("pipe").text, O_RDONLY); /* which waits for the log, and not for a record */
+    assert_true(reader >= 0 && fcntl(reader, F_SETFL, O_NONBLOCK) == 0);
+    fill(stack, 20);
+    read_some(reader, got, PIPE_ROOM);
+    check_whole(got, 40, 0);
+    assert_int_equal(value(stack, "logging.dropped_records"), 0);
+    check_ok(strata_stack_destroy(stack));
+    close(reader);
+    free(got);
+}
+
 /* ---- a process that exits or forks while its log is written ---- */
 
 static void *record_for_ever(void *data)
@@ -631,6 +664,7 @@ int main(int count, char **arguments)
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_batches_however_slow_it_is),
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_lines_however_slow_it_is),
         IN_FOLDER(a_new_reader_of_a_pipe_begins_with_a_header_and_none_is_no_harm),
+        IN_FOLDER(a_reader_that_comes_after_one_that_left_in_silence_begins_with_a_header),
         IN_FOLDER(a_process_that_exits_ends_the_line_that_its_reader_is_late_for),
         IN_FOLDER(the_log_of_a_process_that_exits_or_forks_while_it_records_can_be_read),
     };

@@ -263,10 +263,8 @@ static bool reopen_pipe(file_sink *self)
     strata_lock_take(&files_lock);
     self->descriptor = open_pipe(self);
     strata_lock_release(&files_lock);
-    if (self->descriptor < 0)
-        return note_error(self, errno);
     self->stuck = false;
-    return true;
+    return self->descriptor >= 0;
 }
 
 /* ---- pieces ---- */
@@ -382,7 +380,7 @@ static bool begin_piece(file_sink *self)
         return false;
     rotate_if_full(self);
     if (self->descriptor < 0 && !reopen_pipe(self))
-        return false;
+        return note_error(self, errno);
     return (self->end > 0 || put_header(self)) && put_rest(self, WAIT_MS);
 }
 
@@ -422,6 +420,22 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     return taken;
 }
 
+/* A reader that leaves while nothing is written is noticed, so that the next one does not begin in the middle; and that
+ * one does not wait for records before it can open the pipe. */
+static void file_look(log_sink *sink)
+{
+    file_sink *self = (file_sink *)sink;
+    struct stat is;
+    if (self->regular || log_place_standard(&self->place) >= 0 || stat(self->place.path, &is) != 0 ||
+        !S_ISFIFO(is.st_mode))
+        return;
+    struct pollfd reader = {.fd = self->descriptor}; /* POLLERR: none */
+    if (self->descriptor >= 0 && poll(&reader, 1, 0) > 0 && reader.revents & POLLERR)
+        lose_reader(self, EPIPE);
+    if (self->descriptor < 0 && reopen_pipe(self))
+        put_header(self);
+}
+
 /* A failure is met again by the first record, and told then. */
 static void file_settle(log_sink *sink)
 {
@@ -452,7 +466,7 @@ static void file_close(log_sink *sink, bool built)
     strata_host_free(self);
 }
 
-static const log_sink_ops file_ops = {file_write, file_settle, file_end, file_close};
+static const log_sink_ops file_ops = {file_write, file_look, file_settle, file_end, file_close};
 
 /* ---- opening ---- */
 

@@ -13,6 +13,8 @@ typedef struct log_sink log_sink;
 typedef struct log_sink_ops {
     /* Takes the records; returns how many it took, fewer with `error` set. */
     size_t (*write)(log_sink *self, const strata_log_record *records, size_t count);
+    /* Behind each collection, whether there was something to write or not: looks after who reads. NULL: nobody does. */
+    void (*look)(log_sink *self);
     /* The stack is built and somebody waits for all that was recorded, if only nothing: what the sink has put off is
      * done. NULL: nothing is. */
     void (*settle)(log_sink *self);

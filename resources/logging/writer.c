@@ -261,6 +261,8 @@ static void *run(void *data)
         }
         uint64_t asked = atomic_load(&self->asked);
         uint64_t most = collect(self, asked != self->done);
+        if (self->sink->ops->look)
+            self->sink->ops->look(self->sink);
         if (asked != self->done) {
             if (self->resource->stack && self->sink->ops->settle)
                 self->sink->ops->settle(self->sink);
