@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -315,6 +316,35 @@ static void a_stack_that_comes_to_nothing_leaves_no_log_and_harms_none(void **st
         check_file("run.slog.1", "oldest");
         assert_false(exists("run.slog.new"));
     }
+}
+
+/* The signal that the kernel sends with this error is the program's business, and would end it. */
+static void may_write_no_file(void)
+{
+    static const char *const more[] = {"", ", existing=rotate"};
+    sigset_t pending;
+    strata_stack *stack;
+    for (int i = 0; i < 2; i++) {
+        struct rlimit none = {.rlim_cur = 0, .rlim_max = RLIM_INFINITY}, any = {RLIM_INFINITY, RLIM_INFINITY};
+        char text[512];
+        snprintf(text, sizeof text, "logging(file=\"%s\"%s), null", getenv("STRATA_TEST_LOG"), more[i]);
+        child_check(setrlimit(RLIMIT_FSIZE, &none) == 0);
+        child_status(strata_stack_create(text, 0, &stack), STRATA_ERROR_IO);
+        child_check_words("File too large");
+        child_check(sigpending(&pending) == 0 && !sigismember(&pending, SIGXFSZ));
+        child_check(setrlimit(RLIMIT_FSIZE, &any) == 0);
+        child_ok(strata_stack_create(text, 0, &stack)); /* leaves one for the next turn */
+        child_ok(strata_stack_destroy(stack));
+    }
+}
+
+static void a_process_that_may_write_no_file_is_refused_and_lives_on(void **state)
+{
+    (void)state;
+    char log_name[PATH_ROOM + 32];
+    log_variable("run.slog", log_name);
+    test_child_run("may_write_no_file", (const char *const[]){log_name, NULL});
+    assert_true(exists("run.slog") && exists("run.slog.1") && !exists("run.slog.new"));
 }
 
 static void a_layer_that_was_never_built_into_a_stack_leaves_no_log(void **state)
@@ -644,6 +674,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(exits_while_it_records),
         TEST_SCENARIO(forks_while_it_records),
         TEST_SCENARIO(exits_with_a_line_half_written),
+        TEST_SCENARIO(may_write_no_file),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -659,6 +690,7 @@ int main(int count, char **arguments)
         IN_FOLDER(a_file_that_another_process_writes_is_refused_until_it_is_gone),
         IN_FOLDER(a_forked_child_does_not_keep_the_file_of_its_parent),
         IN_FOLDER(a_stack_that_comes_to_nothing_leaves_no_log_and_harms_none),
+        IN_FOLDER(a_process_that_may_write_no_file_is_refused_and_lives_on),
         IN_FOLDER(a_layer_that_was_never_built_into_a_stack_leaves_no_log),
         IN_FOLDER(a_stack_that_records_nothing_has_its_file_all_the_same),
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_batches_however_slow_it_is),

@@ -121,6 +121,34 @@ static void note_written(file_sink *self, size_t bytes)
     atomic_fetch_add_explicit(&self->sink.written_bytes, bytes, memory_order_relaxed);
 }
 
+/* ---- signals ---- */
+
+/* What a write that fails raises is nothing to a program that does not know of it: on the threads that are its own, the
+ * signal is kept away, and taken back, unless one was pending already. */
+typedef struct quiet {
+    sigset_t alone, before;
+    bool pending;
+} quiet;
+
+static void begin_quiet(quiet *self, int signal)
+{
+    sigset_t pending;
+    sigemptyset(&self->alone);
+    sigaddset(&self->alone, signal);
+    sigpending(&pending);
+    self->pending = sigismember(&pending, signal);
+    pthread_sigmask(SIG_BLOCK, &self->alone, &self->before);
+}
+
+static void end_quiet(const quiet *self, bool raised)
+{
+    int error = errno;
+    if (raised && !self->pending)
+        sigtimedwait(&self->alone, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &self->before, NULL);
+    errno = error;
+}
+
 /* ---- plain files ---- */
 
 static bool put_in_file(file_sink *self, const void *bytes, size_t count)
@@ -163,20 +191,12 @@ static void lose_reader(file_sink *self, int error)
     strata_lock_release(&files_lock);
 }
 
-/* Writes to a pipe without a SIGPIPE, on whatever thread it is. */
 static ssize_t write_quietly(int descriptor, const void *bytes, size_t count)
 {
-    sigset_t pipe_alone, before, pending;
-    sigemptyset(&pipe_alone);
-    sigaddset(&pipe_alone, SIGPIPE);
-    sigpending(&pending);
-    pthread_sigmask(SIG_BLOCK, &pipe_alone, &before);
+    quiet without;
+    begin_quiet(&without, SIGPIPE);
     ssize_t wrote = write(descriptor, bytes, count);
-    int error = errno;
-    if (wrote < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
-        sigtimedwait(&pipe_alone, NULL, &(struct timespec){0});
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
+    end_quiet(&without, wrote < 0 && errno == EPIPE);
     return wrote;
 }
 
@@ -304,7 +324,11 @@ static bool put_header(file_sink *self)
 static int make_next(file_sink *self)
 {
     unsigned char header[HEADER_ROOM];
-    return log_place_make_next(&self->place, header, make_header(self, header));
+    quiet without;
+    begin_quiet(&without, SIGXFSZ);
+    int next = log_place_make_next(&self->place, header, make_header(self, header));
+    end_quiet(&without, next < 0 && errno == EFBIG);
+    return next;
 }
 
 static void go_on_in(file_sink *self, int next)
@@ -547,6 +571,17 @@ static bool is_csv(const strata_logging_options *options)
     return options->format == STRATA_LOG_CSV || (options->format == STRATA_LOG_AUTO && named);
 }
 
+/* On the thread that makes the stack. */
+static strata_status put_first_header(file_sink *self)
+{
+    quiet without;
+    begin_quiet(&without, SIGXFSZ);
+    bool put = put_header(self);
+    int error = put ? 0 : atomic_load(&self->sink.error);
+    end_quiet(&without, error == EFBIG);
+    return put ? STRATA_SUCCESS : refuse_file(self, error);
+}
+
 strata_status log_sink_file(const strata_logging_options *options, int device, log_sink **out)
 {
     *out = NULL;
@@ -564,9 +599,8 @@ strata_status log_sink_file(const strata_logging_options *options, int device, l
     strata_status status = log_place_name(&self->place, options->file, device);
     if (status == STRATA_SUCCESS)
         status = open_file(self, policy(options));
-    bool begins = status == STRATA_SUCCESS && (self->made || !self->regular);
-    if (begins && !put_header(self))
-        status = refuse_file(self, atomic_load(&self->sink.error));
+    if (status == STRATA_SUCCESS && (self->made || !self->regular))
+        status = put_first_header(self);
     if (status == STRATA_SUCCESS) {
         *out = &self->sink;
         return STRATA_SUCCESS;
