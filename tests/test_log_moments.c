@@ -21,6 +21,7 @@
 static void (*_Atomic at_flock)(const char *file);
 static void (*_Atomic at_close)(const char *file);
 static void (*_Atomic at_rename)(const char *file);
+static void (*const nobody)(const char *file) = NULL;
 static _Atomic bool no_flags;  /* the file system renames without conditions only */
 static void (*at_pread)(void); /* behind the beginning of a file, once */
 static const char *unseen;     /* a file that is not there when it is opened for reading the next time */
@@ -115,7 +116,9 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
 
 static int clear_moments(void **state)
 {
-    at_flock = at_close = at_rename = NULL;
+    at_flock = nobody;
+    at_close = nobody;
+    at_rename = nobody;
     at_pread = NULL;
     unseen = NULL;
     no_flags = false;
@@ -228,7 +231,7 @@ static void fork_at(void (*_Atomic *moment)(const char *file))
         check_ok(strata_logging_flush(strata_stack_top(stack)));
     }
     check_ok(strata_stack_destroy(stack));
-    *moment = NULL;
+    *moment = nobody;
     assert_true(end_forker() >= 2);
     bool free = is_free("run.slog") && is_free("run.slog.1");
     end_children();
@@ -265,7 +268,7 @@ static void a_file_that_takes_the_name_while_it_is_free_is_not_renamed_over(void
     at_rename = take_the_name;
     make_pairs(stack, 300);
     check_ok(strata_logging_flush(strata_stack_top(stack)));
-    at_rename = NULL;
+    at_rename = nobody;
     assert_int_equal(value(stack, "logging.write_error"), EEXIST);
     assert_int_equal(value(stack, "logging.dropped_records"), 0);
     assert_int_equal(size_of("run.slog"), 9);

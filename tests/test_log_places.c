@@ -548,7 +548,8 @@ static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void 
     assert_non_null(got);
     assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
     int holder = open(in_folder("pipe").text, O_RDWR | O_CLOEXEC); /* the pipe is there before its reader */
-    assert_true(holder >= 0 && pthread_create(&thread, NULL, read_late, got) == 0);
+    assert_true(holder >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, read_late, got), 0);
     log_variable("pipe", log_name);
     test_child_run("exits_with_a_line_half_written", (const char *const[]){log_name, NULL});
     close(holder);

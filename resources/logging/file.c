@@ -37,11 +37,10 @@ enum {
 typedef struct file_sink {
     log_sink sink;
     log_place place;
-    int descriptor;              /* -1: a pipe whose reader has gone. Changes while files_lock is held */
-    int next;                    /* a file that will take the name from what has it now; -1: none. The same */
-    struct file_sink *following; /* all files of the process; guarded by files_lock */
-    bool empties;                /* what is in the file goes as soon as there is something to write */
-    bool made;                   /* nobody had the name before */
+    int descriptor; /* -1: a pipe whose reader has gone. Written while files_lock is held */
+    int next;       /* a file that will take the name from what has it now; -1: none. The same */
+    bool empties;   /* what is in the file goes as soon as there is something to write */
+    bool made;      /* nobody had the name before */
     bool csv;
     bool regular;    /* has places to write at, and can be renamed */
     bool stuck;      /* the reader did not come in time */
@@ -49,8 +48,9 @@ typedef struct file_sink {
     uint64_t rotate; /* 0: never */
     uint64_t retry;  /* a rotation that failed is tried again at this end */
     int device;
-    size_t rest_at, rest; /* of a piece in the buffer that has begun: where the rest is, and its bytes */
-    size_t rest_records;  /* of it */
+    size_t rest_at, rest;        /* of a piece in the buffer that has begun: where the rest is, and its bytes */
+    size_t rest_records;         /* of it */
+    struct file_sink *following; /* all files of the process; guarded by files_lock */
     log_encoder encoder;
     unsigned char buffer[LOG_BATCH_ROOM];
 } file_sink;
@@ -191,6 +191,7 @@ static void lose_reader(file_sink *self, int error)
     strata_lock_release(&files_lock);
 }
 
+/* Writes to a pipe without a SIGPIPE, on whatever thread it is. */
 static ssize_t write_quietly(int descriptor, const void *bytes, size_t count)
 {
     quiet without;
