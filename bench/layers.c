@@ -113,10 +113,10 @@ static void run_member(stack_member *self, size_t pairs)
     self->spent = bench_now() - start;
 }
 
-/* In a loop that waits for what is near: gives the core away where there are fewer than threads. */
+/* In a loop that waits for what is near: gives the core away, since there may be fewer than threads. */
 static void pause_for(unsigned *spins)
 {
-    if (++*spins % 4096 == 0)
+    if (++*spins % 64 == 0)
         sched_yield();
 }
 

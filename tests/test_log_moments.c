@@ -372,8 +372,10 @@ static void what_rotation_removes_before_it_is_read_is_told_and_nothing_else_is_
     check_ok(strata_stack_destroy(writing));
 }
 
-static void rotate_once(void)
+/* However early the writer collects, the file that is being read is not the last one then. */
+static void rotate(void)
 {
+    write_pairs(300);
     write_pairs(300);
     assert_true(exists("run.slog.1"));
     unseen = "run.slog"; /* moved at this moment */
@@ -383,10 +385,10 @@ static void a_file_that_moves_while_it_is_opened_is_looked_for_again(void **stat
 {
     (void)state;
     writing = make_stack("run.slog", ", rotate=4096, uses=off, interval=60s");
-    write_pairs(300);
-    assert_int_equal(follow_to(1200, rotate_once), 0);
+    write_pairs(10);
+    assert_int_equal(follow_to(1220, rotate), 0);
     assert_null(unseen);
-    assert_true(followed.records == 1200 && followed.said == 0);
+    assert_true(followed.records == 1220 && followed.said == 0);
     check_ok(strata_stack_destroy(writing));
 }
 
