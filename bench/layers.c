@@ -22,7 +22,8 @@ enum {
     LINE_WORDS = 8,
     RING_LINES = 4096, /* of a thread, as the layer has it by itself */
     NOTHINGS = 1000,
-    PAIR_ADDS = 100,        /* nanoseconds that the stack for production may add to a pair on one thread */
+    PAIR_ADDS = 100, /* nanoseconds that the stack for production may add to a pair on one thread */
+    QUICK_PAIRS = 200,
     PAIRS_IN_A_RING = 1400, /* with what warms up, before a ring is three quarters full and wakes its collector */
 };
 
@@ -220,10 +221,10 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     begin_side(&stacked, text, count, WORK_PAIRS, 0);
     /* A pair makes two records: a batch has room in the ring, and is collected behind the clock's back. */
     bool records = strstr(layers, "logging") != NULL;
-    bool quick = self->rounds < 5;
-    const size_t batch = strstr(layers, "ring=65536") ? 20000 : records ? PAIRS_IN_A_RING : quick ? 2000 : 20000;
+    const bool quick = self->rounds < 5, large = strstr(layers, "ring=65536") != NULL;
+    const size_t batch = quick ? QUICK_PAIRS : records && !large ? PAIRS_IN_A_RING : 20000;
     const bench_plan plan = {
-        .warm = 100, .batch = batch, .batches = records ? 5 : 1, .ready = wake_side, .spent = mean_spent};
+        .warm = 100, .batch = batch, .batches = records && !quick ? 5 : 1, .ready = wake_side, .spent = mean_spent};
     bench_row(self, name, plan, (bench_side){run_side, NULL, &alone},
               (bench_side){run_side, records ? collect_records : NULL, &stacked}, target);
     end_side(&stacked);
@@ -240,8 +241,11 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
     if (!bench_wants(self, name))
         return;
     begin_side(&side, "null", count, WORK_LINES, lines);
-    const bench_plan plan = {
-        .warm = 100, .batch = self->rounds < 5 ? 2000 : 20000, .batches = 1, .ready = wake_side, .spent = mean_spent};
+    const bench_plan plan = {.warm = 100,
+                             .batch = self->rounds < 5 ? QUICK_PAIRS : 20000,
+                             .batches = 1,
+                             .ready = wake_side,
+                             .spent = mean_spent};
     bench_row(self, name, plan, (bench_side){0}, (bench_side){run_side, NULL, &side},
               (bench_target){REPORT_NO_TARGET, 0});
     end_side(&side);
@@ -263,8 +267,11 @@ static void measure_sharing(const bench *self)
         return;
     begin_side(&alone, "null", 1, WORK_NOTHING, 0);
     begin_side(&crowd, "null", THREADS, WORK_NOTHING, 0);
-    const bench_plan plan = {
-        .warm = 100, .batch = self->rounds < 5 ? 2000 : 20000, .batches = 1, .ready = wake_side, .spent = mean_spent};
+    const bench_plan plan = {.warm = 100,
+                             .batch = self->rounds < 5 ? QUICK_PAIRS : 20000,
+                             .batches = 1,
+                             .ready = wake_side,
+                             .spent = mean_spent};
     const bench_side sides[] = {{run_side, NULL, &alone}, {run_side, NULL, &crowd}};
     double figures[2];
     bench_measure(self->rounds, plan, sides, 2, figures);
