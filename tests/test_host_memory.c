@@ -705,7 +705,7 @@ int main(int count, char **arguments)
     static const char *const layers[] = {"aligned(alignment=4KiB), failure_callback, fault, prefetch, managed",
                                          "pinned",
                                          "budget(limit=1GiB), statistics(stacks=on), async",
-                                         "nvtx, budget(limit=1GiB, soft=512MiB), guard, direct",
+                                         "budget(limit=1GiB, soft=512MiB), guard, nvtx, direct",
                                          "guard(kernel=off, stacks=off), async",
                                          "guard(sample=1, sample_seed=1), async"};
 #ifdef __SANITIZE_THREAD__ /* takes a minute for those with a guard, all on one thread */
