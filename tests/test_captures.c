@@ -1,9 +1,9 @@
 /* Strata while streams are being captured that it knows nothing of: the captures stay alive whatever is called, what is
  * freed inside one waits for its end, and what cannot be ordered there is refused before anything is asked. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "support/captures.h"
 #include "support/fixture.h"
 
 enum { BYTES = 4096 };
@@ -19,27 +19,11 @@ static PFN_cuStreamBeginCapture_v10010 begin_capture;
 static PFN_cuStreamEndCapture_v10000 end_capture;
 static PFN_cuGraphDestroy_v10000 graph_destroy;
 
-static void find(PFN_cuGetProcAddress_v12000 get, const char *name, int version, void *entry)
-{
-    void *symbol = NULL;
-    CUdriverProcAddressQueryResult found;
-    check_cu(get(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found));
-    assert_non_null(symbol);
-    memcpy(entry, &symbol, sizeof symbol);
-}
-
 static void open_captures(void)
 {
-    strata_driver_info info;
-    check_ok(strata_driver_get_info(&info));
-    void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-    assert_non_null(symbol);
-    PFN_cuGetProcAddress_v12000 get;
-    memcpy(&get, &symbol, sizeof get);
-    find(get, "cuStreamBeginCapture", 10010, &begin_capture);
-    find(get, "cuStreamEndCapture", 10000, &end_capture);
-    find(get, "cuGraphDestroy", 10000, &graph_destroy);
+    test_find_driver_call("cuStreamBeginCapture", 10010, &begin_capture);
+    test_find_driver_call("cuStreamEndCapture", 10000, &end_capture);
+    test_find_driver_call("cuGraphDestroy", 10000, &graph_destroy);
 }
 
 static CUstreamCaptureStatus capture_status(CUstream stream)

@@ -5,22 +5,27 @@
 #include "support/driver.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
-static inline void *test_driver_call(const char *name)
+static inline void test_find_driver_call(const char *name, int version, void *call)
 {
     strata_driver_info info;
+    CUdriverProcAddressQueryResult found;
+    PFN_cuGetProcAddress_v12000 get;
     check_ok(strata_driver_get_info(&info));
     void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(library);
-    void *symbol = dlsym(library, name);
+    void *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
     assert_non_null(symbol);
-    return symbol;
+    memcpy(&get, &symbol, sizeof get);
+    check_cu(get(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found));
+    assert_non_null(symbol);
+    memcpy(call, &symbol, sizeof symbol);
 }
 
 static inline void test_begin_capture(CUstream stream)
 {
     CUresult (*begin)(CUstream, CUstreamCaptureMode);
-    *(void **)&begin = test_driver_call("cuStreamBeginCapture_v2");
+    test_find_driver_call("cuStreamBeginCapture", 10010, &begin);
     check_cu(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 }
 
@@ -32,9 +37,9 @@ static inline size_t test_end_capture(CUstream stream)
     CUresult (*destroy)(CUgraph);
     CUgraph graph = NULL;
     size_t nodes = 77;
-    *(void **)&end = test_driver_call("cuStreamEndCapture");
-    *(void **)&get_nodes = test_driver_call("cuGraphGetNodes");
-    *(void **)&destroy = test_driver_call("cuGraphDestroy");
+    test_find_driver_call("cuStreamEndCapture", 10000, &end);
+    test_find_driver_call("cuGraphGetNodes", 10000, &get_nodes);
+    test_find_driver_call("cuGraphDestroy", 10000, &destroy);
     check_cu(end(stream, &graph));
     check_cu(get_nodes(graph, NULL, &nodes));
     check_cu(destroy(graph));
