@@ -70,7 +70,7 @@ static bool was_refused(call which)
     return refusals[which].left == 0;
 }
 
-static const char *unmovable; /* what files are called that cannot be renamed */
+static const char *_Atomic unmovable; /* what files are called that cannot be renamed */
 
 static int stop_refusing(void **state)
 {
