@@ -445,6 +445,7 @@ static void waiting_ends_with_its_time(test_fixture *fixture)
     check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     clock_gettime(CLOCK_MONOTONIC, &after);
     assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 29);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Nobody freed enough within the timeout");
     check_ok(try_allocate(fixture, MIB, NULL, &refused));
     free_block(fixture, &refused);
     free_block(fixture, &live);

@@ -67,6 +67,9 @@ static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
     check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
     check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"request 17\"");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Free what was allocated from the promise, or promise more");
+    check_status(try_allocate(fixture, 7 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "It is more than was promised");
     free_block(fixture, &more);
     assert_int_equal(usage_of(promise).in_use, 4 * MIB);
     assert_int_equal(usage_of(base).in_use, 10 * MIB);
@@ -122,9 +125,53 @@ static void its_values_and_its_report_show_the_account(test_fixture *fixture)
     assert_null(strata_budget_base(strata_stack_top(stack)->upstream));
 }
 
-static void the_report_has_every_account(test_fixture *fixture)
+static json_t *report_of(test_fixture *fixture)
 {
     static test_report report;
+    report.length = 0;
+    check_ok(
+        strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_JSON, test_report_write, &report));
+    return test_report_parse(&report);
+}
+
+/* What the report has of an account with that name. */
+static int64_t reported(test_fixture *fixture, const char *name, const char *value)
+{
+    json_t *root = report_of(fixture), *layer = json_array_get(json_object_get(root, "layers"), 0), *account;
+    int64_t found = -1;
+    size_t i;
+    json_array_foreach(json_object_get(layer, "accounts"), i, account)
+    {
+        const json_t *of = json_object_get(account, value);
+        if (strcmp(json_string_value(json_object_get(account, "name")), name) == 0)
+            found = json_is_boolean(of) ? json_is_true(of) : json_integer_value(of);
+    }
+    json_decref(root);
+    return found;
+}
+
+static void a_closed_promise_is_reported_with_what_its_blocks_hold(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB, wait=none), null"), *promise;
+    strata_block kept, freed;
+    check_ok(strata_budget_reserve(base, 3 * MIB, "request 17", &promise));
+    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(try_allocate(fixture, MIB, NULL, &kept));
+    check_ok(try_allocate(fixture, MIB, NULL, &freed));
+    check_ok(strata_budget_enter(base, NULL));
+    assert_int_equal(reported(fixture, "request 17", "closed"), 0);
+    check_ok(strata_budget_account_close(promise));
+    assert_int_equal(reported(fixture, "request 17", "closed"), 1);
+    assert_int_equal(reported(fixture, "request 17", "in_use"), 2 * MIB);
+    free_block(fixture, &freed);
+    assert_int_equal(reported(fixture, "request 17", "in_use"), MIB);
+    assert_int_equal(usage_of(base).in_use, MIB);
+    free_block(fixture, &kept);
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+static void the_report_has_every_account(test_fixture *fixture)
+{
     strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB, wait=none), null"), *tenant, *promise;
     const strata_budget_account_options options = {.name = "tenant 7"};
     strata_block block, refused;
@@ -133,10 +180,7 @@ static void the_report_has_every_account(test_fixture *fixture)
     check_ok(strata_budget_enter(promise, NULL));
     check_ok(try_allocate(fixture, MIB, NULL, &block));
     check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    report.length = 0;
-    check_ok(
-        strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_JSON, test_report_write, &report));
-    json_t *root = test_report_parse(&report), *layer = json_array_get(json_object_get(root, "layers"), 0);
+    json_t *root = report_of(fixture), *layer = json_array_get(json_object_get(root, "layers"), 0);
     json_t *list = json_object_get(layer, "accounts");
     assert_int_equal(json_array_size(list), 2);
     const json_t *first = json_array_get(list, 0), *second = json_array_get(list, 1);
@@ -249,6 +293,7 @@ int main(void)
         TEST_CASE(a_promise_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
+        TEST_CASE(a_closed_promise_is_reported_with_what_its_blocks_hold),
         TEST_CASE(the_report_has_every_account),
         TEST_CASE(what_is_no_account_is_refused),
         TEST_CASE(a_forked_child_is_told_so),

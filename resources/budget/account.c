@@ -519,6 +519,19 @@ bool budget_never_fits(const strata_budget_account *account, uint64_t bytes)
     return bytes > (limit ? limit : (uint64_t)boundless);
 }
 
+const char *budget_advice(const strata_budget_account *account, uint64_t bytes, bool others_had_their_time)
+{
+    if (budget_never_fits(account, bytes))
+        return account->promise    ? "It is more than was promised: promise more, or ask for less"
+               : limit_of(account) ? "It is beyond the limit alone: raise that, or ask for less"
+                                   : "No account counts so much: ask for less";
+    if (account->promise)
+        return "Free what was allocated from the promise, or promise more";
+    return others_had_their_time
+               ? "Nobody freed enough within the timeout: free memory, wait longer, or raise the limit"
+               : "Free memory, let requests wait (wait=live), or raise the limit";
+}
+
 uint64_t budget_in_use(strata_budget_account *account)
 {
     uint32_t position = 0;
@@ -590,7 +603,8 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
     note_peak(account, never_used(account));
     uint64_t limit = limit_of(account);
-    uint64_t in_use = budget_in_use(account);
+    bool closed = account->promise && atomic_load_explicit(&account->closed, memory_order_acquire);
+    uint64_t in_use = closed ? atomic_load_explicit(&account->kept, memory_order_relaxed) : budget_in_use(account);
     *usage = (strata_budget_usage){
         .limit = (size_t)limit,
         .in_use = (size_t)in_use,

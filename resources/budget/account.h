@@ -212,6 +212,9 @@ void budget_tell(strata_budget_account *account);
  * what an account without one counts. */
 bool budget_never_fits(const strata_budget_account *account, uint64_t bytes);
 
+/* What to do about a request of so many bytes that was refused by this account: the end of the message. */
+const char *budget_advice(const strata_budget_account *account, uint64_t bytes, bool others_had_their_time);
+
 /* What is charged now; and all that an account can tell. */
 uint64_t budget_in_use(strata_budget_account *account);
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage);

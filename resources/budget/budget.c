@@ -321,11 +321,8 @@ static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
 {
     strata_budget_account *failing = attempt->failing;
     strata_budget_usage usage;
-    const char *advice = "Free memory, let requests wait (wait=live), or raise the limit";
+    const char *advice = budget_advice(failing, attempt->bytes, attempt->deadline != 0);
     budget_usage(failing, &usage);
-    if (budget_never_fits(failing, attempt->bytes))
-        advice = usage.limit ? "It is beyond the limit alone: raise that, or ask for less"
-                             : "No account counts so much: ask for less";
     atomic_fetch_add_explicit(&failing->refused, 1, memory_order_relaxed);
     strata_tag tag = attempt->request ? attempt->request->tag : 0;
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
@@ -537,6 +534,7 @@ static void describe_account(strata_emitter *to, strata_budget_account *account)
     strata_emit_text(to, "name", account->name);
     strata_emit_text(to, "above", account->parent->name);
     strata_emit_bool(to, "promise", account->promise);
+    strata_emit_bool(to, "closed", atomic_load_explicit(&account->closed, memory_order_relaxed));
     if (usage.limit)
         strata_emit_bytes(to, "limit", usage.limit);
     strata_emit_bytes(to, "in_use", usage.in_use);
