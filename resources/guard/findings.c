@@ -141,8 +141,7 @@ static strata_status raise_finding(const strata_guard_finding *finding)
     for (unsigned i = 0; i < finding->shown && i < 8; i++)
         snprintf(found + 3 * i, 4, " %02x", finding->found[i]);
     return strata_error_raise(
-        error,
-        "%s: %llu byte%s changed at %s of block 0x%llx of %zu bytes (tag \"%s\", generation %llu, %s): found%s%s",
+        error, "%s: %llu byte%s changed at %s: block 0x%llx of %zu bytes (tag \"%s\", generation %llu, %s): found%s%s",
         kind_name(finding->kind), (unsigned long long)finding->changed, finding->changed == 1 ? "" : "s", place,
         (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
         (unsigned long long)block->id.generation, finding->freed ? "freed" : "live", found,
