@@ -237,6 +237,16 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     assert_outcome(of, 2, "", "/nowhere/run.slog: No such file or directory");
     assert_string_equal(of->out, "");
     free(of);
+    scratch_file empty = scratch_write("");
+    of = run_on("log", &empty);
+    assert_outcome(of, 2, "", ": the file is empty");
+    free(of);
+    scratch_remove(&empty);
+    scratch_file csv = scratch_write("Thread,Time,Action,Pointer,Size,Stream\n");
+    of = run_on("log", &csv);
+    assert_outcome(of, 2, "", ": this is a log as CSV; strata log reads binary ones, strata replay both");
+    free(of);
+    scratch_remove(&csv);
     of = run_on("log", &damaged);
     assert_outcome(of, 1, "requested", " are left out");
     free(of);
@@ -475,6 +485,25 @@ static void info_names_driver_devices_and_stack(void **state)
     free(object);
 }
 
+static void info_says_in_which_mode_stacks_are_made(void **state)
+{
+    (void)state;
+    setenv("STRATA_MODE", "sanitizer", 1);
+    outcome *text = run("info");
+    outcome *object = run("info --json");
+    setenv("STRATA_MODE", "fast", 1);
+    outcome *wrong = run("info");
+    unsetenv("STRATA_MODE");
+    assert_outcome(text, 0, "  mode           sanitizer", "");
+    assert_outcome(wrong, 1, "  is wrong       STRATA_MODE is \"fast\": expected sanitizer or normal", "");
+    json_t *info = parsed(object);
+    assert_string_equal(json_string_value(json_object_get(info, "mode")), "sanitizer");
+    json_decref(info);
+    free(text);
+    free(object);
+    free(wrong);
+}
+
 static void info_says_what_is_wrong_with_the_stack_that_the_environment_asks_for(void **state)
 {
     (void)state;
@@ -634,6 +663,7 @@ int main(void)
         cmocka_unit_test(a_json_report_has_exact_numbers_under_the_promised_keys),
         cmocka_unit_test(a_json_report_of_failures_names_them),
         cmocka_unit_test(info_names_driver_devices_and_stack),
+        cmocka_unit_test(info_says_in_which_mode_stacks_are_made),
         cmocka_unit_test(info_says_what_is_wrong_with_the_stack_that_the_environment_asks_for),
         cmocka_unit_test(the_option_overrides_the_environment_which_overrides_auto),
         cmocka_unit_test(the_simulated_driver_is_found_beside_the_command),

@@ -1,6 +1,7 @@
 /* `strata info`: what Strata would run on, and which stack the environment asks for. */
 #include "core/escape.h"
 #include "core/memory.h"
+#include "core/mode.h"
 #include "core/stack.h"
 #include "resources/builtin.h"
 #include "tools/command.h"
@@ -21,6 +22,7 @@ typedef struct settings {
     const char *driver;
     char environment_driver[4096]; /* STRATA_DRIVER as the command found it, "" if not set */
     const char *environment_stack; /* STRATA_STACK, NULL if not set */
+    strata_mode mode;              /* that STRATA_MODE asks for */
     char stack_problem[512];       /* why that cannot be built, "" if it can be read */
     bool json;
 } settings;
@@ -100,6 +102,8 @@ static void print_info(const settings *from, const strata_driver_info *driver, c
     char stack[1024];
     strata_escape(stack, sizeof stack, strata_runtime_default_stack());
     printf("stack            %s (STRATA_STACK is %s)\n", stack, from->environment_stack ? "set" : "not set");
+    if (from->mode == STRATA_MODE_SANITIZER)
+        printf("  mode           sanitizer, as STRATA_MODE says: direct in place of async\n");
     if (*from->stack_problem)
         printf("  is wrong       %s\n", from->stack_problem);
     printf("host allocator   %s\n", strata_host_allocator_name());
@@ -144,6 +148,7 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
     json_set_number(object, "driver_version", (uint64_t)driver->version);
     json_object_set_new(object, "simulated", json_boolean(driver->simulated));
     json_object_set_new(object, "stack", json_string(strata_runtime_default_stack()));
+    json_object_set_new(object, "mode", json_string(from->mode == STRATA_MODE_SANITIZER ? "sanitizer" : "normal"));
     json_object_set_new(object, "stack_problem", string_or_null(*from->stack_problem ? from->stack_problem : NULL));
     json_object_set_new(object, "environment",
                         json_pack("{so, so}", "STRATA_DRIVER",
@@ -166,6 +171,8 @@ static void check_stack(settings *from)
     strata_status status = strata_builtin_register();
     if (status == STRATA_SUCCESS)
         status = strata_stack_check_text(strata_runtime_default_stack());
+    if (status == STRATA_SUCCESS)
+        status = strata_mode_now(&from->mode);
     if (status != STRATA_SUCCESS)
         snprintf(from->stack_problem, sizeof from->stack_problem, "%s", strata_last_error()->message);
 }

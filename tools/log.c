@@ -147,8 +147,8 @@ static const char documentation[] =
     "late "
     "stand in their places. A log that ends in the middle of a write is read up to there, and what is damaged is left "
     "out up to where it can be read again; both are said on stderr.\n\n"
-    "With --follow, records are printed as they come, late ones where they come, and a summary at the end. Ctrl-C or "
-    "SIGTERM ends it, once all that was there is printed.\n\n"
+    "With --follow, records are printed as they come, late ones where they come; with --summary, totals at the end. "
+    "Ctrl-C or SIGTERM ends it, once all that was there is printed.\n\n"
     "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "
     "printed because of bad usage or a file that is missing or no log.";
 

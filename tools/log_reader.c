@@ -414,6 +414,10 @@ static void note_damage(log_contents *to, const log_problem *problem, uint64_t l
 
 static bool read_header(const unsigned char *bytes, size_t size, log_contents *to, log_problem *problem)
 {
+    if (size == 0)
+        return refuse(problem, "byte 0: the file is empty");
+    if (size >= 7 && memcmp(bytes, "Thread,", 7) == 0)
+        return refuse(problem, "byte 0: this is a log as CSV; strata log reads binary ones, strata replay both");
     if (size < 8 || memcmp(bytes, LOG_FILE_MAGIC, 8) != 0)
         return refuse(problem, "byte 0: this is no log of Strata's");
     if (size < LOG_FILE_HEADER)
