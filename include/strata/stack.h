@@ -8,7 +8,8 @@
  * Words are letters, digits, '_', '-', '.', '%', '/', ':' and '+'; anything else goes in double quotes. A size is
  * a number with B or nothing (bytes), KB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB, K, M, G, T (powers of
  * 1024), in capital or small letters. The number may have a fraction, as in 1.5GiB; parts of a byte are dropped, and a
- * size that is not zero but below one byte is an error. */
+ * size that is not zero but below one byte is an error. A duration is a number with s, ms, us, ns or nothing
+ * (nanoseconds); a switch is on or off, or true, yes, 1 or false, no, 0. */
 #ifndef STRATA_STACK_H
 #define STRATA_STACK_H
 
