@@ -83,7 +83,9 @@ static bool is_asked_for(const settings *from, const strata_shared_budget *budge
 static void print_process(const strata_shared_process *process)
 {
     printf("  process %-9d %s%s\n", process->pid, words_of_bytes(process->in_use).text,
-           process->alive ? "" : ", dead: counts until its memory is back with the driver and somebody needs the room");
+           process->alive
+               ? ""
+               : ", dead: counts until its memory is back with the driver and another process comes or needs room");
     for (size_t i = 0; i < process->tag_count; i++)
         printf("    %-20s %s\n", process->tags[i].name[0] ? process->tags[i].name : "(no tag)",
                words_of_bytes(process->tags[i].in_use).text);
