@@ -482,6 +482,19 @@ static void the_reader_of_a_pipe_gets_whole_lines_however_slow_it_is(void **stat
     run_slow_reader(", uses=off, format=csv", check_lines);
 }
 
+static void a_pipe_that_nobody_reads_is_refused_and_that_is_said(void **state)
+{
+    (void)state;
+    strata_stack *stack;
+    assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
+    check_status(try_stack("pipe", "", &stack), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "pipe: this is a pipe that nobody reads, or a device that is not there; start");
+    int reader = open_reader("pipe");
+    check_ok(try_stack("pipe", "", &stack));
+    check_ok(strata_stack_destroy(stack));
+    close(reader);
+}
+
 /* The first one leaves a piece half read; nothing of it is left for the second one. */
 static void a_new_reader_of_a_pipe_begins_with_a_header_and_none_is_no_harm(void **state)
 {
@@ -696,6 +709,7 @@ int main(int count, char **arguments)
         IN_FOLDER(a_stack_that_records_nothing_has_its_file_all_the_same),
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_batches_however_slow_it_is),
         IN_FOLDER(the_reader_of_a_pipe_gets_whole_lines_however_slow_it_is),
+        IN_FOLDER(a_pipe_that_nobody_reads_is_refused_and_that_is_said),
         IN_FOLDER(a_new_reader_of_a_pipe_begins_with_a_header_and_none_is_no_harm),
         IN_FOLDER(a_reader_that_comes_after_one_that_left_in_silence_begins_with_a_header),
         IN_FOLDER(a_process_that_exits_ends_the_line_that_its_reader_is_late_for),

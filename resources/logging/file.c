@@ -503,6 +503,11 @@ static strata_status refuse_file(const file_sink *self, int error)
                            "logging: %s: another log is writing to this file; put %%p (the process) or %%d (the "
                            "device) into the name",
                            self->place.path);
+    if (error == ENXIO)
+        return strata_fail(STRATA_ERROR_IO,
+                           "logging: %s: this is a pipe that nobody reads, or a device that is not there; start the "
+                           "reader first",
+                           self->place.path);
     return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->place.path, strerror_r(error, text, sizeof text));
 }
 
