@@ -135,6 +135,19 @@ void strata_table_take_back(strata_slot_cache *cache);
 void strata_entry_publish(strata_table *table, uint32_t slot, struct strata_timeline *home, bool home_known,
                           strata_block *block);
 
+/* The facts of a block that is about to be published. Word by word, where a copy of the struct, made of words a moment
+ * ago, would stall its reader: a processor cannot forward two stores to one load. */
+static inline void strata_block_fill(strata_block *block, const strata_request *request, CUdeviceptr address,
+                                     size_t bytes, size_t alignment)
+{
+    block->address = address;
+    block->bytes = bytes;
+    block->requested = request->bytes;
+    block->alignment = alignment;
+    block->tag = request->tag;
+    block->stream = request->stream;
+}
+
 /* Rebuilds the public facts of a live entry. False if it is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 

@@ -20,6 +20,7 @@ static const strata_layer *const builtin[] = {
     &strata_fault_layer,
     &strata_prefetch_layer,
     &strata_nvtx_layer,
+    &strata_pool_layer,
 };
 static _Atomic bool registered; /* all of them; set once */
 

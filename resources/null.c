@@ -16,7 +16,7 @@
 #include "core/stream_map.h"
 #include "resources/builtin.h"
 
-enum { SLOT_SHIFT = 38 };
+enum { SLOT_SHIFT = 38, LEAST_ALIGNMENT = 256 };
 
 static const CUdeviceptr first_address = UINT64_C(1) << 62;
 static const size_t largest = (size_t)1 << SLOT_SHIFT;
@@ -29,18 +29,6 @@ typedef struct null_resource {
     strata_device *device;
     strata_counters counters;
 } null_resource;
-
-static inline strata_block block_of(const strata_request *request, uint32_t slot)
-{
-    return (strata_block){
-        .address = first_address | (CUdeviceptr)slot << SLOT_SHIFT,
-        .bytes = request->bytes,
-        .requested = request->bytes,
-        .alignment = request->alignment > 256 ? request->alignment : 256,
-        .tag = request->tag,
-        .stream = request->stream,
-    };
-}
 
 /* On a stream that may have to be asked about, or with an event. */
 static __attribute__((noinline)) strata_status publish_noted(null_resource *self, uint32_t slot, strata_block *made)
@@ -76,7 +64,8 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     uint32_t slot = strata_table_take_slot(table);
     if (__builtin_expect(!slot, 0))
         return strata_fail_host_memory("a block");
-    *out = block_of(request, slot);
+    strata_block_fill(out, request, first_address | (CUdeviceptr)slot << SLOT_SHIFT, request->bytes,
+                      request->alignment > LEAST_ALIGNMENT ? request->alignment : LEAST_ALIGNMENT);
     strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
     if (__builtin_expect(timeline && !timeline->early, 1)) {
         strata_entry_publish(table, slot, timeline, true, out);

@@ -20,6 +20,7 @@
 #include <strata/null.h>
 #include <strata/nvtx.h>
 #include <strata/pinned.h>
+#include <strata/pool.h>
 #include <strata/prefetch.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>

@@ -1,0 +1,135 @@
+/* Making, relabelling and emptying caches. */
+#include "resources/pool/cache.h"
+
+#include "core/memory.h"
+
+/* Gives a list of pieces to the heap; the lock is held. */
+static bool give_list(pool *self, uint32_t slot)
+{
+    const bool any = slot != 0;
+    while (slot) {
+        const uint32_t next = pool_piece_at(&self->heap, slot)->chain;
+        pool_heap_give(&self->heap, slot, POOL_FREE);
+        slot = next;
+    }
+    return any;
+}
+
+static bool give_large(pool *self, pool_cache *cache)
+{
+    const uint32_t slot = cache->large;
+    cache->large = 0;
+    if (slot)
+        pool_heap_give(&self->heap, slot, POOL_FREE);
+    return slot != 0;
+}
+
+/* Empties a cache; the lock is held, and the cell the caller's. */
+static bool give_all(pool *self, pool_cache *cache)
+{
+    bool any = give_large(self, cache);
+    for (size_t i = 0; i < POOL_BINS && cache->bytes; i++) {
+        any |= give_list(self, cache->bins[i].first);
+        cache->bins[i].first = 0;
+    }
+    cache->bytes = 0;
+    return any;
+}
+
+/* The thread's cache for a stream, made or emptied for it; NULL without host memory. The lock is held. */
+static pool_cache *label_cache(pool *self, pool_cell *cell, const strata_timeline *timeline)
+{
+    pool_cache **cache = &cell->caches[timeline->number % POOL_CACHES];
+    if (!*cache)
+        *cache = strata_host_zalloc(sizeof **cache);
+    else if ((*cache)->timeline != timeline->number)
+        give_all(self, *cache);
+    if (*cache)
+        (*cache)->timeline = timeline->number;
+    return *cache;
+}
+
+/* Keeps it in a bin; the lock is held. False if it is too large. */
+static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t bytes)
+{
+    const uint32_t granules = pool_granules(bytes);
+    if (!granules || bytes > self->cache_bytes / 2)
+        return false;
+    pool_bin *bin = pool_bin_of(cache, granules);
+    if (bin->granules != granules) {
+        for (uint32_t each = bin->first; each; each = pool_piece_at(&self->heap, each)->chain)
+            cache->bytes -= (uint64_t)bin->granules * POOL_GRANULE;
+        give_list(self, bin->first);
+        *bin = (pool_bin){.granules = granules};
+    }
+    if (cache->bytes + bytes > self->cache_bytes)
+        give_all(self, cache);
+    pool_piece_at(&self->heap, slot)->chain = bin->first;
+    bin->first = slot;
+    cache->bytes += bytes;
+    return true;
+}
+
+void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
+{
+    const uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, slot));
+    const bool entered = pool_cell_enter(self, cell);
+    strata_spin_take(&self->lock);
+    pool_cache *cache = entered ? label_cache(self, cell, timeline) : NULL;
+    if (!cache) {
+        pool_heap_give(&self->heap, slot, POOL_FREE);
+    } else if (!keep_in_bin(self, cache, slot, bytes)) {
+        give_large(self, cache);
+        cache->large = slot;
+    }
+    strata_spin_release(&self->lock);
+    if (entered)
+        pool_cell_leave(cell);
+}
+
+bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timeline, bool all)
+{
+    if (!cell || !pool_cell_enter(self, cell))
+        return false;
+    pool_cache *cache = pool_cache_of(cell, timeline);
+    bool any = cache && (cache->large || (all && cache->bytes));
+    if (any) {
+        strata_spin_take(&self->lock);
+        any = all ? give_all(self, cache) : give_large(self, cache);
+        strata_spin_release(&self->lock);
+    }
+    pool_cell_leave(cell);
+    return any;
+}
+
+/* The calling thread is not busy with a cell of its own. */
+bool pool_caches_flush(pool *self)
+{
+    bool any = false;
+    atomic_store_explicit(&self->flushing, true, memory_order_seq_cst);
+    strata_heavy_barrier();
+    pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));) {
+        for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+            strata_backoff(&turn);
+        for (size_t i = 0; i < POOL_CACHES; i++) {
+            if (!cell->caches[i] || (!cell->caches[i]->bytes && !cell->caches[i]->large))
+                continue;
+            strata_spin_take(&self->lock);
+            any |= give_all(self, cell->caches[i]);
+            strata_spin_release(&self->lock);
+        }
+    }
+    atomic_store_explicit(&self->flushing, false, memory_order_release);
+    atomic_fetch_add_explicit(&self->counts.flushes, 1, memory_order_relaxed);
+    return any;
+}
+
+void pool_caches_end(pool *self)
+{
+    pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        for (size_t i = 0; i < POOL_CACHES; i++)
+            strata_host_free(cell->caches[i]);
+    strata_cells_end(&self->cells);
+}

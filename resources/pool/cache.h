@@ -1,0 +1,137 @@
+/* What a thread keeps for itself: pieces that were freed on a known stream and saw no other, ready for a request of the
+ * same size on the same stream. Taking and keeping one touches nothing that another thread writes.
+ *
+ * A cell is a thread's; in it is a cache for each of the streams that the thread used last, and in that a list for each
+ * of some sizes, the last freed first. Besides, the last freed piece that is too large to be kept for long stays until
+ * the thread next asks the heap.
+ *
+ * When memory runs short, whoever holds the pool's growth lock empties all caches. A thread says that it is busy with
+ * its cell, and only then looks whether they are being emptied; who empties them says so, and only then looks who is
+ * busy (core/asymmetric.h). Meanwhile threads go to the heap.
+ *
+ * A cell outlives its thread; what is cached there goes to the next thread with that number, or back when memory runs
+ * short. */
+#ifndef STRATA_RESOURCES_POOL_CACHE_H
+#define STRATA_RESOURCES_POOL_CACHE_H
+
+#include "resources/pool/pool.h"
+
+enum {
+    POOL_CACHES = 16, /* streams that a thread keeps memory for */
+    POOL_BINS = 32,   /* sizes that it keeps of each */
+};
+
+typedef struct pool_bin {
+    uint32_t granules; /* of each piece */
+    uint32_t first;    /* through chain; 0: none */
+} pool_bin;
+
+typedef struct pool_cache {
+    uint16_t timeline; /* of the stream on which the pieces were freed */
+    uint32_t large;    /* the last one freed that is too large to be kept; 0: none */
+    uint64_t bytes;    /* in bins */
+    pool_bin bins[POOL_BINS];
+} pool_cache;
+
+/* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
+typedef struct pool_cell {
+    _Atomic uint32_t busy;       /* written by the thread alone */
+    _Atomic int64_t live_bytes;  /* allocated less freed by the thread; written by it alone, read by any */
+    _Atomic int64_t live_blocks; /* the same */
+    _Atomic uint64_t hits;       /* the same */
+    pool_cache *caches[POOL_CACHES];
+} pool_cell;
+
+static inline uint32_t pool_granules(uint64_t bytes)
+{
+    const uint64_t granules = (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
+    return granules < UINT32_MAX ? (uint32_t)granules : 0; /* 0: no cache keeps so much */
+}
+
+static inline pool_bin *pool_bin_of(pool_cache *cache, uint32_t granules)
+{
+    return &cache->bins[granules * UINT32_C(0x9e3779b1) >> 27];
+}
+
+_Static_assert(POOL_BINS == 1 << (32 - 27), "the hash chooses among all bins");
+
+static inline bool pool_cell_enter(const pool *self, pool_cell *cell)
+{
+    atomic_store_explicit(&cell->busy, 1, memory_order_relaxed);
+    strata_light_barrier();
+    if (__builtin_expect(!atomic_load_explicit(&self->flushing, memory_order_acquire), 1))
+        return true;
+    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+    return false;
+}
+
+static inline void pool_cell_leave(pool_cell *cell)
+{
+    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+}
+
+static inline pool_cache *pool_cache_of(const pool_cell *cell, const strata_timeline *timeline)
+{
+    pool_cache *cache = cell->caches[timeline->number % POOL_CACHES];
+    return __builtin_expect(cache && cache->timeline == timeline->number, 1) ? cache : NULL;
+}
+
+/* A piece of that size which the thread has kept; 0: none. */
+static inline uint32_t pool_cache_take(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t granules)
+{
+    if (__builtin_expect(!pool_cell_enter(self, cell), 0))
+        return 0;
+    uint32_t slot = 0;
+    pool_cache *cache = pool_cache_of(cell, timeline);
+    if (__builtin_expect(cache != NULL, 1)) {
+        pool_bin *bin = pool_bin_of(cache, granules);
+        if (__builtin_expect(bin->granules == granules && bin->first, 1)) {
+            slot = bin->first;
+            bin->first = pool_piece_at(&self->heap, slot)->chain;
+            cache->bytes -= (uint64_t)granules * POOL_GRANULE;
+        } else if (cache->large &&
+                   pool_bytes_of(pool_entry(&self->heap, cache->large)) == (uint64_t)granules * POOL_GRANULE) {
+            slot = cache->large;
+            cache->large = 0;
+        }
+    }
+    pool_cell_leave(cell);
+    return slot;
+}
+
+/* Keeps a piece; false if it needs more than a look. */
+static inline bool pool_cache_keep(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot,
+                                   pool_piece *piece, uint32_t granules)
+{
+    if (__builtin_expect(!pool_cell_enter(self, cell), 0))
+        return false;
+    bool kept = false;
+    pool_cache *cache = pool_cache_of(cell, timeline);
+    if (__builtin_expect(cache != NULL, 1)) {
+        pool_bin *bin = pool_bin_of(cache, granules);
+        const uint64_t bytes = cache->bytes + (uint64_t)granules * POOL_GRANULE;
+        kept = bin->granules == granules && bytes <= self->cache_bytes;
+        if (__builtin_expect(kept, 1)) {
+            piece->chain = bin->first;
+            bin->first = slot;
+            cache->bytes = bytes;
+        }
+    }
+    pool_cell_leave(cell);
+    return kept;
+}
+
+/* Keeps a piece, making room for it, or gives it to the heap. */
+void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
+
+/* Gives the large piece of the thread's cache for a stream to the heap, or with `all` everything. True if there was
+ * any. */
+bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timeline, bool all);
+
+/* Gives what all threads keep to the heap; growth is held. True if there was any. */
+bool pool_caches_flush(pool *self);
+
+/* Frees the caches; no call is in flight. */
+void pool_caches_end(pool *self);
+
+#endif

@@ -1,0 +1,641 @@
+/* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
+ * is asked about; what can be waited for; new memory, while that stays within the limit and the slack; memory that is
+ * moved here from where it is free and complete, without a byte copied or a stream stopped; new memory in spite of the
+ * slack. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "resources/out_of_memory.h"
+#include "resources/pool/cache.h"
+
+#include <string.h>
+
+enum {
+    GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
+    GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
+};
+
+/* ---- free memory ---- */
+
+uint64_t pool_live_bytes(const pool *self)
+{
+    int64_t live = 0;
+    const pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        live += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
+    return live > 0 ? (uint64_t)live : 0;
+}
+
+/* What a piece has to have, so that the block fits wherever it begins. */
+static uint64_t room_for(const pool_want *want)
+{
+    return want->bytes + want->alignment - POOL_GRANULE;
+}
+
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
+{
+    pool_heap *heap = &self->heap;
+    const CUdeviceptr address = pool_address_of(pool_entry(heap, slot));
+    const uint64_t before = -address & (want->alignment - 1);
+    if (before) {
+        const uint32_t aligned = pool_heap_split(heap, slot, before);
+        pool_heap_give(heap, slot, POOL_FREE);
+        if (!aligned)
+            return 0;
+        slot = aligned;
+    }
+    if (pool_bytes_of(pool_entry(heap, slot)) == want->bytes)
+        return slot;
+    const uint32_t rest = pool_heap_split(heap, slot, want->bytes);
+    pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
+    return rest ? slot : 0;
+}
+
+/* What a look into free memory came to. */
+typedef enum pool_look {
+    LOOK_FOUND,
+    LOOK_NOTHING,
+    LOOK_FAILED, /* without host memory */
+} pool_look;
+
+static pool_look take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot)
+{
+    if (!fit)
+        return LOOK_NOTHING;
+    pool_heap_take(&self->heap, fit);
+    *slot = pool_cut_out(self, fit, want);
+    return *slot ? LOOK_FOUND : LOOK_FAILED;
+}
+
+static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    pool_look look =
+        take_fit(self, want, pool_heap_find(&self->heap, want->stream->timeline->number, room_for(want)), slot);
+    strata_spin_release(&self->lock);
+    return look;
+}
+
+/* ---- what others have finished ---- */
+
+enum { ASK_AT_ONCE = 64 };
+
+/* The homes that there is free memory of. */
+static size_t list_homes(pool *self, uint16_t *numbers)
+{
+    size_t count = 0;
+    strata_spin_take(&self->lock);
+    for (const pool_home *home = self->heap.homes; home && count < ASK_AT_ONCE; home = home->next)
+        if (home->root)
+            numbers[count++] = home->timeline;
+    strata_spin_release(&self->lock);
+    return count;
+}
+
+/* Asks the driver how far the streams are whose memory is free; known ones get an event to ask about, so that a later
+ * look sees it. */
+static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
+{
+    uint16_t numbers[ASK_AT_ONCE];
+    const size_t count = list_homes(self, numbers);
+    strata_error_hush();
+    for (size_t i = 0; i < count; i++) {
+        strata_timeline *timeline = strata_timeline_of(strata_point_make(numbers[i], 1));
+        strata_timeline_ask(timeline);
+    }
+    strata_error_unhush(false);
+    strata_spin_take(&self->lock);
+    pool_heap_settle(&self->heap);
+    pool_look look =
+        take_fit(self, want, pool_heap_find(&self->heap, want->stream->timeline->number, room_for(want)), slot);
+    strata_spin_release(&self->lock);
+    return look;
+}
+
+/* ---- what can be waited for ---- */
+
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
+static bool wait_for_piece(pool *self, const pool_want *want, uint32_t slot)
+{
+    strata_error_hush();
+    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
+    strata_error_unhush(false);
+    if (status == STRATA_SUCCESS)
+        return true;
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+    return false;
+}
+
+static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    uint32_t fit = pool_heap_find_elsewhere(&self->heap, room_for(want));
+    if (!fit && pool_heap_join_all(&self->heap))
+        fit = pool_heap_find_elsewhere(&self->heap, room_for(want));
+    pool_look look = take_fit(self, want, fit, slot);
+    strata_spin_release(&self->lock);
+    if (look == LOOK_FOUND && !wait_for_piece(self, want, *slot))
+        look = LOOK_NOTHING;
+    if (look == LOOK_FOUND)
+        atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
+    return look;
+}
+
+/* ---- new memory ---- */
+
+/* A place for a request: a void, with the free memory right before it, and how much of it needs memory. */
+typedef struct pool_place {
+    uint32_t before; /* a free piece whose end is the void's start, 0: none is used */
+    uint32_t void_slot;
+    uint64_t needed; /* bytes from the start of the void */
+    uint64_t room;   /* bytes of the void */
+} pool_place;
+
+static uint64_t round_up(uint64_t bytes, uint64_t granule)
+{
+    return (bytes + granule - 1) / granule * granule;
+}
+
+/* Free memory before a void that the stream can have without waiting. */
+static uint32_t usable_before(const pool *self, const pool_want *want, uint32_t void_slot)
+{
+    const uint32_t before = pool_piece_at(&self->heap, void_slot)->previous;
+    const pool_piece *piece = before ? pool_piece_at(&self->heap, before) : NULL;
+    bool usable = piece && piece->state == POOL_FREE &&
+                  (piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number);
+    return usable ? before : 0;
+}
+
+/* The place that needs the least memory, of those with `extra` bytes to spare. False if there is none. */
+static bool find_place(const pool *self, const pool_want *want, uint64_t extra, pool_place *place)
+{
+    const pool_heap *heap = &self->heap;
+    bool found = false;
+    for (uint32_t slot = pool_heap_first(heap, heap->voids); slot; slot = pool_heap_next(heap, heap->voids, slot)) {
+        pool_place here = {.void_slot = slot, .room = pool_bytes_of(pool_entry(heap, slot))};
+        here.before = usable_before(self, want, slot);
+        const uint64_t has = here.before ? pool_bytes_of(pool_entry(heap, here.before)) : 0;
+        const uint64_t all = room_for(want);
+        here.needed = round_up(all > has ? all - has : 1, self->pages.granule);
+        if (here.needed + extra > here.room || (found && here.needed >= place->needed))
+            continue;
+        *place = here;
+        found = true;
+    }
+    return found;
+}
+
+/* Takes the first `bytes` of a void for a mapping; 0 without host memory. The lock is held. */
+static uint32_t take_void(pool *self, uint32_t slot, uint64_t bytes)
+{
+    pool_heap *heap = &self->heap;
+    pool_heap_take(heap, slot);
+    if (pool_bytes_of(pool_entry(heap, slot)) == bytes)
+        return slot;
+    const uint32_t rest = pool_heap_split(heap, slot, bytes);
+    pool_heap_give(heap, rest ? rest : slot, POOL_VOID);
+    return rest ? slot : 0;
+}
+
+/* Takes frames out of their places again, and gives them back to the device. */
+static void drop_frames(pool *self, const uint32_t *frames, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (self->pages.frames[frames[i]].address)
+            pool_pages_unmap(&self->pages, frames[i]);
+        if (!self->pages.frames[frames[i]].address)
+            pool_pages_drop(&self->pages, frames[i]);
+    }
+}
+
+/* Frames that are to be mapped one behind the other. */
+typedef struct pool_frames {
+    uint32_t *numbers;
+    size_t count, capacity;
+    uint64_t bytes;
+} pool_frames;
+
+static bool add_frame(pool_frames *frames, uint32_t number, uint64_t bytes)
+{
+    if (frames->count == frames->capacity) {
+        const size_t capacity = frames->capacity ? 2 * frames->capacity : 16;
+        uint32_t *larger = strata_host_zalloc(capacity * sizeof *larger);
+        if (!larger)
+            return false;
+        if (frames->count)
+            memcpy(larger, frames->numbers, frames->count * sizeof *larger);
+        strata_host_free(frames->numbers);
+        frames->numbers = larger;
+        frames->capacity = capacity;
+    }
+    frames->numbers[frames->count++] = number;
+    frames->bytes += bytes;
+    return true;
+}
+
+static CUresult make_frames(pool *self, uint64_t bytes, pool_frames *frames, bool *host)
+{
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS && frames->bytes < bytes) {
+        uint32_t number;
+        const uint64_t left = bytes - frames->bytes;
+        const uint64_t size = left < self->frame_bytes ? left : self->frame_bytes;
+        result = pool_pages_make(&self->pages, size, &number, host);
+        if (result == CUDA_SUCCESS && !add_frame(frames, number, size)) {
+            drop_frames(self, &number, 1);
+            *host = true;
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return result;
+}
+
+/* Maps frames from an address on, and lets the device use them. On failure none of them is mapped. */
+static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr address)
+{
+    CUdeviceptr at = address;
+    CUresult result = CUDA_SUCCESS;
+    size_t mapped = 0;
+    for (; result == CUDA_SUCCESS && mapped < frames->count; mapped += result == CUDA_SUCCESS) {
+        result = pool_pages_map(&self->pages, frames->numbers[mapped], at);
+        at += self->pages.frames[frames->numbers[mapped]].bytes;
+    }
+    if (result == CUDA_SUCCESS)
+        result = pool_pages_give_access(&self->pages, address, frames->bytes);
+    for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
+        pool_pages_unmap(&self->pages, frames->numbers[i]);
+    return result;
+}
+
+static void note_reserved(pool *self)
+{
+    atomic_store_explicit(&self->reserved, self->pages.reserved, memory_order_relaxed);
+    if (self->pages.reserved > self->peak_reserved)
+        self->peak_reserved = self->pages.reserved;
+}
+
+/* Joins what was free before the void with what is mapped now, and cuts the request out of it. */
+static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    pool_heap *heap = &self->heap;
+    const CUdeviceptr address = pool_address_of(pool_entry(heap, mapped));
+    pool_heap_give(heap, mapped, POOL_FREE);
+    pool_heap_join_before(heap, pool_heap_around(heap, address), want->stream->timeline->number);
+    uint32_t fit = pool_heap_find(heap, want->stream->timeline->number, room_for(want));
+    if (!fit)
+        fit = pool_heap_find_elsewhere(heap, room_for(want));
+    pool_look look = take_fit(self, want, fit, slot);
+    strata_spin_release(&self->lock);
+    if (look == LOOK_FOUND && !wait_for_piece(self, want, *slot))
+        look = LOOK_NOTHING;
+    return look;
+}
+
+/* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
+static uint64_t growth_for(const pool *self, uint64_t needed, uint64_t room, uint64_t most)
+{
+    const uint64_t granule = self->pages.granule;
+    uint64_t share = round_up(self->pages.reserved / GROWTH_SHARE, granule);
+    if (share > GROWTH_MOST * granule)
+        share = GROWTH_MOST * granule;
+    uint64_t bytes = needed > share ? needed : share;
+    if (bytes > room)
+        bytes = needed;
+    return self->pages.reserved + bytes <= most ? bytes : needed;
+}
+
+typedef struct pool_attempt {
+    CUresult result;
+    bool host; /* the failure is of host memory */
+} pool_attempt;
+
+/* New memory for a request; `most` bytes may be reserved then. Growth is held. */
+static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_attempt *attempt, uint32_t *slot)
+{
+    pool_place place;
+    strata_spin_take(&self->lock);
+    bool found = find_place(self, want, 0, &place);
+    uint64_t bytes = found ? growth_for(self, place.needed, place.room, most) : 0;
+    found = found && self->pages.reserved + bytes <= most;
+    const uint32_t taken = found ? take_void(self, place.void_slot, bytes) : 0;
+    strata_spin_release(&self->lock);
+    if (!found)
+        return LOOK_NOTHING;
+    if (!taken)
+        return LOOK_FAILED;
+    pool_frames frames = {0};
+    attempt->result = make_frames(self, bytes, &frames, &attempt->host);
+    if (attempt->result == CUDA_SUCCESS)
+        attempt->result = map_frames(self, &frames, pool_address_of(pool_entry(&self->heap, taken)));
+    pool_look look = LOOK_NOTHING;
+    if (attempt->result == CUDA_SUCCESS) {
+        atomic_fetch_add_explicit(&self->counts.grown, frames.count, memory_order_relaxed);
+        note_reserved(self);
+        look = finish_place(self, want, taken, slot);
+    } else {
+        drop_frames(self, frames.numbers, frames.count);
+        strata_spin_take(&self->lock);
+        pool_heap_give(&self->heap, taken, POOL_VOID);
+        strata_spin_release(&self->lock);
+        if (attempt->host)
+            look = LOOK_FAILED;
+    }
+    strata_host_free(frames.numbers);
+    return look;
+}
+
+/* ---- moving memory ---- */
+
+/* The free piece that a frame lies in whole; 0: something else is there too. The lock is held. */
+static uint32_t free_around(const pool *self, const pool_frame *frame)
+{
+    CUdeviceptr start;
+    if (!frame->bytes || !frame->address)
+        return 0;
+    const uint32_t slot = strata_index_floor(&self->heap.index, frame->address, &start);
+    strata_entry *entry = slot ? pool_entry(&self->heap, slot) : NULL;
+    bool free = entry && pool_piece_in(&self->heap, entry)->state == POOL_FREE &&
+                start + pool_bytes_of(entry) >= frame->address + frame->bytes;
+    return free ? slot : 0;
+}
+
+static bool is_complete(const strata_entry *entry)
+{
+    strata_entry *own = (strata_entry *)entry;
+    pool_points_forget_complete(own);
+    return pool_points_home(own) == POOL_HOME_NONE;
+}
+
+/* Takes a frame's range out of the free piece around it; its number, 0 without host memory. The lock is held. */
+static uint32_t take_frame_range(pool *self, uint32_t around, const pool_frame *frame)
+{
+    pool_heap *heap = &self->heap;
+    pool_heap_take(heap, around);
+    uint32_t slot = around;
+    const uint64_t before = frame->address - pool_address_of(pool_entry(heap, around));
+    if (before) {
+        slot = pool_heap_split(heap, around, before);
+        pool_heap_give(heap, around, POOL_FREE);
+        if (!slot)
+            return 0;
+    }
+    if (pool_bytes_of(pool_entry(heap, slot)) == frame->bytes)
+        return slot;
+    const uint32_t rest = pool_heap_split(heap, slot, frame->bytes);
+    pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
+    return rest ? slot : 0;
+}
+
+static strata_status synchronize(strata_point point, void *data)
+{
+    (void)data;
+    return strata_point_synchronize(point);
+}
+
+/* Waits on the host until nothing can touch a range that was taken. */
+static bool wait_for_range(pool *self, uint32_t slot)
+{
+    strata_error_hush();
+    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS;
+}
+
+typedef struct pool_pick {
+    uint32_t frame;
+    uint64_t around; /* bytes of the free piece it lies in */
+    bool complete;
+} pool_pick;
+
+/* Whether one is better taken than the other: what is complete first; then from small free pieces, which serve least;
+ * then large frames, of which fewer are needed. */
+static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
+{
+    if (a->complete != b->complete)
+        return a->complete;
+    if (a->around != b->around)
+        return a->around < b->around;
+    return self->pages.frames[a->frame].bytes > self->pages.frames[b->frame].bytes;
+}
+
+/* The next frame to move: one that lies free, not in the piece that the request is to stand in. 0: none. */
+static uint32_t pick_frame(pool *self, const pool_place *place, uint64_t most, uint32_t *around)
+{
+    pool_pick best = {0};
+    for (uint32_t number = 1; number < self->pages.frame_count; number++) {
+        const pool_frame *frame = &self->pages.frames[number];
+        const uint32_t slot = frame->bytes <= most ? free_around(self, frame) : 0;
+        if (!slot || slot == place->before)
+            continue;
+        const strata_entry *entry = pool_entry(&self->heap, slot);
+        const pool_pick pick = {number, pool_bytes_of(entry),
+                                pool_piece_at(&self->heap, slot)->home == POOL_HOME_NONE || is_complete(entry)};
+        if (best.frame && !is_better_pick(self, &pick, &best))
+            continue;
+        best = pick;
+        *around = slot;
+    }
+    return best.frame;
+}
+
+/* Takes frames that lie free out of their places, until there are `needed` bytes. What is taken is unmapped. */
+static bool collect_frames(pool *self, const pool_place *place, uint64_t room, pool_frames *frames)
+{
+    while (frames->bytes < place->needed) {
+        uint32_t around = 0;
+        strata_spin_take(&self->lock);
+        const uint32_t number = pick_frame(self, place, room - frames->bytes, &around);
+        const uint32_t slot = number ? take_frame_range(self, around, &self->pages.frames[number]) : 0;
+        strata_spin_release(&self->lock);
+        if (!slot)
+            return false;
+        bool moved = wait_for_range(self, slot) && pool_pages_unmap(&self->pages, number) == CUDA_SUCCESS;
+        strata_spin_take(&self->lock);
+        pool_heap_give(&self->heap, slot, moved ? POOL_VOID : POOL_FREE);
+        strata_spin_release(&self->lock);
+        if (!moved)
+            return false;
+        if (!add_frame(frames, number, self->pages.frames[number].bytes)) {
+            drop_frames(self, &number, 1);
+            note_reserved(self);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Memory that lies free elsewhere, for a request. Growth is held. What was unmapped and is not used goes back to the
+ * device. */
+static pool_look move(pool *self, const pool_want *want, uint32_t *slot)
+{
+    pool_place place;
+    uint64_t bytes = 0;
+    strata_spin_take(&self->lock);
+    bool found = find_place(self, want, self->frame_bytes, &place);
+    uint32_t taken = 0;
+    if (found) {
+        bytes = place.needed + self->frame_bytes;
+        taken = take_void(self, place.void_slot, bytes);
+        found = taken != 0;
+    }
+    strata_spin_release(&self->lock);
+    if (!found)
+        return LOOK_NOTHING;
+    pool_frames frames = {0};
+    bool moved = collect_frames(self, &place, bytes, &frames) &&
+                 map_frames(self, &frames, pool_address_of(pool_entry(&self->heap, taken))) == CUDA_SUCCESS;
+    if (!moved) {
+        drop_frames(self, frames.numbers, frames.count);
+        note_reserved(self);
+    }
+    strata_spin_take(&self->lock);
+    const uint64_t used = moved ? frames.bytes : 0;
+    uint32_t rest = used < bytes && used ? pool_heap_split(&self->heap, taken, used) : 0;
+    if (rest)
+        pool_heap_give(&self->heap, rest, POOL_VOID);
+    if (!moved)
+        pool_heap_give(&self->heap, taken, POOL_VOID);
+    strata_spin_release(&self->lock);
+    pool_look look = LOOK_NOTHING;
+    if (moved) {
+        atomic_fetch_add_explicit(&self->counts.moved, frames.count, memory_order_relaxed);
+        look = finish_place(self, want, taken, slot);
+    }
+    strata_host_free(frames.numbers);
+    return look;
+}
+
+/* ---- all ways ---- */
+
+/* What may be reserved while memory can be moved instead. */
+static uint64_t within_slack(pool *self, const pool_want *want)
+{
+    const uint64_t live = pool_live_bytes(self) + want->bytes;
+    if (live > self->peak_live)
+        self->peak_live = live;
+    return (uint64_t)((double)self->peak_live * (1 + self->slack)) + self->pages.granule;
+}
+
+static uint64_t most_reserved(const pool *self)
+{
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    return limit ? limit : UINT64_MAX;
+}
+
+static pool_look grow_or_move(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    const uint64_t most = most_reserved(self), slack = within_slack(self, want);
+    pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
+    if (look == LOOK_NOTHING && !attempt->host)
+        look = move(self, want, slot);
+    if (look == LOOK_NOTHING)
+        look = grow(self, want, most, attempt, slot);
+    return look;
+}
+
+/* The heap begins with the first request, when the table is there. */
+static bool begin(pool *self)
+{
+    bool begun;
+    strata_spin_take(&self->lock);
+    if (!self->begun) {
+        self->heap.table = strata_resource_table(&self->resource);
+        self->heap.offset = self->resource.block_offset;
+        self->begun = pool_heap_begin(&self->heap, self->pages.base, self->pages.bytes);
+    }
+    begun = self->begun;
+    strata_spin_release(&self->lock);
+    return begun;
+}
+
+static pool_look look_everywhere(pool *self, const pool_want *want, bool again, uint32_t *slot)
+{
+    pool_look look = look_at_own(self, want, slot);
+    if (look == LOOK_NOTHING && again)
+        look = look_at_finished(self, want, slot);
+    if (look == LOOK_NOTHING && again && self->wait_for_others)
+        look = look_elsewhere(self, want, slot);
+    return look;
+}
+
+static pool_look find_with_growth(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    pool_caches_flush(self);
+    pool_look look = look_everywhere(self, want, true, slot);
+    return look == LOOK_NOTHING ? grow_or_move(self, want, attempt, slot) : look;
+}
+
+strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
+{
+    atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
+    if (__builtin_expect(!self->begun, 0) && !begin(self))
+        return strata_fail_host_memory("a pool");
+    pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
+    strata_thread *thread = strata_thread_self();
+    pool_cache_give(self, strata_cells_mine(&self->cells, thread), want->stream->timeline, false);
+    pool_look look = look_everywhere(self, want, false, slot);
+    if (look == LOOK_NOTHING &&
+        pool_cache_give(self, strata_cells_mine(&self->cells, thread), want->stream->timeline, true))
+        look = look_everywhere(self, want, false, slot);
+    if (look == LOOK_NOTHING) {
+        strata_scope scope;
+        strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+        if (status != STRATA_SUCCESS)
+            return status;
+        strata_lock_take(&self->growth);
+        look = find_with_growth(self, want, &attempt, slot);
+        strata_lock_release(&self->growth);
+        strata_scope_leave(&scope);
+    }
+    if (look == LOOK_FAILED || (look == LOOK_NOTHING && attempt.host))
+        return strata_fail_host_memory("a piece of a pool");
+    if (look == LOOK_NOTHING)
+        return strata_fail_allocation(&self->resource, request, attempt.result, "cuMemCreate");
+    return STRATA_SUCCESS;
+}
+
+/* Frames that lie free and complete go back to the device. */
+strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
+{
+    *bytes = 0;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&self->growth);
+    pool_caches_flush(self);
+    const uint64_t before = self->pages.reserved;
+    strata_spin_take(&self->lock);
+    if (self->begun) {
+        pool_heap_settle(&self->heap);
+        pool_heap_join_all(&self->heap);
+    }
+    strata_spin_release(&self->lock);
+    for (uint32_t number = self->pages.frame_count; number-- > 1 && self->pages.reserved > keep;) {
+        const pool_frame *frame = &self->pages.frames[number];
+        strata_spin_take(&self->lock);
+        const uint32_t around = free_around(self, frame);
+        const uint32_t slot = around ? take_frame_range(self, around, frame) : 0;
+        strata_spin_release(&self->lock);
+        if (!slot)
+            continue;
+        bool unmapped = wait_for_range(self, slot) && pool_pages_unmap(&self->pages, number) == CUDA_SUCCESS;
+        strata_spin_take(&self->lock);
+        pool_heap_give(&self->heap, slot, unmapped ? POOL_VOID : POOL_FREE);
+        strata_spin_release(&self->lock);
+        if (unmapped)
+            pool_pages_drop(&self->pages, number);
+    }
+    note_reserved(self);
+    *bytes = before - self->pages.reserved;
+    strata_lock_release(&self->growth);
+    strata_scope_leave(&scope);
+    return STRATA_SUCCESS;
+}

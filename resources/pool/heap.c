@@ -1,0 +1,423 @@
+/* Pieces, and the trees that free ones are found in. */
+#include "resources/pool/heap.h"
+
+#include "core/memory.h"
+
+/* ---- trees ---- */
+
+static inline uint32_t priority_of(uint32_t slot)
+{
+    return slot * UINT32_C(0x9e3779b1) ^ (slot * UINT32_C(0x85ebca6b)) >> 15;
+}
+
+typedef struct pool_key {
+    uint64_t bytes;
+    CUdeviceptr address;
+} pool_key;
+
+static inline pool_key key_of(const strata_entry *entry)
+{
+    return (pool_key){pool_bytes_of(entry), pool_address_of(entry)};
+}
+
+static inline bool is_before(pool_key a, pool_key b)
+{
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.address < b.address;
+}
+
+/* Cuts a tree in two: what is before `key`, and the rest. */
+static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *before, uint32_t *behind)
+{
+    while (tree) {
+        strata_entry *entry = pool_entry(heap, tree);
+        pool_piece *piece = pool_piece_in(heap, entry);
+        if (is_before(key_of(entry), key)) {
+            *before = tree;
+            before = &piece->right;
+            tree = piece->right;
+        } else {
+            *behind = tree;
+            behind = &piece->left;
+            tree = piece->left;
+        }
+    }
+    *before = *behind = 0;
+}
+
+static void enter(const pool_heap *heap, uint32_t *link, uint32_t slot)
+{
+    strata_entry *entry = pool_entry(heap, slot);
+    pool_piece *piece = pool_piece_in(heap, entry);
+    const pool_key key = key_of(entry);
+    const uint32_t priority = priority_of(slot);
+    while (*link && priority_of(*link) >= priority) {
+        strata_entry *here = pool_entry(heap, *link);
+        pool_piece *node = pool_piece_in(heap, here);
+        link = is_before(key_of(here), key) ? &node->right : &node->left;
+    }
+    cut(heap, *link, key, &piece->left, &piece->right);
+    *link = slot;
+}
+
+static void leave(const pool_heap *heap, uint32_t *link, uint32_t slot)
+{
+    const pool_key key = key_of(pool_entry(heap, slot));
+    while (*link != slot) {
+        strata_entry *here = pool_entry(heap, *link);
+        pool_piece *node = pool_piece_in(heap, here);
+        link = is_before(key_of(here), key) ? &node->right : &node->left;
+    }
+    const pool_piece *piece = pool_piece_at(heap, slot);
+    uint32_t left = piece->left, right = piece->right;
+    while (left && right) { /* joins the two below */
+        const bool takes_left = priority_of(left) >= priority_of(right);
+        *link = takes_left ? left : right;
+        pool_piece *node = pool_piece_at(heap, *link);
+        if (takes_left) {
+            link = &node->right;
+            left = node->right;
+        } else {
+            link = &node->left;
+            right = node->left;
+        }
+    }
+    *link = left ? left : right;
+}
+
+/* The first piece of a tree with at least `bytes` bytes that lies at or behind `address`, by size and address. */
+static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
+{
+    uint32_t found = 0;
+    while (tree) {
+        strata_entry *entry = pool_entry(heap, tree);
+        const pool_piece *piece = pool_piece_in(heap, entry);
+        if (is_before(key_of(entry), least)) {
+            tree = piece->right;
+        } else {
+            found = tree;
+            tree = piece->left;
+        }
+    }
+    return found;
+}
+
+uint32_t pool_heap_first(const pool_heap *heap, uint32_t root)
+{
+    return find_from(heap, root, (pool_key){0, 0});
+}
+
+uint32_t pool_heap_next(const pool_heap *heap, uint32_t root, uint32_t slot)
+{
+    pool_key key = key_of(pool_entry(heap, slot));
+    key.address++;
+    return find_from(heap, root, key);
+}
+
+static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
+{
+    uint64_t bytes = 0;
+    while (tree) {
+        strata_entry *entry = pool_entry(heap, tree);
+        bytes = pool_bytes_of(entry);
+        tree = pool_piece_in(heap, entry)->right;
+    }
+    return bytes;
+}
+
+uint64_t pool_heap_largest(const pool_heap *heap)
+{
+    uint64_t largest = largest_in(heap, heap->complete), other = largest_in(heap, heap->several);
+    largest = other > largest ? other : largest;
+    for (const pool_home *home = heap->homes; home; home = home->next) {
+        other = largest_in(heap, home->root);
+        largest = other > largest ? other : largest;
+    }
+    return largest;
+}
+
+/* ---- homes ---- */
+
+static pool_home *look_for_home(const pool_heap *heap, uint16_t timeline)
+{
+    pool_home *home = heap->by_number[timeline % POOL_HOMES];
+    if (home && home->timeline == timeline)
+        return home;
+    for (home = heap->homes; home && home->timeline != timeline;)
+        home = home->next;
+    return home;
+}
+
+/* A home whose tree is empty is anybody's. NULL without host memory. */
+static pool_home *home_of(pool_heap *heap, uint16_t timeline)
+{
+    pool_home *home = look_for_home(heap, timeline);
+    if (!home) {
+        home = strata_host_zalloc(sizeof *home);
+        if (!home)
+            return NULL;
+        home->timeline = timeline;
+        home->next = heap->homes;
+        heap->homes = home;
+    }
+    heap->by_number[timeline % POOL_HOMES] = home;
+    return home;
+}
+
+/* The tree that a piece belongs in; what has no tree of its own for want of host memory is among those of several. */
+static uint32_t *tree_for(pool_heap *heap, uint16_t *number)
+{
+    if (*number == POOL_HOME_NONE)
+        return &heap->complete;
+    pool_home *home = *number == POOL_HOME_SEVERAL ? NULL : home_of(heap, *number);
+    if (home)
+        return &home->root;
+    *number = POOL_HOME_SEVERAL;
+    return &heap->several;
+}
+
+static uint32_t *tree_of(pool_heap *heap, const pool_piece *piece)
+{
+    if (piece->state == POOL_VOID)
+        return &heap->voids;
+    uint16_t number = piece->home;
+    return tree_for(heap, &number); /* the home is there */
+}
+
+/* ---- pieces ---- */
+
+static uint32_t take_slot(pool_heap *heap)
+{
+    return strata_table_take_slot(heap->table);
+}
+
+static void give_slot(pool_heap *heap, uint32_t slot)
+{
+    strata_entry *entry = pool_entry(heap, slot);
+    pool_points_clear(entry);
+    if (strata_entry_is_renewable(entry))
+        strata_table_give_slot(heap->table, slot);
+}
+
+static void set_range(strata_entry *entry, CUdeviceptr address, uint64_t bytes)
+{
+    atomic_store_explicit(&entry->address, address, memory_order_release);
+    atomic_store_explicit(&entry->bytes, bytes, memory_order_release);
+}
+
+bool pool_heap_begin(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
+{
+    const uint32_t slot = take_slot(heap);
+    if (!slot)
+        return false;
+    set_range(pool_entry(heap, slot), base, bytes);
+    if (!strata_index_insert(&heap->index, base, slot)) {
+        give_slot(heap, slot);
+        return false;
+    }
+    pool_piece_at(heap, slot)->state = POOL_VOID;
+    enter(heap, &heap->voids, slot);
+    return true;
+}
+
+void pool_heap_end(pool_heap *heap)
+{
+    for (pool_home *home = heap->homes, *next; home; home = next) {
+        next = home->next;
+        strata_host_free(home);
+    }
+    strata_index_end(&heap->index);
+}
+
+uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
+{
+    const uint32_t rest = take_slot(heap);
+    if (!rest)
+        return 0;
+    strata_entry *entry = pool_entry(heap, slot), *behind = pool_entry(heap, rest);
+    pool_piece *piece = pool_piece_in(heap, entry), *piece_behind = pool_piece_in(heap, behind);
+    const CUdeviceptr address = pool_address_of(entry) + front;
+    pool_points_clear(behind); /* what its last block left there */
+    if (!pool_points_add_all(behind, entry) || !strata_index_insert(&heap->index, address, rest)) {
+        give_slot(heap, rest);
+        return 0;
+    }
+    set_range(behind, address, pool_bytes_of(entry) - front);
+    set_range(entry, pool_address_of(entry), front);
+    piece_behind->state = piece->state;
+    piece_behind->previous = slot;
+    piece_behind->next = piece->next;
+    if (piece->next)
+        pool_piece_at(heap, piece->next)->previous = rest;
+    piece->next = rest;
+    return rest;
+}
+
+/* Makes two neighbours one, the first; neither is in a tree. */
+static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
+{
+    strata_entry *entry = pool_entry(heap, slot), *gone = pool_entry(heap, behind);
+    pool_piece *piece = pool_piece_in(heap, entry);
+    set_range(entry, pool_address_of(entry), pool_bytes_of(entry) + pool_bytes_of(gone));
+    strata_index_remove(&heap->index, pool_address_of(gone));
+    piece->next = pool_piece_in(heap, gone)->next;
+    if (piece->next)
+        pool_piece_at(heap, piece->next)->previous = slot;
+    give_slot(heap, behind);
+}
+
+static inline void count(pool_heap *heap, const strata_entry *entry, pool_state from, pool_state to)
+{
+    const uint64_t bytes = pool_bytes_of(entry);
+    heap->free_bytes += to == POOL_FREE ? bytes : 0;
+    heap->free_bytes -= from == POOL_FREE ? bytes : 0;
+    heap->taken_bytes += to == POOL_TAKEN ? bytes : 0;
+    heap->taken_bytes -= from == POOL_TAKEN ? bytes : 0;
+}
+
+void pool_heap_take(pool_heap *heap, uint32_t slot)
+{
+    strata_entry *entry = pool_entry(heap, slot);
+    pool_piece *piece = pool_piece_in(heap, entry);
+    leave(heap, tree_of(heap, piece), slot);
+    count(heap, entry, (pool_state)piece->state, POOL_TAKEN);
+    piece->state = POOL_TAKEN;
+}
+
+/* Whether a neighbour is of the same kind and home. */
+static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home)
+{
+    const pool_piece *piece = slot ? pool_piece_at(heap, slot) : NULL;
+    return piece && piece->state == state && (state == POOL_VOID || piece->home == home);
+}
+
+void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
+{
+    strata_entry *entry = pool_entry(heap, slot);
+    pool_piece *piece = pool_piece_in(heap, entry);
+    uint16_t home = POOL_HOME_NONE;
+    if (state == POOL_FREE)
+        home = pool_points_home(entry);
+    else
+        pool_points_clear(entry);
+    uint32_t *tree = state == POOL_VOID ? &heap->voids : tree_for(heap, &home);
+    count(heap, entry, POOL_TAKEN, state);
+    /* Points of one stream are one point; of several the neighbour's have to find room. */
+    if (is_like(heap, piece->next, state, home) && pool_points_add_all(entry, pool_entry(heap, piece->next))) {
+        leave(heap, tree, piece->next);
+        join(heap, slot, piece->next);
+    }
+    const uint32_t previous = piece->previous;
+    if (is_like(heap, previous, state, home) && pool_points_add_all(pool_entry(heap, previous), entry)) {
+        leave(heap, tree, previous);
+        join(heap, previous, slot);
+        slot = previous;
+        piece = pool_piece_at(heap, slot);
+    }
+    piece->state = (uint8_t)state;
+    piece->home = home;
+    enter(heap, tree, slot);
+}
+
+/* ---- finding ---- */
+
+/* The better fit of two. */
+static uint32_t better(const pool_heap *heap, uint32_t a, uint32_t b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    return is_before(key_of(pool_entry(heap, b)), key_of(pool_entry(heap, a))) ? b : a;
+}
+
+uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
+{
+    const pool_key least = {bytes, 0};
+    const pool_home *home = look_for_home(heap, timeline);
+    uint32_t found = home ? find_from(heap, home->root, least) : 0;
+    return better(heap, found, find_from(heap, heap->complete, least));
+}
+
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
+{
+    const pool_key least = {bytes, 0};
+    uint32_t found = find_from(heap, heap->several, least);
+    for (const pool_home *home = heap->homes; home; home = home->next)
+        found = better(heap, found, find_from(heap, home->root, least));
+    return found;
+}
+
+/* Goes through all pieces in the order of their addresses; `visit` may join a piece with those around it and says which
+ * one it has become. */
+static void walk(pool_heap *heap, uint32_t (*visit)(pool_heap *heap, uint32_t slot, bool *any), bool *any)
+{
+    CUdeviceptr start;
+    uint32_t slot = strata_index_ceiling(&heap->index, 0, &start);
+    while (slot) {
+        if (pool_piece_at(heap, slot)->state == POOL_FREE)
+            slot = visit(heap, slot, any);
+        slot = pool_piece_at(heap, slot)->next;
+    }
+}
+
+uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
+{
+    CUdeviceptr start;
+    return strata_index_floor(&heap->index, address, &start);
+}
+
+static uint32_t settle_piece(pool_heap *heap, uint32_t slot, bool *any)
+{
+    strata_entry *entry = pool_entry(heap, slot);
+    const uint16_t before = pool_piece_in(heap, entry)->home;
+    if (before == POOL_HOME_NONE)
+        return slot;
+    const CUdeviceptr address = pool_address_of(entry);
+    pool_points_forget_complete(entry);
+    if (pool_points_home(entry) == before)
+        return slot;
+    *any = true;
+    pool_heap_take(heap, slot);
+    pool_heap_give(heap, slot, POOL_FREE);
+    return pool_heap_around(heap, address);
+}
+
+void pool_heap_settle(pool_heap *heap)
+{
+    bool any = false;
+    walk(heap, settle_piece, &any);
+}
+
+void pool_heap_join_before(pool_heap *heap, uint32_t slot, uint16_t timeline)
+{
+    const uint32_t previous = pool_piece_at(heap, slot)->previous;
+    const pool_piece *piece = previous ? pool_piece_at(heap, previous) : NULL;
+    if (!piece || piece->state != POOL_FREE || (piece->home != POOL_HOME_NONE && piece->home != timeline) ||
+        !pool_points_add_all(pool_entry(heap, previous), pool_entry(heap, slot)))
+        return;
+    pool_heap_take(heap, previous);
+    pool_heap_take(heap, slot);
+    join(heap, previous, slot);
+    pool_heap_give(heap, previous, POOL_FREE);
+}
+
+static uint32_t join_piece(pool_heap *heap, uint32_t slot, bool *any)
+{
+    for (uint32_t next; (next = pool_piece_at(heap, slot)->next) && pool_piece_at(heap, next)->state == POOL_FREE;) {
+        strata_entry *entry = pool_entry(heap, slot);
+        if (!pool_points_add_all(entry, pool_entry(heap, next)))
+            break; /* it waits for more than it has to */
+        pool_heap_take(heap, slot);
+        pool_heap_take(heap, next);
+        join(heap, slot, next);
+        pool_heap_give(heap, slot, POOL_FREE);
+        slot = pool_heap_around(heap, pool_address_of(entry));
+        *any = true;
+    }
+    return slot;
+}
+
+bool pool_heap_join_all(pool_heap *heap)
+{
+    bool any = false;
+    walk(heap, join_piece, &any);
+    return any;
+}

@@ -1,0 +1,127 @@
+/* The pool's address space, piece by piece.
+ *
+ * The range of addresses is cut into *pieces* that follow each other without a gap. A piece is an entry of the stack's
+ * table of blocks, whether a block lives in it or not, so that its address, its size and what it waits for stand where
+ * a block's do, and making a block of a piece costs no copy:
+ *
+ *     | taken | free, of A | taken | free, complete | void .......... | taken | free, of A and B | void ...
+ *
+ *     taken   a block lives in it, or some thread has it to itself: in its cache, or on its way
+ *     free    memory that nobody has. In the tree of its *home*: the one stream that it waits for, none, or several
+ *     void    addresses without memory
+ *
+ * A tree is ordered by size and then by address, so the best fit, and of those the lowest, is found in one descent. It
+ * is a treap: an entry's priority is a hash of its number, so that the same requests make the same trees.
+ *
+ * Neighbours of one home are joined at once. Those of different homes are joined when nothing fits: joining them makes
+ * each wait for the other's stream.
+ *
+ * All of it is guarded by the pool's lock, but for a taken piece's points. */
+#ifndef STRATA_RESOURCES_POOL_HEAP_H
+#define STRATA_RESOURCES_POOL_HEAP_H
+
+#include "core/address_index.h"
+#include "resources/pool/points.h"
+
+enum { POOL_GRANULE = 512 }; /* sizes and addresses of pieces are multiples of it */
+
+typedef enum pool_state {
+    POOL_TAKEN,
+    POOL_FREE,
+    POOL_VOID,
+} pool_state;
+
+/* The pool's bytes of an entry. */
+typedef struct pool_piece {
+    uint32_t previous, next; /* pieces before and behind it, 0: none */
+    uint32_t left, right;    /* in its tree */
+    uint32_t chain;          /* the next one in a thread's cache: the thread's, while it is there */
+    uint16_t home;           /* whose tree a free piece is in */
+    uint8_t state;           /* a pool_state */
+} pool_piece;
+
+/* The free memory that waits for one stream. */
+typedef struct pool_home {
+    uint32_t root;
+    uint16_t timeline;
+    struct pool_home *next; /* of all; homes are kept as long as the pool */
+} pool_home;
+
+enum { POOL_HOMES = 64 };
+
+typedef struct pool_heap {
+    strata_table *table;
+    uint32_t offset; /* of the pool's bytes in an entry */
+    strata_address_index index;
+    uint32_t complete, several,
+        voids;        /* roots of the trees of free memory without and with several homes, and of voids */
+    pool_home *homes; /* through next */
+    pool_home *by_number[POOL_HOMES]; /* the last one looked for, by its number */
+    uint64_t free_bytes, taken_bytes;
+} pool_heap;
+
+static inline strata_entry *pool_entry(const pool_heap *heap, uint32_t slot)
+{
+    return strata_table_entry(heap->table, slot);
+}
+
+static inline pool_piece *pool_piece_in(const pool_heap *heap, strata_entry *entry)
+{
+    return (pool_piece *)(void *)((char *)entry + heap->offset);
+}
+
+static inline pool_piece *pool_piece_at(const pool_heap *heap, uint32_t slot)
+{
+    return pool_piece_in(heap, pool_entry(heap, slot));
+}
+
+static inline uint64_t pool_bytes_of(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+}
+
+static inline CUdeviceptr pool_address_of(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->address, memory_order_relaxed);
+}
+
+/* Makes the whole range one void. False without host memory. */
+bool pool_heap_begin(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
+void pool_heap_end(pool_heap *heap);
+
+/* Cuts `front` bytes off a piece that is in no tree; what is behind them becomes a piece with the same points and
+ * state, in no tree either. Its number; 0 without host memory, and nothing changed. */
+uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front);
+
+/* Takes a piece out of its tree: it is the caller's. */
+void pool_heap_take(pool_heap *heap, uint32_t slot);
+
+/* Puts a piece that is in no tree among the free or void ones, joined with its neighbours of the same home. */
+void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
+
+/* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. */
+uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
+
+/* The best fit in all other memory. */
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
+
+/* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
+void pool_heap_settle(pool_heap *heap);
+
+/* Joins a free piece with a free one right before it that waits for nobody but `timeline`. */
+void pool_heap_join_before(pool_heap *heap, uint32_t slot, uint16_t timeline);
+
+/* The piece that contains an address. */
+uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
+
+/* Joins all neighbours, whatever they wait for. False: there was nothing to join. */
+bool pool_heap_join_all(pool_heap *heap);
+
+/* The first and the next void, by size and address; 0: none. */
+uint32_t pool_heap_first(const pool_heap *heap, uint32_t root);
+uint32_t pool_heap_next(const pool_heap *heap, uint32_t root, uint32_t slot);
+
+/* The size of the largest free piece. */
+uint64_t pool_heap_largest(const pool_heap *heap);
+
+#endif

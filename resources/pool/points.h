@@ -1,0 +1,33 @@
+/* What a piece of free memory waits for: everything that may still touch it. While a block lives, its entry remembers
+ * who used it; when it is freed, the same words of the entry remember what the memory's next user comes after, as at
+ * most one point for each stream. They go with the memory: to both parts when it is split, together when it is joined.
+ *
+ * They belong to whoever has the piece: the pool's lock while it is free, the thread that took it otherwise. */
+#ifndef STRATA_RESOURCES_POOL_POINTS_H
+#define STRATA_RESOURCES_POOL_POINTS_H
+
+#include "core/blocks.h"
+#include "core/timeline.h"
+
+/* In place of a timeline's number: no point, and points of several. */
+enum { POOL_HOME_NONE = 0, POOL_HOME_SEVERAL = UINT16_MAX };
+
+/* Whose points these are. */
+uint16_t pool_points_home(const strata_entry *entry);
+
+/* Forgets what is known to be complete. */
+void pool_points_forget_complete(strata_entry *entry);
+
+/* Forgets each point for which forget(point, data) says so. */
+void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, void *data), void *data);
+
+/* Forgets all. */
+void pool_points_clear(strata_entry *entry);
+
+/* Adds a point; false without host memory, and nothing changed. */
+bool pool_points_add(strata_entry *entry, strata_point point);
+
+/* Adds those of `from`, which keeps them. False without host memory: then some were added, which is never wrong. */
+bool pool_points_add_all(strata_entry *entry, const strata_entry *from);
+
+#endif

@@ -1,0 +1,601 @@
+/* pool: device memory in large pieces, handed out without a driver call.
+ *
+ * A request that a thread's cache serves (resources/pool/cache.h) makes a block of a piece that is there already; every
+ * other goes the ways of resources/pool/grow.c. A free gives the piece to the thread's cache, or to the heap with what
+ * it waits for (resources/pool/points.h). For whoever counts above, a freed block's bytes are free at once: the pool
+ * hands them out again, in order. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/options.h"
+#include "resources/builtin.h"
+#include "resources/pool/cache.h"
+
+enum {
+    DEFAULT_SLACK = 40, /* thousandths */
+    DEFAULT_FRAME = 16 << 20,
+    DEFAULT_CACHE = 4 << 20,
+    MOST_ALIGNMENT = 1 << 30,
+};
+
+/* ---- blocks ---- */
+
+static inline void count_live(pool_cell *cell, int64_t bytes, int64_t blocks)
+{
+    atomic_store_explicit(&cell->live_bytes, atomic_load_explicit(&cell->live_bytes, memory_order_relaxed) + bytes,
+                          memory_order_relaxed);
+    atomic_store_explicit(&cell->live_blocks, atomic_load_explicit(&cell->live_blocks, memory_order_relaxed) + blocks,
+                          memory_order_relaxed);
+}
+
+static inline pool_cell *my_cell(pool *self)
+{
+    return strata_cells_mine(&self->cells, strata_thread_current);
+}
+
+/* Makes a block of a piece of the caller's; its points are paid. */
+static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline, bool known,
+                           const strata_request *request, strata_block *out)
+{
+    strata_entry *entry = pool_entry(&self->heap, slot);
+    strata_block_fill(out, request, pool_address_of(entry), (size_t)pool_bytes_of(entry),
+                      request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE);
+    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_publish(self->heap.table, slot, timeline, known, out);
+}
+
+/* ---- allocating ---- */
+
+static void give_piece(pool *self, uint32_t slot)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+}
+
+static strata_status check_request(const pool *self, const strata_request *request)
+{
+    strata_status status = strata_check_alignment(&self->resource, request, MOST_ALIGNMENT);
+    if (status != STRATA_SUCCESS || request->bytes <= self->pages.bytes)
+        return status;
+    return strata_fail_allocation((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate");
+}
+
+static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const strata_request *request,
+                                                               strata_block *out)
+{
+    *out = (strata_block){0};
+    strata_stream_ref stream;
+    strata_status status = check_request(self, request);
+    if (status != STRATA_SUCCESS || !request->bytes)
+        return status;
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
+        return status;
+    strata_thread *thread = strata_thread_self();
+    pool_cell *cell = strata_cells_mine(&self->cells, thread);
+    if (!cell)
+        return strata_fail_host_memory("a thread's part of a pool");
+    uint32_t slot;
+    const pool_want want = {
+        .stream = &stream,
+        .bytes = (request->bytes + POOL_GRANULE - 1) & ~(uint64_t)(POOL_GRANULE - 1),
+        .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
+    };
+    if ((status = pool_find(self, &want, request, &slot)) != STRATA_SUCCESS)
+        return status;
+    strata_note note;
+    if ((status = strata_note_begin_on(&note, &stream)) != STRATA_SUCCESS) {
+        give_piece(self, slot);
+        return status;
+    }
+    pool_points_clear(pool_entry(&self->heap, slot));
+    publish(self, slot, note.stream.timeline, note.stream.known, request, out);
+    status = strata_note_end(&note);
+    if (status == STRATA_SUCCESS) {
+        count_live(cell, (int64_t)out->bytes, 1);
+        return STRATA_SUCCESS;
+    }
+    strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
+    pool_points_clear(pool_entry(&self->heap, slot));
+    give_piece(self, slot);
+    *out = (strata_block){0};
+    return status;
+}
+
+static strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    pool *self = (pool *)resource;
+    strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    pool_cell *cell = my_cell(self);
+    const uint32_t granules = pool_granules(request->bytes);
+    bool plain = timeline && !timeline->early && cell && granules && request->alignment <= POOL_GRANULE;
+    const uint32_t slot = __builtin_expect(plain, 1) ? pool_cache_take(self, cell, timeline, granules) : 0;
+    if (__builtin_expect(!slot, 0))
+        return allocate_slowly(self, request, out);
+    publish(self, slot, timeline, true, request, out);
+    count_live(cell, (int64_t)granules * POOL_GRANULE, 1);
+    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+/* ---- freeing ---- */
+
+/* The end of a block whose points are those of its memory now. */
+static inline void end_block(strata_entry *entry, uint64_t generation)
+{
+    if (__builtin_expect(!atomic_load_explicit(&entry->home_known, memory_order_relaxed), 0))
+        strata_timeline_leave_home(atomic_load_explicit(&entry->home, memory_order_relaxed));
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+}
+
+static inline void report(pool *self, strata_block_id id, uint64_t bytes)
+{
+    if (self->resource.stack->interested_count)
+        strata_report_completion(&self->resource, &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
+}
+
+/* Adds a point to a retired block's, or waits on the host until there is nothing to add. */
+static strata_status add_or_wait(strata_entry *entry, strata_point point)
+{
+    return pool_points_add(entry, point) ? STRATA_SUCCESS : strata_point_synchronize(point);
+}
+
+typedef struct freeing {
+    const strata_stream_ref *stream;
+    const strata_clock *clock;
+} freeing;
+
+/* What the freeing stream comes after, whoever comes after that comes after, too. */
+static bool is_followed(strata_point point, void *data)
+{
+    const freeing *by = data;
+    return strata_point_timeline(point) != by->stream->timeline->number &&
+           strata_timeline_follows(by->stream, by->clock, point);
+}
+
+static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle)
+{
+    strata_stream_ref stream;
+    strata_note note;
+    strata_status status = strata_stream_resolve(self->device, handle, &stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_note_begin_on(&note, &stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_point point = strata_timeline_now(note.stream.timeline);
+    bool added = pool_points_add(entry, point);
+    if ((status = strata_note_end(&note)) == STRATA_SUCCESS && !added)
+        status = strata_point_synchronize(point);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_clock *clock = strata_timeline_clock(&note.stream, false);
+    pool_points_forget(entry, is_followed, &(freeing){&note.stream, clock});
+    strata_clock_unref(clock);
+    return STRATA_SUCCESS;
+}
+
+static strata_status add_end_of_home(strata_entry *entry, const strata_block *block)
+{
+    strata_point end;
+    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
+}
+
+/* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. */
+static strata_status free_in_order(pool *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    strata_status status =
+        stream == STRATA_STREAM_GONE ? add_end_of_home(entry, block) : add_free_on(self, entry, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    report(self, block->id, pool_bytes_of(entry));
+    end_block(entry, block->id.generation);
+    give_piece(self, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    pool *self = (pool *)resource;
+    const uint64_t bytes = pool_bytes_of(entry);
+    strata_status status = STRATA_SUCCESS;
+    if (!finished) {
+        status = free_in_order(self, entry, block, stream);
+    } else {
+        report(self, block->id, bytes);
+        end_block(entry, block->id.generation);
+        give_piece(self, block->id.slot);
+    }
+    if (status == STRATA_SUCCESS)
+        strata_counters_add(&self->deferred, strata_thread_self(), 0, -(int64_t)bytes);
+    return status;
+}
+
+static strata_status defer(pool *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    strata_thread *thread = strata_thread_self();
+    const int64_t bytes = (int64_t)pool_bytes_of(entry);
+    strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may carry it out */
+    strata_status status =
+        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+    if (status != STRATA_SUCCESS)
+        strata_counters_add(&self->deferred, thread, 0, -bytes);
+    return status;
+}
+
+static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_entry *entry, const strata_block *block,
+                                                           CUstream stream)
+{
+    const int64_t bytes = (int64_t)pool_bytes_of(entry);
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    strata_status status = cell ? STRATA_SUCCESS : strata_fail_host_memory("a thread's part of a pool");
+    if (status == STRATA_SUCCESS) {
+        strata_error_hush();
+        status = free_in_order(self, entry, block, stream);
+        strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    }
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        status = defer(self, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        count_live(cell, -bytes, -1);
+    else
+        strata_entry_revive(entry);
+    return status;
+}
+
+/* Whether the block only ever saw the stream, known then and now. */
+static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+{
+    return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed)) == timeline->number &&
+           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed) &&
+           atomic_load_explicit(&entry->home_known, memory_order_relaxed);
+}
+
+static strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    pool *self = (pool *)resource;
+    strata_entry *entry;
+    strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    strata_timeline *timeline = strata_known_timeline(self->device, stream);
+    pool_cell *cell = my_cell(self);
+    bool plain = timeline && !timeline->early && cell && only_saw(entry, timeline) &&
+                 !strata_deferred_any(&resource->stack->deferred);
+    if (__builtin_expect(!plain, 0))
+        return free_slowly(self, entry, block, stream);
+    const uint32_t slot = block->id.slot;
+    const uint64_t bytes = block->bytes;
+    atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
+    report(self, block->id, bytes);
+    end_block(entry, block->id.generation);
+    count_live(cell, -(int64_t)bytes, -1);
+    if (__builtin_expect(!pool_cache_keep(self, cell, timeline, slot, pool_piece_in(&self->heap, entry),
+                                          (uint32_t)(bytes / POOL_GRANULE)),
+                         0))
+        pool_cache_keep_slowly(self, cell, timeline, slot);
+    return STRATA_SUCCESS;
+}
+
+/* ---- the rest of the interface ---- */
+
+static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    pool *self = (pool *)resource;
+    const int64_t before = strata_counters_sum(&self->deferred, 0);
+    strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
+    const int64_t now = strata_counters_sum(&self->deferred, 0);
+    *bytes = before > now ? (size_t)(before - now) : 0;
+    return mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred)
+               ? strata_deferred_refuse(&resource->stack->deferred)
+               : STRATA_SUCCESS;
+}
+
+static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    uint64_t released = 0;
+    strata_status status = pool_trim((pool *)resource, keep_bytes, &released);
+    *bytes = (size_t)released;
+    return status;
+}
+
+static strata_status pool_usage(strata_resource *resource, strata_usage *usage)
+{
+    pool *self = (pool *)resource;
+    int64_t blocks = 0;
+    const pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        blocks += atomic_load_explicit(&cell->live_blocks, memory_order_relaxed);
+    const size_t live = (size_t)pool_live_bytes(self);
+    const int64_t deferred = strata_counters_sum(&self->deferred, 0);
+    const size_t retired = deferred > 0 ? (size_t)deferred : 0;
+    strata_spin_take(&self->lock);
+    const size_t largest = (size_t)(self->begun ? pool_heap_largest(&self->heap) : 0);
+    strata_spin_release(&self->lock);
+    const size_t reserved = (size_t)atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    *usage = (strata_usage){
+        .live_bytes = live,
+        .retired_bytes = retired,
+        .bytes_outstanding = live + retired,
+        .live_blocks = blocks > 0 ? (size_t)blocks : 0,
+        .reserved_bytes = reserved,
+        .reserved_peak = (size_t)atomic_load_explicit(&self->peak_reserved, memory_order_relaxed),
+        .reserved_free = reserved > live + retired ? reserved - live - retired : 0,
+        .largest_free = largest,
+        .limit = (size_t)atomic_load_explicit(&self->limit, memory_order_relaxed),
+    };
+    return STRATA_SUCCESS;
+}
+
+static strata_status pool_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    (void)resource;
+    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* what cannot be rounded up, no device has either */
+    *bytes = request->bytes > most ? most : (request->bytes + POOL_GRANULE - 1) & most;
+    return STRATA_SUCCESS;
+}
+
+static uint32_t pool_capabilities(strata_resource *resource)
+{
+    (void)resource;
+    return STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND |
+           STRATA_CAPABILITY_DEVICE_MEMORY;
+}
+
+static strata_status pool_find_block(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    pool *self = (pool *)resource;
+    *out = (strata_block){0};
+    strata_spin_take(&self->lock);
+    const uint32_t slot = self->begun ? pool_heap_around(&self->heap, address) : 0;
+    const bool found =
+        slot && strata_entry_describe(self->heap.table, slot, out) && address - out->address < out->bytes;
+    strata_spin_release(&self->lock);
+    if (found)
+        return STRATA_SUCCESS;
+    *out = (strata_block){0};
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
+                       (unsigned long long)address);
+}
+
+static int pool_device(strata_resource *resource)
+{
+    return ((pool *)resource)->device->ordinal;
+}
+
+/* Work may still be on its way to memory that was freed in stream order. */
+static strata_status synchronize(strata_point point, void *data)
+{
+    (void)data;
+    return strata_point_synchronize(point);
+}
+
+static void wait_for_all(pool *self)
+{
+    CUdeviceptr start;
+    uint32_t slot = strata_index_ceiling(&self->heap.index, 0, &start);
+    for (; slot; slot = pool_piece_at(&self->heap, slot)->next)
+        if (pool_piece_at(&self->heap, slot)->state != POOL_VOID)
+            strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
+}
+
+static void pool_destroy(strata_resource *resource)
+{
+    pool *self = (pool *)resource;
+    if (self->begun && strata_door_now() == STRATA_DOOR_OPEN) {
+        strata_error_hush();
+        wait_for_all(self);
+        strata_error_unhush(false);
+    }
+    pool_pages_close(&self->pages);
+    pool_caches_end(self);
+    pool_heap_end(&self->heap);
+    strata_counters_end(&self->deferred);
+    strata_lock_destroy(&self->growth);
+    strata_host_free(self);
+}
+
+/* ---- values ---- */
+
+enum { RESERVED, RESERVED_PEAK, LIMIT, FREE, LARGEST_FREE, HITS, MISSES, STEALS, GROWN, MOVED, FLUSHES };
+
+static const strata_value values[] = {
+    [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "held from the device"},
+    [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "the most that was held"},
+    [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be held, 0: no limit but the device's"},
+    [FREE] = {"free", STRATA_VALUE_BYTES, false, "held and not in blocks"},
+    [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "the largest free piece"},
+    [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
+    [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
+    [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
+    [GROWN] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
+    [MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
+    [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
+};
+
+static uint64_t sum_hits(const pool *self)
+{
+    uint64_t hits = 0;
+    const pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        hits += atomic_load_explicit(&cell->hits, memory_order_relaxed);
+    return hits;
+}
+
+static strata_status get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    pool *self = (pool *)resource;
+    strata_usage usage;
+    pool_usage(resource, &usage);
+    switch (which) {
+    case RESERVED:
+        *value = usage.reserved_bytes;
+        break;
+    case RESERVED_PEAK:
+        *value = usage.reserved_peak;
+        break;
+    case LIMIT:
+        *value = usage.limit;
+        break;
+    case FREE:
+        *value = usage.reserved_free;
+        break;
+    case LARGEST_FREE:
+        *value = usage.largest_free;
+        break;
+    case HITS:
+        *value = sum_hits(self);
+        break;
+    case MISSES:
+        *value = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
+        break;
+    case STEALS:
+        *value = atomic_load_explicit(&self->counts.handed, memory_order_relaxed);
+        break;
+    case GROWN:
+        *value = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+        break;
+    case MOVED:
+        *value = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
+        break;
+    default:
+        *value = atomic_load_explicit(&self->counts.flushes, memory_order_relaxed);
+    }
+    return STRATA_SUCCESS;
+}
+
+static strata_status set_value(strata_resource *resource, size_t which, uint64_t value)
+{
+    (void)which;
+    atomic_store_explicit(&((pool *)resource)->limit, value, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+static const strata_resource_ops pool_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(pool_piece),
+    .name = "pool",
+    .allocate = pool_allocate,
+    .deallocate = pool_deallocate,
+    .prepare_use = strata_block_prepare_use,
+    .finish_use = strata_block_finish_use,
+    .record_use = strata_block_record_use,
+    .reap = pool_reap,
+    .trim = pool_trim_op,
+    .usage = pool_usage,
+    .charge = pool_charge,
+    .capabilities = pool_capabilities,
+    .find = pool_find_block,
+    .destroy = pool_destroy,
+    .device = pool_device,
+    .values = values,
+    .value_count = sizeof values / sizeof values[0],
+    .get_value = get_value,
+    .set_value = set_value,
+};
+
+/* ---- making ---- */
+
+static strata_status check_options(const strata_pool_options *options)
+{
+    const char *problem = NULL;
+    if ((unsigned)options->wait_for_others > STRATA_SWITCH_OFF)
+        problem = "a switch is neither default nor on nor off";
+    else if ((unsigned)options->export_type > STRATA_EXPORT_FABRIC)
+        problem = "the export type is none of those that there are";
+    else if (options->frame > UINT64_C(1) << 40)
+        problem = "a frame is larger than 1 TiB";
+    return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem) : STRATA_SUCCESS;
+}
+
+static void set_options(pool *self, const strata_pool_options *options)
+{
+    const uint64_t frame = options->frame ? options->frame : DEFAULT_FRAME;
+    self->limit = options->max_size;
+    self->slack = (double)(options->slack ? options->slack : DEFAULT_SLACK) / 1000;
+    self->frame_bytes = (frame + self->pages.granule - 1) / self->pages.granule * self->pages.granule;
+    self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
+    self->wait_for_others = options->wait_for_others != STRATA_SWITCH_OFF;
+}
+
+strata_status strata_pool_create(int ordinal, const strata_pool_options *given, strata_resource **out)
+{
+    strata_pool_options options;
+    strata_device *device;
+    strata_status status = strata_options_begin("pool", out, &options, sizeof options, given);
+    if (status == STRATA_SUCCESS)
+        status = check_options(&options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    pool *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a pool");
+    self->resource.ops = &pool_ops;
+    self->device = device;
+    if ((status = pool_pages_open(&self->pages, device, options.export_type)) != STRATA_SUCCESS) {
+        strata_host_free(self);
+        return status;
+    }
+    set_options(self, &options);
+    strata_barriers_open();
+    strata_cells_init(&self->cells, sizeof(pool_cell));
+    strata_cells_take_number(&self->cells);
+    strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
+    strata_spin_init(&self->lock, STRATA_RANK_INDEX);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+typedef struct pool_text {
+    uint64_t max_size, frame, cache;
+    uint64_t slack;
+    int wait_for_others;
+    int export_type;
+} pool_text;
+
+static const strata_option pool_text_options[] = {
+    {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
+    {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
+     "thousandths of the peak that may be reserved beyond it before memory is moved; 40 by default"},
+    {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
+     "largest piece of physical memory; 16MiB by default"},
+    {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
+     "bytes that a thread keeps of a stream; 4MiB by default"},
+    {"wait_for_others", STRATA_OPTION_CHOICE, offsetof(pool_text, wait_for_others), "default|on|off",
+     "hand out memory that other streams have not finished with, behind a wait"},
+    {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, export_type), "none|fd|fabric",
+     "handles for sharing between processes"},
+};
+
+static strata_status make_pool(int device, const void *given, strata_resource **out)
+{
+    const pool_text *text = given;
+    const strata_pool_options options = {
+        .max_size = text->max_size,
+        .slack = text->slack,
+        .frame = text->frame,
+        .cache = text->cache,
+        .wait_for_others = (strata_switch)text->wait_for_others,
+        .export_type = (strata_export_type)text->export_type,
+    };
+    return strata_pool_create(device, &options, out);
+}
+
+const strata_layer strata_pool_layer = {
+    .size = sizeof(strata_layer),
+    .owner = true,
+    .name = "pool",
+    .help = "memory in large pieces, handed out without a driver call",
+    .options = pool_text_options,
+    .option_count = sizeof pool_text_options / sizeof pool_text_options[0],
+    .options_size = sizeof(pool_text),
+    .create = make_pool,
+    .in_sanitizer_mode = "direct",
+};

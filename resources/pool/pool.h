@@ -1,0 +1,72 @@
+/* The pool: what its parts share.
+ *
+ * Locks. `growth` is held while memory is mapped, moved or given back, and while threads' caches are emptied; driver
+ * calls happen under it. `lock` guards the heap, for moments, inside of growth or alone; no driver call happens under
+ * it. A thread's cache has no lock: see resources/pool/cache.h. */
+#ifndef STRATA_RESOURCES_POOL_POOL_H
+#define STRATA_RESOURCES_POOL_POOL_H
+
+#include "core/asymmetric.h"
+#include "core/cells.h"
+#include "core/counters.h"
+#include "core/stack.h"
+#include "core/stream_map.h"
+#include "core/uses.h"
+#include "resources/out_of_memory.h"
+#include "resources/pool/heap.h"
+#include "resources/pool/pages.h"
+
+#include <strata/pool.h>
+
+typedef struct pool_counts {
+    _Atomic uint64_t misses;  /* requests that no cache served; any thread, relaxed, like the rest: statistics */
+    _Atomic uint64_t handed;  /* of those, served by memory of other streams that had to be waited for */
+    _Atomic uint64_t grown;   /* frames made */
+    _Atomic uint64_t moved;   /* frames that were moved */
+    _Atomic uint64_t flushes; /* of all threads' caches */
+} pool_counts;
+
+typedef struct pool {
+    strata_resource resource;
+    strata_device *device;
+    uint64_t cache_bytes;   /* that a thread keeps for a stream; constant */
+    _Atomic uint64_t limit; /* bytes that may be reserved, 0: no limit but the device's */
+    double slack;         /* of what is live at most, that may be reserved beyond it before memory is moved; constant */
+    uint64_t frame_bytes; /* the largest frame; constant */
+    bool wait_for_others, take_finished; /* reuse policies; constant */
+    strata_cells cells;                  /* pool_cell */
+    _Atomic bool flushing;               /* caches are being emptied: written under growth, read by any thread */
+    pool_counts counts;
+    strata_counters deferred; /* bytes whose free waits for the end of a capture */
+    strata_lock growth;
+    pool_pages pages;               /* guarded by growth */
+    uint64_t peak_live;             /* the most that was seen live; guarded by growth */
+    _Atomic uint64_t peak_reserved; /* written under growth */
+    _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
+    _Alignas(64) strata_spin lock;
+    pool_heap heap;
+    bool begun; /* the heap; guarded by lock */
+} pool;
+
+/* What a thread wants of the pool beyond its cache. */
+typedef struct pool_want {
+    const strata_stream_ref *stream;
+    uint64_t bytes;     /* a multiple of POOL_GRANULE */
+    uint64_t alignment; /* at least POOL_GRANULE */
+} pool_want;
+
+/* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
+ * but what it still says (pool_make_wait). Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
+strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot);
+
+/* Gives frames without anything in them back to the device until at most `keep` bytes are reserved. */
+strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
+
+/* Cuts what is wanted out of a piece that is the caller's; the rest becomes free. 0 without host memory: then all of it
+ * is free again. The lock is held. */
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want);
+
+/* What is in blocks, by the threads' own counts. */
+uint64_t pool_live_bytes(const pool *self);
+
+#endif
