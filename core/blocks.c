@@ -1,6 +1,6 @@
 /* The table of blocks. Entries live in chunks that are made as needed and stay until the table ends, so that an index
  * read from any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
-#include "core/blocks.h"
+#include "core/block_paths.h"
 
 #include "core/error.h"
 #include "core/lock.h"
@@ -164,37 +164,6 @@ void strata_table_take_back(strata_slot_cache *cache)
 
 /* ---- lives ---- */
 
-void strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, bool home_known,
-                          strata_block *block)
-{
-    strata_entry *entry = strata_table_entry(table, slot);
-    const strata_thread *thread = strata_thread_current;
-    strata_point first = strata_timeline_now(home);
-    uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    atomic_store_explicit(&entry->address, block->address, memory_order_release);
-    atomic_store_explicit(&entry->bytes, block->bytes, memory_order_release);
-    atomic_store_explicit(&entry->requested, block->requested, memory_order_release);
-    atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->tag, block->tag, memory_order_relaxed);
-    entry->alignment_log2 = (uint8_t)__builtin_ctzll(block->alignment);
-    atomic_store_explicit(&entry->home, home->number, memory_order_relaxed);
-    uint32_t turn = atomic_load_explicit(&home->turn, memory_order_relaxed);
-    atomic_store_explicit(&entry->home_turn, turn, memory_order_relaxed);
-    atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
-    if (__builtin_expect(!home_known, 0))
-        strata_timeline_enter_home(home);
-    atomic_store_explicit(&entry->owner, thread ? (uint16_t)thread->index : 0, memory_order_relaxed);
-    atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
-    atomic_store_explicit(&entry->quarantines, 0, memory_order_relaxed);
-    atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
-    atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
-    block->device = table->device->ordinal;
-    block->id.table = strata_table_id(table);
-    block->id.slot = slot;
-    block->id.generation = generation;
-    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
-}
-
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out)
 {
     const strata_entry *entry = strata_table_entry(table, slot);
@@ -232,13 +201,6 @@ strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, 
             return entry;
     }
     return NULL;
-}
-
-/* The pins of the owning thread in this life of the entry. */
-static uint64_t own_pins(const strata_entry *entry, uint64_t generation)
-{
-    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_acquire);
-    return pins >> STRATA_WORD_GENERATION == generation ? pins & 0xffff : 0;
 }
 
 static __attribute__((cold)) strata_status refuse_pinned(const strata_block *block)
@@ -285,21 +247,6 @@ static strata_block facts_of(const strata_table *table, const strata_entry *entr
     };
 }
 
-static inline bool has_facts(const strata_table *table, const strata_entry *entry, const strata_block *block)
-{
-    return block->device == table->device->ordinal &&
-           block->address == atomic_load_explicit(&entry->address, memory_order_acquire) &&
-           block->bytes == atomic_load_explicit(&entry->bytes, memory_order_acquire) &&
-           block->requested == atomic_load_explicit(&entry->requested, memory_order_acquire);
-}
-
-static inline bool turn_to_retired(strata_entry *entry, uint64_t *word)
-{
-    uint64_t retired = (*word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
-    return atomic_compare_exchange_strong_explicit(&entry->word, word, retired, memory_order_acq_rel,
-                                                   memory_order_acquire);
-}
-
 static __attribute__((cold)) strata_status refuse_fact(const strata_block *allocated, const strata_block *block,
                                                        strata_status status, const char *what)
 {
@@ -317,8 +264,7 @@ static __attribute__((cold)) strata_status refuse_fact(const strata_block *alloc
 }
 
 /* The general way: waits for a lock bit, and finds out what is wrong. */
-static __attribute__((noinline)) strata_status retire_slowly(strata_table *table, const strata_block *block,
-                                                             strata_entry **out)
+strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out)
 {
     *out = NULL;
     strata_entry *entry = strata_table_lookup(table, block->id);
@@ -333,7 +279,7 @@ static __attribute__((noinline)) strata_status retire_slowly(strata_table *table
             word = atomic_load_explicit(&entry->word, memory_order_acquire);
             continue;
         }
-        if ((word & STRATA_WORD_PINS_MASK) || own_pins(entry, block->id.generation))
+        if ((word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, block->id.generation))
             return refuse_pinned(block);
         strata_status status;
         const strata_block allocated = facts_of(table, entry);
@@ -345,24 +291,11 @@ static __attribute__((noinline)) strata_status retire_slowly(strata_table *table
             word = now;
             continue;
         }
-        if (turn_to_retired(entry, &word)) {
+        if (strata_entry_turn_to_retired(entry, &word)) {
             *out = entry;
             return STRATA_SUCCESS;
         }
     }
-}
-
-strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
-{
-    strata_entry *entry = strata_table_lookup(table, block->id);
-    uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
-    bool fine = word >> STRATA_WORD_GENERATION == block->id.generation && (uint16_t)word == STRATA_BLOCK_LIVE &&
-                !own_pins(entry, block->id.generation) && has_facts(table, entry, block) &&
-                turn_to_retired(entry, &word);
-    if (__builtin_expect(!fine, 0))
-        return retire_slowly(table, block, out);
-    *out = entry;
-    return STRATA_SUCCESS;
 }
 
 /* The state of a block that lives, by how many layers hold it back. */
@@ -487,7 +420,7 @@ strata_status strata_entry_quarantine(const strata_table *table, const strata_bl
     strata_status status;
     const char *wrong = wrong_fact(shown, block, &status);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    bool pinned = (word & STRATA_WORD_PINS_MASK) || own_pins(entry, generation);
+    bool pinned = (word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, generation);
     uint8_t quarantines = atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
     bool last = generation >= STRATA_GENERATION_LAST || quarantines == UINT8_MAX;
     if (pinned || wrong || last) {

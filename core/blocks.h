@@ -130,11 +130,6 @@ void strata_table_give_slot(strata_table *table, uint32_t slot);
 /* Gives a thread's cached slots back. The threads' lock is held. */
 void strata_table_take_back(strata_slot_cache *cache);
 
-/* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
- * `home`, where its first point is. */
-void strata_entry_publish(strata_table *table, uint32_t slot, struct strata_timeline *home, bool home_known,
-                          strata_block *block);
-
 /* The facts of a block that is about to be published. Word by word, where a copy of the struct, made of words a moment
  * ago, would stall its reader: a processor cannot forward two stores to one load. */
 static inline void strata_block_fill(strata_block *block, const strata_request *request, CUdeviceptr address,
@@ -157,10 +152,6 @@ uint32_t strata_table_slots_end(strata_table *table);
 /* The first live entry from *slot on and before `end`, its lock bit taken, which the caller gives back at once: until
  * then its block cannot be freed. Moves *slot behind it. NULL: there is none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
-
-/* Turns LIVE, or QUARANTINED, into RETIRED for the one free that may: checks identity, facts, device and pins, and
- * raises what is wrong. After that the entry is the caller's alone. */
-strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* Takes that back. */
 void strata_entry_revive(strata_entry *entry);

@@ -1,5 +1,6 @@
 /* What the library does for owners of memory that are written outside of it: entering blocks, ending them, tracking
  * uses. */
+#include "core/block_paths.h"
 #include "core/error.h"
 #include "core/stack.h"
 #include "core/uses.h"

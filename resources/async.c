@@ -5,6 +5,7 @@
  * nobody's work does. */
 #include <strata/async.h>
 
+#include "core/block_paths.h"
 #include "core/counters.h"
 #include "core/error.h"
 #include "core/made_stream.h"

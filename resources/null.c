@@ -7,6 +7,7 @@
  * No processor or device maps such an address. */
 #include <strata/null.h>
 
+#include "core/block_paths.h"
 #include "core/counters.h"
 #include "core/error.h"
 #include "core/known_streams.h"

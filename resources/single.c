@@ -2,6 +2,7 @@
  * gives memory back in stream order, by making the freeing stream wait. */
 #include "resources/single.h"
 
+#include "core/block_paths.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/uses.h"

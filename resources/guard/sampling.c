@@ -5,6 +5,7 @@
  * above it know them. So whatever is asked about an address in its range ends here. */
 #include "resources/guard/sampling.h"
 
+#include "core/block_paths.h"
 #include "core/call_stack.h"
 #include "core/error.h"
 #include "core/memory.h"

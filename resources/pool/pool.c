@@ -4,6 +4,7 @@
  * other goes the ways of resources/pool/grow.c. A free gives the piece to the thread's cache, or to the heap with what
  * it waits for (resources/pool/points.h). For whoever counts above, a freed block's bytes are free at once: the pool
  * hands them out again, in order. */
+#include "core/block_paths.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/options.h"
