@@ -1,4 +1,4 @@
-/* Making, relabelling and emptying caches. */
+/* Making, relabelling and emptying caches; bundles, and the depot that they go to. */
 #include "resources/pool/cache.h"
 
 #include "core/memory.h"
@@ -49,21 +49,28 @@ static pool_cache *label_cache(pool *self, pool_cell *cell, const strata_timelin
     return *cache;
 }
 
+/* The bin for a size, emptied of another; the lock is held. */
+static pool_bin *bin_for(pool *self, pool_cache *cache, uint32_t granules)
+{
+    pool_bin *bin = pool_bin_of(cache, granules);
+    if (bin->granules == granules)
+        return bin;
+    for (uint32_t each = bin->first; each; each = pool_piece_at(&self->heap, each)->chain)
+        cache->bytes -= (uint64_t)bin->granules * POOL_GRANULE;
+    give_list(self, bin->first);
+    *bin = (pool_bin){.granules = granules};
+    return bin;
+}
+
 /* Keeps it in a bin; the lock is held. False if it is too large. */
 static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
     if (!granules || bytes > self->cache_bytes / 2)
         return false;
-    pool_bin *bin = pool_bin_of(cache, granules);
-    if (bin->granules != granules) {
-        for (uint32_t each = bin->first; each; each = pool_piece_at(&self->heap, each)->chain)
-            cache->bytes -= (uint64_t)bin->granules * POOL_GRANULE;
-        give_list(self, bin->first);
-        *bin = (pool_bin){.granules = granules};
-    }
     if (cache->bytes + bytes > self->cache_bytes)
         give_all(self, cache);
+    pool_bin *bin = bin_for(self, cache, granules);
     pool_piece_at(&self->heap, slot)->chain = bin->first;
     bin->first = slot;
     cache->bytes += bytes;
@@ -86,6 +93,118 @@ void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *
     if (entered)
         pool_cell_leave(cell);
 }
+
+/* ---- bundles ---- */
+
+/* Bundles wait in the depot by their size: in the first piece, `left` is the next bundle's first. The lock is held. */
+static void hand_over(pool *self, pool_bundle *bundle)
+{
+    if (!bundle->first)
+        return;
+    pool_piece *first = pool_piece_at(&self->heap, bundle->first);
+    _Atomic uint32_t *bucket = &self->depot[bundle->granules % POOL_DEPOT];
+    first->left = atomic_load_explicit(bucket, memory_order_relaxed);
+    atomic_store_explicit(bucket, bundle->first, memory_order_relaxed);
+    *bundle = (pool_bundle){0};
+}
+
+void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
+{
+    strata_entry *entry = pool_entry(&self->heap, slot);
+    const uint64_t bytes = pool_bytes_of(entry);
+    const uint32_t granules = pool_granules(bytes);
+    const bool entered = pool_cell_enter(self, cell);
+    const bool small = granules && bytes * POOL_BUNDLED <= self->cache_bytes;
+    strata_spin_take(&self->lock);
+    if (entered && small) {
+        pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
+        hand_over(self, bundle);
+        const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+        *bundle = (pool_bundle){granules, slot, 1, strata_point_timeline(write), timeline->number};
+        pool_piece_in(&self->heap, entry)->chain = 0;
+    } else {
+        pool_heap_give(&self->heap, slot, POOL_FREE);
+    }
+    strata_spin_release(&self->lock);
+    if (entered)
+        pool_cell_leave(cell);
+}
+
+uint32_t pool_depot_take(pool *self, uint32_t granules)
+{
+    _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
+    if (!granules || !atomic_load_explicit(bucket, memory_order_relaxed))
+        return 0;
+    strata_spin_take(&self->lock);
+    uint32_t found = *bucket, before = 0;
+    for (unsigned looked = 0; found; looked++) {
+        if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
+            break;
+        before = found;
+        found = looked < POOL_SEARCHED ? pool_piece_at(&self->heap, found)->left : 0;
+    }
+    if (found && before)
+        pool_piece_at(&self->heap, before)->left = pool_piece_at(&self->heap, found)->left;
+    else if (found)
+        atomic_store_explicit(bucket, pool_piece_at(&self->heap, found)->left, memory_order_relaxed);
+    strata_spin_release(&self->lock);
+    return found;
+}
+
+void pool_give_list(pool *self, uint32_t first)
+{
+    strata_spin_take(&self->lock);
+    give_list(self, first);
+    strata_spin_release(&self->lock);
+}
+
+void pool_cache_fill(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t first)
+{
+    const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
+    uint64_t bytes = 0;
+    uint32_t last = first;
+    for (uint32_t slot = first; slot; slot = pool_piece_at(&self->heap, slot)->chain) {
+        strata_entry *entry = pool_entry(&self->heap, slot);
+        pool_points_clear(entry);
+        atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
+        bytes += pool_bytes_of(entry);
+        last = slot;
+    }
+    if (!first)
+        return;
+    const uint32_t granules = pool_granules(pool_bytes_of(pool_entry(&self->heap, first)));
+    const bool entered = cell && pool_cell_enter(self, cell);
+    strata_spin_take(&self->lock);
+    pool_cache *cache = entered ? label_cache(self, cell, timeline) : NULL;
+    if (cache) {
+        if (cache->bytes + bytes > self->cache_bytes)
+            give_all(self, cache);
+        pool_bin *bin = bin_for(self, cache, granules);
+        pool_piece_at(&self->heap, last)->chain = bin->first;
+        bin->first = first;
+        cache->bytes += bytes;
+    } else {
+        give_list(self, first);
+    }
+    strata_spin_release(&self->lock);
+    if (entered)
+        pool_cell_leave(cell);
+}
+
+/* Empties the depot; the lock is held. */
+static bool give_depot(pool *self)
+{
+    bool any = false;
+    for (size_t i = 0; i < POOL_DEPOT; i++) {
+        for (uint32_t first; (first = atomic_load_explicit(&self->depot[i], memory_order_relaxed));) {
+            atomic_store_explicit(&self->depot[i], pool_piece_at(&self->heap, first)->left, memory_order_relaxed);
+            any |= give_list(self, first);
+        }
+    }
+    return any;
+}
+
+/* ---- emptying ---- */
 
 bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timeline, bool all)
 {
@@ -119,7 +238,16 @@ bool pool_caches_flush(pool *self)
             any |= give_all(self, cell->caches[i]);
             strata_spin_release(&self->lock);
         }
+        strata_spin_take(&self->lock);
+        for (size_t i = 0; i < POOL_BUNDLES; i++) {
+            any |= give_list(self, cell->bundles[i].first);
+            cell->bundles[i] = (pool_bundle){0};
+        }
+        strata_spin_release(&self->lock);
     }
+    strata_spin_take(&self->lock);
+    any |= give_depot(self);
+    strata_spin_release(&self->lock);
     atomic_store_explicit(&self->flushing, false, memory_order_release);
     atomic_fetch_add_explicit(&self->counts.flushes, 1, memory_order_relaxed);
     return any;

@@ -9,6 +9,11 @@
  * its cell, and only then looks whether they are being emptied; who empties them says so, and only then looks who is
  * busy (core/asymmetric.h). Meanwhile threads go to the heap.
  *
+ * What a thread frees that another stream has seen is kept for nobody: it is bundled, pieces of one size that wait for
+ * the same two streams, and a full bundle goes to the depot, where whoever needs that size takes it whole and waits
+ * once for all of it. So a thread that frees what another one allocates costs both of them little more than their own
+ * lists.
+ *
  * A cell outlives its thread; what is cached there goes to the next thread with that number, or back when memory runs
  * short. */
 #ifndef STRATA_RESOURCES_POOL_CACHE_H
@@ -17,8 +22,11 @@
 #include "resources/pool/pool.h"
 
 enum {
-    POOL_CACHES = 16, /* streams that a thread keeps memory for */
-    POOL_BINS = 32,   /* sizes that it keeps of each */
+    POOL_CACHES = 16,  /* streams that a thread keeps memory for */
+    POOL_BINS = 32,    /* sizes that it keeps of each */
+    POOL_BUNDLES = 8,  /* that a thread fills at a time */
+    POOL_BUNDLED = 32, /* pieces in a full one */
+    POOL_SEARCHED = 8, /* bundles of a bucket of the depot that are looked at for one of the right size */
 };
 
 typedef struct pool_bin {
@@ -33,6 +41,14 @@ typedef struct pool_cache {
     pool_bin bins[POOL_BINS];
 } pool_cache;
 
+/* Pieces of one size. The first one's points are those of all. */
+typedef struct pool_bundle {
+    uint32_t granules; /* of each */
+    uint32_t first;    /* through chain; 0: none */
+    uint32_t count;
+    uint16_t home, timeline; /* which they wait for: where they were written last, and freed */
+} pool_bundle;
+
 /* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
 typedef struct pool_cell {
     _Atomic uint32_t busy;       /* written by the thread alone */
@@ -40,6 +56,7 @@ typedef struct pool_cell {
     _Atomic int64_t live_blocks; /* the same */
     _Atomic uint64_t hits;       /* the same */
     pool_cache *caches[POOL_CACHES];
+    pool_bundle bundles[POOL_BUNDLES];
 } pool_cell;
 
 static inline uint32_t pool_granules(uint64_t bytes)
@@ -120,6 +137,42 @@ static inline bool pool_cache_keep(pool *self, pool_cell *cell, const strata_tim
     pool_cell_leave(cell);
     return kept;
 }
+
+/* Bundles a piece that waits for `home`, by its entry's last write, and for the stream on which it was freed, by its
+ * last read; false if it needs more than a look. */
+static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot,
+                                    strata_entry *entry, uint32_t granules)
+{
+    if (__builtin_expect(!pool_cell_enter(self, cell), 0))
+        return false;
+    pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
+    const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    const bool kept = bundle->granules == granules && bundle->first && bundle->count < POOL_BUNDLED &&
+                      bundle->timeline == timeline->number && bundle->home == strata_point_timeline(write);
+    if (__builtin_expect(kept, 1)) {
+        const strata_point first =
+            atomic_load_explicit(&pool_entry(&self->heap, bundle->first)->last_write, memory_order_relaxed);
+        if (first > write) /* of one timeline, the greater is the later */
+            atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
+        pool_piece_in(&self->heap, entry)->chain = bundle->first;
+        bundle->first = slot;
+        bundle->count++;
+    }
+    pool_cell_leave(cell);
+    return kept;
+}
+
+/* Bundles a piece, handing over the bundle that is in its place, or gives it to the heap. */
+void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
+
+/* A bundle of that size out of the depot: its first piece; 0: none. */
+uint32_t pool_depot_take(pool *self, uint32_t granules);
+
+/* Gives a list of pieces that the stream comes after to the thread's cache for it. */
+void pool_cache_fill(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t first);
+
+/* Gives a list of pieces to the heap. */
+void pool_give_list(pool *self, uint32_t first);
 
 /* Keeps a piece, making room for it, or gives it to the heap. */
 void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);

@@ -132,6 +132,28 @@ static bool wait_for_piece(pool *self, const pool_want *want, uint32_t slot)
     return false;
 }
 
+/* A bundle of pieces of that size, waited for as one: the first is the request's, the rest the thread's. */
+static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cell, uint32_t *slot)
+{
+    if (want->alignment > POOL_GRANULE || !self->wait_for_others)
+        return LOOK_NOTHING;
+    const uint32_t first = pool_depot_take(self, pool_granules(want->bytes));
+    if (!first)
+        return LOOK_NOTHING;
+    const uint32_t rest = pool_piece_at(&self->heap, first)->chain;
+    if (!wait_for_piece(self, want, first)) {
+        pool_give_list(self, rest);
+        return LOOK_NOTHING;
+    }
+    if (want->stream->known)
+        pool_cache_fill(self, cell, want->stream->timeline, rest);
+    else
+        pool_give_list(self, rest);
+    *slot = first;
+    atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
+    return LOOK_FOUND;
+}
+
 static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
@@ -543,14 +565,14 @@ static pool_look grow_or_move(pool *self, const pool_want *want, pool_attempt *a
 /* The heap begins with the first request, when the table is there. */
 static bool begin(pool *self)
 {
-    bool begun;
     strata_spin_take(&self->lock);
-    if (!self->begun) {
+    bool begun = atomic_load_explicit(&self->begun, memory_order_relaxed);
+    if (!begun) {
         self->heap.table = strata_resource_table(&self->resource);
         self->heap.offset = self->resource.block_offset;
-        self->begun = pool_heap_begin(&self->heap, self->pages.base, self->pages.bytes);
+        begun = pool_heap_begin(&self->heap, self->pages.base, self->pages.bytes);
+        atomic_store_explicit(&self->begun, begun, memory_order_release);
     }
-    begun = self->begun;
     strata_spin_release(&self->lock);
     return begun;
 }
@@ -575,14 +597,15 @@ static pool_look find_with_growth(pool *self, const pool_want *want, pool_attemp
 strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
 {
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
-    if (__builtin_expect(!self->begun, 0) && !begin(self))
+    if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
     pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
-    strata_thread *thread = strata_thread_self();
-    pool_cache_give(self, strata_cells_mine(&self->cells, thread), want->stream->timeline, false);
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    pool_cache_give(self, cell, want->stream->timeline, false);
     pool_look look = look_everywhere(self, want, false, slot);
-    if (look == LOOK_NOTHING &&
-        pool_cache_give(self, strata_cells_mine(&self->cells, thread), want->stream->timeline, true))
+    if (look == LOOK_NOTHING)
+        look = look_in_depot(self, want, cell, slot);
+    if (look == LOOK_NOTHING && pool_cache_give(self, cell, want->stream->timeline, true))
         look = look_everywhere(self, want, false, slot);
     if (look == LOOK_NOTHING) {
         strata_scope scope;

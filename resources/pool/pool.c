@@ -248,13 +248,27 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     return status;
 }
 
-/* Whether the block only ever saw the stream, known then and now. */
-static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+/* Whether the block only ever saw one stream, and was allocated on a known one. */
+static inline bool saw_one(const strata_entry *entry)
 {
-    return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed)) == timeline->number &&
-           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+    return !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
            !atomic_load_explicit(&entry->more, memory_order_relaxed) &&
            atomic_load_explicit(&entry->home_known, memory_order_relaxed);
+}
+
+/* Frees on a known stream what only another one has seen: nothing is asked, and the memory waits for both. */
+static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                  const strata_timeline *timeline)
+{
+    const uint32_t slot = block->id.slot;
+    const uint64_t bytes = block->bytes;
+    atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
+    report(self, block->id, bytes);
+    end_block(entry, block->id.generation);
+    count_live(cell, -(int64_t)bytes, -1);
+    if (__builtin_expect(!pool_bundle_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
+        pool_bundle_keep_slowly(self, cell, timeline, slot);
+    return STRATA_SUCCESS;
 }
 
 static strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -266,10 +280,13 @@ static strata_status pool_deallocate(strata_resource *resource, const strata_blo
         return status;
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
     pool_cell *cell = my_cell(self);
-    bool plain = timeline && !timeline->early && cell && only_saw(entry, timeline) &&
-                 !strata_deferred_any(&resource->stack->deferred);
+    bool plain =
+        timeline && !timeline->early && cell && saw_one(entry) && !strata_deferred_any(&resource->stack->deferred);
     if (__builtin_expect(!plain, 0))
         return free_slowly(self, entry, block, stream);
+    const strata_point seen = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    if (__builtin_expect(strata_point_timeline(seen) != timeline->number, 0))
+        return free_foreign(self, cell, entry, block, timeline);
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);

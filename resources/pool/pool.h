@@ -18,6 +18,8 @@
 
 #include <strata/pool.h>
 
+enum { POOL_DEPOT = 64 };
+
 typedef struct pool_counts {
     _Atomic uint64_t misses;  /* requests that no cache served; any thread, relaxed, like the rest: statistics */
     _Atomic uint64_t handed;  /* of those, served by memory of other streams that had to be waited for */
@@ -45,7 +47,8 @@ typedef struct pool {
     _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
     _Alignas(64) strata_spin lock;
     pool_heap heap;
-    bool begun; /* the heap; guarded by lock */
+    _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
+    _Atomic bool begun;                 /* the heap; set under lock */
 } pool;
 
 /* What a thread wants of the pool beyond its cache. */
