@@ -12,6 +12,7 @@
 enum {
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
+    FRAMES = 512,      /* that there are to be at least, before larger ones are made */
 };
 
 /* ---- free memory ---- */
@@ -169,13 +170,14 @@ static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slo
     return look;
 }
 
-/* ---- new memory ---- */
+/* ---- places ---- */
 
-/* A place for a request: a void, with the free memory right before it, and how much of it needs memory. */
+/* A place for a request: a void, and the free memory on its sides that is used with it. Memory is mapped from the
+ * void's start on, up to its end, or both. */
 typedef struct pool_place {
-    uint32_t before; /* a free piece whose end is the void's start, 0: none is used */
-    uint32_t void_slot;
-    uint64_t needed; /* bytes from the start of the void */
+    uint32_t slot;   /* the void */
+    bool at_end;     /* what is mapped ends where the void does */
+    uint64_t needed; /* bytes that have to be mapped */
     uint64_t room;   /* bytes of the void */
 } pool_place;
 
@@ -184,28 +186,42 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* Free memory before a void that the stream can have without waiting. */
-static uint32_t usable_before(const pool *self, const pool_want *want, uint32_t void_slot)
+/* The bytes of a neighbour that can be used with a void. */
+static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t neighbour)
 {
-    const uint32_t before = pool_piece_at(&self->heap, void_slot)->previous;
-    const pool_piece *piece = before ? pool_piece_at(&self->heap, before) : NULL;
-    bool usable = piece && piece->state == POOL_FREE &&
-                  (piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number);
-    return usable ? before : 0;
+    strata_entry *entry = neighbour ? pool_entry(&self->heap, neighbour) : NULL;
+    const pool_piece *piece = entry ? pool_piece_in(&self->heap, entry) : NULL;
+    if (!piece || piece->state != POOL_FREE)
+        return 0;
+    bool usable =
+        self->wait_for_others || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
+    return usable ? pool_bytes_of(entry) : 0;
 }
 
-/* The place that needs the least memory, of those with `extra` bytes to spare. False if there is none. */
+/* The cheapest way to use a void; false if the request does not fit there with `extra` bytes to spare. */
+static bool place_in(const pool *self, const pool_want *want, uint32_t slot, uint64_t extra, pool_place *place)
+{
+    const pool_piece *piece = pool_piece_at(&self->heap, slot);
+    const uint64_t granule = self->pages.granule, all = room_for(want);
+    const uint64_t room = pool_bytes_of(pool_entry(&self->heap, slot));
+    const uint64_t before = usable_bytes(self, want, piece->previous), behind = usable_bytes(self, want, piece->next);
+    const uint64_t side = before > behind ? before : behind;
+    const uint64_t needed = round_up(all > side ? all - side : 1, granule);
+    *place = (pool_place){.slot = slot, .at_end = behind > before, .needed = needed, .room = room};
+    if (needed + extra <= room)
+        return true;
+    place->needed = room; /* all of it, with both sides */
+    return !extra && before + room + behind >= all;
+}
+
+/* The place that needs the least memory; false if there is none. */
 static bool find_place(const pool *self, const pool_want *want, uint64_t extra, pool_place *place)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
     for (uint32_t slot = pool_heap_first(heap, heap->voids); slot; slot = pool_heap_next(heap, heap->voids, slot)) {
-        pool_place here = {.void_slot = slot, .room = pool_bytes_of(pool_entry(heap, slot))};
-        here.before = usable_before(self, want, slot);
-        const uint64_t has = here.before ? pool_bytes_of(pool_entry(heap, here.before)) : 0;
-        const uint64_t all = room_for(want);
-        here.needed = round_up(all > has ? all - has : 1, self->pages.granule);
-        if (here.needed + extra > here.room || (found && here.needed >= place->needed))
+        pool_place here;
+        if (!place_in(self, want, slot, extra, &here) || (found && here.needed >= place->needed))
             continue;
         *place = here;
         found = true;
@@ -213,17 +229,28 @@ static bool find_place(const pool *self, const pool_want *want, uint64_t extra, 
     return found;
 }
 
-/* Takes the first `bytes` of a void for a mapping; 0 without host memory. The lock is held. */
-static uint32_t take_void(pool *self, uint32_t slot, uint64_t bytes)
+/* Gives back what is not mapped of a void that was taken for a place; what is, `bytes` of it, stays taken. 0 without
+ * host memory: then all of it is void again. The lock is held. */
+static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
-    pool_heap_take(heap, slot);
-    if (pool_bytes_of(pool_entry(heap, slot)) == bytes)
+    const uint32_t slot = place->slot;
+    if (bytes == place->room)
         return slot;
-    const uint32_t rest = pool_heap_split(heap, slot, bytes);
-    pool_heap_give(heap, rest ? rest : slot, POOL_VOID);
-    return rest ? slot : 0;
+    const uint32_t rest = bytes ? pool_heap_split(heap, slot, place->at_end ? place->room - bytes : bytes) : 0;
+    const uint32_t kept = place->at_end ? rest : slot;
+    pool_heap_give(heap, place->at_end || !rest ? slot : rest, POOL_VOID);
+    return rest ? kept : 0;
 }
+
+/* Where `bytes` bytes are mapped in a place. */
+static CUdeviceptr address_in(const pool *self, const pool_place *place, uint64_t bytes)
+{
+    const CUdeviceptr start = pool_address_of(pool_entry(&self->heap, place->slot));
+    return place->at_end ? start + place->room - bytes : start;
+}
+
+/* ---- frames ---- */
 
 /* Takes frames out of their places again, and gives them back to the device. */
 static void drop_frames(pool *self, const uint32_t *frames, size_t count)
@@ -261,19 +288,30 @@ static bool add_frame(pool_frames *frames, uint32_t number, uint64_t bytes)
     return true;
 }
 
+/* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. */
+static uint64_t frame_size(const pool *self, uint64_t left)
+{
+    uint64_t size = self->pages.granule;
+    while (size < self->frame_bytes && size * FRAMES < self->pages.reserved)
+        size *= 2;
+    size = size < self->frame_bytes ? size : self->frame_bytes;
+    return left < size ? left : size;
+}
+
 static CUresult make_frames(pool *self, uint64_t bytes, pool_frames *frames, bool *host)
 {
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && frames->bytes < bytes) {
         uint32_t number;
-        const uint64_t left = bytes - frames->bytes;
-        const uint64_t size = left < self->frame_bytes ? left : self->frame_bytes;
+        const uint64_t size = frame_size(self, bytes - frames->bytes);
         result = pool_pages_make(&self->pages, size, &number, host);
         if (result == CUDA_SUCCESS && !add_frame(frames, number, size)) {
             drop_frames(self, &number, 1);
             *host = true;
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
+        if (result == CUDA_SUCCESS)
+            atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
     }
     return result;
 }
@@ -298,18 +336,19 @@ static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr ad
 static void note_reserved(pool *self)
 {
     atomic_store_explicit(&self->reserved, self->pages.reserved, memory_order_relaxed);
-    if (self->pages.reserved > self->peak_reserved)
-        self->peak_reserved = self->pages.reserved;
+    if (self->pages.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
+        atomic_store_explicit(&self->peak_reserved, self->pages.reserved, memory_order_relaxed);
 }
 
-/* Joins what was free before the void with what is mapped now, and cuts the request out of it. */
+/* Joins what was mapped with the free memory around it, and cuts the request out of it. */
 static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
     const CUdeviceptr address = pool_address_of(pool_entry(heap, mapped));
+    const uint16_t timeline = self->wait_for_others ? POOL_HOME_SEVERAL : want->stream->timeline->number;
     pool_heap_give(heap, mapped, POOL_FREE);
-    pool_heap_join_before(heap, pool_heap_around(heap, address), want->stream->timeline->number);
+    pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
     uint32_t fit = pool_heap_find(heap, want->stream->timeline->number, room_for(want));
     if (!fit)
         fit = pool_heap_find_elsewhere(heap, room_for(want));
@@ -320,55 +359,60 @@ static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped
     return look;
 }
 
+typedef struct pool_attempt {
+    CUresult result;
+    bool host; /* the failure is of host memory */
+} pool_attempt;
+
+/* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
+ */
+static pool_look use_frames(pool *self, const pool_want *want, const pool_place *place, const pool_frames *frames,
+                            pool_attempt *attempt, uint32_t *slot)
+{
+    if (attempt->result == CUDA_SUCCESS)
+        attempt->result = map_frames(self, frames, address_in(self, place, frames->bytes));
+    bool mapped = attempt->result == CUDA_SUCCESS;
+    if (!mapped)
+        drop_frames(self, frames->numbers, frames->count);
+    note_reserved(self);
+    strata_spin_take(&self->lock);
+    const uint32_t kept = keep_of_place(self, place, mapped ? frames->bytes : 0);
+    strata_spin_release(&self->lock);
+    if (mapped && !kept) { /* the place is void again, and has to be */
+        drop_frames(self, frames->numbers, frames->count);
+        note_reserved(self);
+        attempt->host = true;
+    }
+    return kept ? finish_place(self, want, kept, slot) : LOOK_NOTHING;
+}
+
+/* ---- new memory ---- */
+
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
-static uint64_t growth_for(const pool *self, uint64_t needed, uint64_t room, uint64_t most)
+static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
 {
     const uint64_t granule = self->pages.granule;
     uint64_t share = round_up(self->pages.reserved / GROWTH_SHARE, granule);
     if (share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
-    uint64_t bytes = needed > share ? needed : share;
-    if (bytes > room)
-        bytes = needed;
-    return self->pages.reserved + bytes <= most ? bytes : needed;
+    const uint64_t bytes = place->needed > share ? place->needed : share;
+    return bytes <= place->room && self->pages.reserved + bytes <= most ? bytes : place->needed;
 }
-
-typedef struct pool_attempt {
-    CUresult result;
-    bool host; /* the failure is of host memory */
-} pool_attempt;
 
 /* New memory for a request; `most` bytes may be reserved then. Growth is held. */
 static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_attempt *attempt, uint32_t *slot)
 {
     pool_place place;
     strata_spin_take(&self->lock);
-    bool found = find_place(self, want, 0, &place);
-    uint64_t bytes = found ? growth_for(self, place.needed, place.room, most) : 0;
-    found = found && self->pages.reserved + bytes <= most;
-    const uint32_t taken = found ? take_void(self, place.void_slot, bytes) : 0;
+    bool found = find_place(self, want, 0, &place) && self->pages.reserved + place.needed <= most;
+    if (found)
+        pool_heap_take(&self->heap, place.slot);
     strata_spin_release(&self->lock);
     if (!found)
         return LOOK_NOTHING;
-    if (!taken)
-        return LOOK_FAILED;
     pool_frames frames = {0};
-    attempt->result = make_frames(self, bytes, &frames, &attempt->host);
-    if (attempt->result == CUDA_SUCCESS)
-        attempt->result = map_frames(self, &frames, pool_address_of(pool_entry(&self->heap, taken)));
-    pool_look look = LOOK_NOTHING;
-    if (attempt->result == CUDA_SUCCESS) {
-        atomic_fetch_add_explicit(&self->counts.grown, frames.count, memory_order_relaxed);
-        note_reserved(self);
-        look = finish_place(self, want, taken, slot);
-    } else {
-        drop_frames(self, frames.numbers, frames.count);
-        strata_spin_take(&self->lock);
-        pool_heap_give(&self->heap, taken, POOL_VOID);
-        strata_spin_release(&self->lock);
-        if (attempt->host)
-            look = LOOK_FAILED;
-    }
+    attempt->result = make_frames(self, growth_for(self, &place, most), &frames, &attempt->host);
+    pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;
 }
@@ -447,14 +491,15 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return self->pages.frames[a->frame].bytes > self->pages.frames[b->frame].bytes;
 }
 
-/* The next frame to move: one that lies free, not in the piece that the request is to stand in. 0: none. */
+/* The next frame to move: one that lies free, not beside the place, whose free sides are the request's. 0: none. */
 static uint32_t pick_frame(pool *self, const pool_place *place, uint64_t most, uint32_t *around)
 {
+    const pool_piece *at = pool_piece_at(&self->heap, place->slot);
     pool_pick best = {0};
     for (uint32_t number = 1; number < self->pages.frame_count; number++) {
         const pool_frame *frame = &self->pages.frames[number];
         const uint32_t slot = frame->bytes <= most ? free_around(self, frame) : 0;
-        if (!slot || slot == place->before)
+        if (!slot || slot == at->previous || slot == at->next)
             continue;
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_pick pick = {number, pool_bytes_of(entry),
@@ -467,69 +512,58 @@ static uint32_t pick_frame(pool *self, const pool_place *place, uint64_t most, u
     return best.frame;
 }
 
-/* Takes frames that lie free out of their places, until there are `needed` bytes. What is taken is unmapped. */
-static bool collect_frames(pool *self, const pool_place *place, uint64_t room, pool_frames *frames)
+/* Takes a frame out of its place, once nothing can touch it any more. False if that cannot be had. */
+static bool take_out(pool *self, uint32_t number, uint32_t slot)
+{
+    bool out = wait_for_range(self, slot) && pool_pages_unmap(&self->pages, number) == CUDA_SUCCESS;
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, out ? POOL_VOID : POOL_FREE);
+    strata_spin_release(&self->lock);
+    return out;
+}
+
+/* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames. */
+static void collect_frames(pool *self, const pool_place *place, pool_frames *frames, bool *host)
 {
     while (frames->bytes < place->needed) {
         uint32_t around = 0;
         strata_spin_take(&self->lock);
-        const uint32_t number = pick_frame(self, place, room - frames->bytes, &around);
+        const uint32_t number = pick_frame(self, place, place->room - frames->bytes, &around);
         const uint32_t slot = number ? take_frame_range(self, around, &self->pages.frames[number]) : 0;
         strata_spin_release(&self->lock);
-        if (!slot)
-            return false;
-        bool moved = wait_for_range(self, slot) && pool_pages_unmap(&self->pages, number) == CUDA_SUCCESS;
-        strata_spin_take(&self->lock);
-        pool_heap_give(&self->heap, slot, moved ? POOL_VOID : POOL_FREE);
-        strata_spin_release(&self->lock);
-        if (!moved)
-            return false;
+        if (!slot || !take_out(self, number, slot))
+            return;
         if (!add_frame(frames, number, self->pages.frames[number].bytes)) {
             drop_frames(self, &number, 1);
-            note_reserved(self);
-            return false;
+            *host = true;
+            return;
         }
+        atomic_fetch_add_explicit(&self->counts.moved, 1, memory_order_relaxed);
     }
-    return true;
 }
 
-/* Memory that lies free elsewhere, for a request. Growth is held. What was unmapped and is not used goes back to the
- * device. */
-static pool_look move(pool *self, const pool_want *want, uint32_t *slot)
+/* Memory that lies free elsewhere, for a request, and new memory for what is missing, of which `most` bytes may be
+ * reserved then. Growth is held. */
+static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_t most, pool_attempt *attempt,
+                      uint32_t *slot)
 {
     pool_place place;
-    uint64_t bytes = 0;
     strata_spin_take(&self->lock);
-    bool found = find_place(self, want, self->frame_bytes, &place);
-    uint32_t taken = 0;
-    if (found) {
-        bytes = place.needed + self->frame_bytes;
-        taken = take_void(self, place.void_slot, bytes);
-        found = taken != 0;
-    }
+    bool found = find_place(self, want, extra, &place);
+    if (found)
+        pool_heap_take(&self->heap, place.slot);
     strata_spin_release(&self->lock);
     if (!found)
         return LOOK_NOTHING;
     pool_frames frames = {0};
-    bool moved = collect_frames(self, &place, bytes, &frames) &&
-                 map_frames(self, &frames, pool_address_of(pool_entry(&self->heap, taken))) == CUDA_SUCCESS;
-    if (!moved) {
-        drop_frames(self, frames.numbers, frames.count);
-        note_reserved(self);
-    }
-    strata_spin_take(&self->lock);
-    const uint64_t used = moved ? frames.bytes : 0;
-    uint32_t rest = used < bytes && used ? pool_heap_split(&self->heap, taken, used) : 0;
-    if (rest)
-        pool_heap_give(&self->heap, rest, POOL_VOID);
-    if (!moved)
-        pool_heap_give(&self->heap, taken, POOL_VOID);
-    strata_spin_release(&self->lock);
-    pool_look look = LOOK_NOTHING;
-    if (moved) {
-        atomic_fetch_add_explicit(&self->counts.moved, frames.count, memory_order_relaxed);
-        look = finish_place(self, want, taken, slot);
-    }
+    attempt->result = CUDA_SUCCESS;
+    collect_frames(self, &place, &frames, &attempt->host);
+    const uint64_t missing = frames.bytes < place.needed ? place.needed - frames.bytes : 0;
+    if (attempt->host || self->pages.reserved + missing > most)
+        attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (missing)
+        attempt->result = make_frames(self, place.needed, &frames, &attempt->host);
+    pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;
 }
@@ -556,10 +590,10 @@ static pool_look grow_or_move(pool *self, const pool_want *want, pool_attempt *a
     const uint64_t most = most_reserved(self), slack = within_slack(self, want);
     pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
     if (look == LOOK_NOTHING && !attempt->host)
-        look = move(self, want, slot);
-    if (look == LOOK_NOTHING)
-        look = grow(self, want, most, attempt, slot);
-    return look;
+        look = move(self, want, 0, most, attempt, slot);
+    if (look == LOOK_NOTHING && !attempt->host)
+        look = move(self, want, self->frame_bytes, most, attempt, slot);
+    return look == LOOK_NOTHING && attempt->host ? LOOK_FAILED : look;
 }
 
 /* The heap begins with the first request, when the table is there. */

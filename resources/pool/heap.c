@@ -386,17 +386,29 @@ void pool_heap_settle(pool_heap *heap)
     walk(heap, settle_piece, &any);
 }
 
-void pool_heap_join_before(pool_heap *heap, uint32_t slot, uint16_t timeline)
+/* Joins two free neighbours, the second of which waits for nobody but `timeline`; the piece that they are in then. */
+static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
+{
+    const pool_piece *piece = other ? pool_piece_at(heap, other) : NULL;
+    bool joins = piece && piece->state == POOL_FREE &&
+                 (timeline == POOL_HOME_SEVERAL || piece->home == POOL_HOME_NONE || piece->home == timeline);
+    if (!joins || !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
+        return 0;
+    pool_heap_take(heap, slot);
+    pool_heap_take(heap, behind);
+    join(heap, slot, behind);
+    const CUdeviceptr address = pool_address_of(pool_entry(heap, slot));
+    pool_heap_give(heap, slot, POOL_FREE);
+    return pool_heap_around(heap, address);
+}
+
+void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
     const uint32_t previous = pool_piece_at(heap, slot)->previous;
-    const pool_piece *piece = previous ? pool_piece_at(heap, previous) : NULL;
-    if (!piece || piece->state != POOL_FREE || (piece->home != POOL_HOME_NONE && piece->home != timeline) ||
-        !pool_points_add_all(pool_entry(heap, previous), pool_entry(heap, slot)))
-        return;
-    pool_heap_take(heap, previous);
-    pool_heap_take(heap, slot);
-    join(heap, previous, slot);
-    pool_heap_give(heap, previous, POOL_FREE);
+    const uint32_t joined = join_if(heap, previous, slot, previous, timeline);
+    slot = joined ? joined : slot;
+    const uint32_t next = pool_piece_at(heap, slot)->next;
+    join_if(heap, slot, next, next, timeline);
 }
 
 static uint32_t join_piece(pool_heap *heap, uint32_t slot, bool *any)

@@ -108,8 +108,9 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
 /* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
 void pool_heap_settle(pool_heap *heap);
 
-/* Joins a free piece with a free one right before it that waits for nobody but `timeline`. */
-void pool_heap_join_before(pool_heap *heap, uint32_t slot, uint16_t timeline);
+/* Joins a free piece with the free ones beside it that wait for nobody but `timeline`; POOL_HOME_SEVERAL: for anybody.
+ */
+void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 
 /* The piece that contains an address. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
