@@ -32,11 +32,26 @@ static uint64_t room_for(const pool_want *want)
     return want->bytes + want->alignment - POOL_GRANULE;
 }
 
+/* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
+ * at its end: memory can be moved by whole ones alone. */
+static bool is_better_at_end(const pool *self, CUdeviceptr start, CUdeviceptr end, uint64_t bytes)
+{
+    const uint64_t granule = self->pages.granule, first = (start + granule - 1) / granule, last = end / granule;
+    if (first >= last)
+        return false;
+    const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
+    const uint64_t at_start = (upto < last ? upto : last) - first, at_end = last - (from > first ? from : first);
+    return at_end < at_start;
+}
+
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
 {
     pool_heap *heap = &self->heap;
-    const CUdeviceptr address = pool_address_of(pool_entry(heap, slot));
-    const uint64_t before = -address & (want->alignment - 1);
+    const strata_entry *entry = pool_entry(heap, slot);
+    const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
+    uint64_t before = -address & (want->alignment - 1);
+    if (is_better_at_end(self, address, end, want->bytes))
+        before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
     if (before) {
         const uint32_t aligned = pool_heap_split(heap, slot, before);
         pool_heap_give(heap, slot, POOL_FREE);
@@ -78,7 +93,11 @@ static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
 
 /* ---- what others have finished ---- */
 
-enum { ASK_AT_ONCE = 64 };
+enum {
+    ASK_AT_ONCE = 64,
+    SETTLE_EVERY = 64, /* requests that come to the heap */
+    SETTLE_SHARE = 8,  /* if more than this part of what is free waits for others */
+};
 
 /* The homes that there is free memory of. */
 static size_t list_homes(pool *self, uint16_t *numbers)
@@ -86,30 +105,46 @@ static size_t list_homes(pool *self, uint16_t *numbers)
     size_t count = 0;
     strata_spin_take(&self->lock);
     for (const pool_home *home = self->heap.homes; home && count < ASK_AT_ONCE; home = home->next)
-        if (home->root)
+        if (home->tree.root)
             numbers[count++] = home->timeline;
     strata_spin_release(&self->lock);
     return count;
 }
 
-/* Asks the driver how far the streams are whose memory is free; known ones get an event to ask about, so that a later
- * look sees it. */
-static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
+/* Asks the driver how far the streams are whose memory is free, and finds out what is complete. With `mark`, known ones
+ * get an event, so that a later look sees how far they are now. */
+static void settle(pool *self, bool mark)
 {
     uint16_t numbers[ASK_AT_ONCE];
     const size_t count = list_homes(self, numbers);
     strata_error_hush();
-    for (size_t i = 0; i < count; i++) {
-        strata_timeline *timeline = strata_timeline_of(strata_point_make(numbers[i], 1));
-        strata_timeline_ask(timeline);
-    }
-    strata_error_unhush(false);
+    for (size_t i = 0; i < count; i++)
+        strata_timeline_ask(strata_timeline_of(strata_point_make(numbers[i], 1)));
     strata_spin_take(&self->lock);
     pool_heap_settle(&self->heap);
-    pool_look look =
-        take_fit(self, want, pool_heap_find(&self->heap, want->stream->timeline->number, room_for(want)), slot);
     strata_spin_release(&self->lock);
-    return look;
+    for (size_t i = 0; mark && i < count; i++)
+        strata_timeline_close_epoch(strata_timeline_now(strata_timeline_of(strata_point_make(numbers[i], 1))));
+    strata_error_unhush(false);
+}
+
+static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
+{
+    settle(self, false);
+    return look_at_own(self, want, slot);
+}
+
+/* Whether much of the free memory waits for other streams, and nobody has looked for a while how far they are: what is
+ * complete fits better than what happens to be the stream's own. */
+static bool is_time_to_settle(pool *self, const pool_want *want)
+{
+    strata_spin_take(&self->lock);
+    const uint64_t elsewhere = pool_heap_elsewhere(&self->heap, want->stream->timeline->number);
+    bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= SETTLE_EVERY;
+    if (due)
+        self->unsettled = 0;
+    strata_spin_release(&self->lock);
+    return due;
 }
 
 /* ---- what can be waited for ---- */
@@ -219,7 +254,7 @@ static bool find_place(const pool *self, const pool_want *want, uint64_t extra, 
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
-    for (uint32_t slot = pool_heap_first(heap, heap->voids); slot; slot = pool_heap_next(heap, heap->voids, slot)) {
+    for (uint32_t slot = pool_heap_first_void(heap); slot; slot = pool_heap_next_void(heap, slot)) {
         pool_place here;
         if (!place_in(self, want, slot, extra, &here) || (found && here.needed >= place->needed))
             continue;
@@ -635,6 +670,8 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
         return strata_fail_host_memory("a pool");
     pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
     pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    if (is_time_to_settle(self, want))
+        settle(self, true);
     pool_cache_give(self, cell, want->stream->timeline, false);
     pool_look look = look_everywhere(self, want, false, slot);
     if (look == LOOK_NOTHING)

@@ -44,12 +44,14 @@ static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *be
     *before = *behind = 0;
 }
 
-static void enter(const pool_heap *heap, uint32_t *link, uint32_t slot)
+static void enter(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 {
+    uint32_t *link = &tree->root;
     strata_entry *entry = pool_entry(heap, slot);
     pool_piece *piece = pool_piece_in(heap, entry);
     const pool_key key = key_of(entry);
     const uint32_t priority = priority_of(slot);
+    tree->bytes += key.bytes;
     while (*link && priority_of(*link) >= priority) {
         strata_entry *here = pool_entry(heap, *link);
         pool_piece *node = pool_piece_in(heap, here);
@@ -59,9 +61,11 @@ static void enter(const pool_heap *heap, uint32_t *link, uint32_t slot)
     *link = slot;
 }
 
-static void leave(const pool_heap *heap, uint32_t *link, uint32_t slot)
+static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 {
+    uint32_t *link = &tree->root;
     const pool_key key = key_of(pool_entry(heap, slot));
+    tree->bytes -= key.bytes;
     while (*link != slot) {
         strata_entry *here = pool_entry(heap, *link);
         pool_piece *node = pool_piece_in(heap, here);
@@ -101,16 +105,16 @@ static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
     return found;
 }
 
-uint32_t pool_heap_first(const pool_heap *heap, uint32_t root)
+uint32_t pool_heap_first_void(const pool_heap *heap)
 {
-    return find_from(heap, root, (pool_key){0, 0});
+    return find_from(heap, heap->voids.root, (pool_key){0, 0});
 }
 
-uint32_t pool_heap_next(const pool_heap *heap, uint32_t root, uint32_t slot)
+uint32_t pool_heap_next_void(const pool_heap *heap, uint32_t slot)
 {
     pool_key key = key_of(pool_entry(heap, slot));
     key.address++;
-    return find_from(heap, root, key);
+    return find_from(heap, heap->voids.root, key);
 }
 
 static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
@@ -126,10 +130,10 @@ static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
 
 uint64_t pool_heap_largest(const pool_heap *heap)
 {
-    uint64_t largest = largest_in(heap, heap->complete), other = largest_in(heap, heap->several);
+    uint64_t largest = largest_in(heap, heap->complete.root), other = largest_in(heap, heap->several.root);
     largest = other > largest ? other : largest;
     for (const pool_home *home = heap->homes; home; home = home->next) {
-        other = largest_in(heap, home->root);
+        other = largest_in(heap, home->tree.root);
         largest = other > largest ? other : largest;
     }
     return largest;
@@ -164,18 +168,18 @@ static pool_home *home_of(pool_heap *heap, uint16_t timeline)
 }
 
 /* The tree that a piece belongs in; what has no tree of its own for want of host memory is among those of several. */
-static uint32_t *tree_for(pool_heap *heap, uint16_t *number)
+static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
 {
     if (*number == POOL_HOME_NONE)
         return &heap->complete;
     pool_home *home = *number == POOL_HOME_SEVERAL ? NULL : home_of(heap, *number);
     if (home)
-        return &home->root;
+        return &home->tree;
     *number = POOL_HOME_SEVERAL;
     return &heap->several;
 }
 
-static uint32_t *tree_of(pool_heap *heap, const pool_piece *piece)
+static pool_tree *tree_of(pool_heap *heap, const pool_piece *piece)
 {
     if (piece->state == POOL_VOID)
         return &heap->voids;
@@ -299,7 +303,7 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
         home = pool_points_home(entry);
     else
         pool_points_clear(entry);
-    uint32_t *tree = state == POOL_VOID ? &heap->voids : tree_for(heap, &home);
+    pool_tree *tree = state == POOL_VOID ? &heap->voids : tree_for(heap, &home);
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream are one point; of several the neighbour's have to find room. */
     if (is_like(heap, piece->next, state, home) && pool_points_add_all(entry, pool_entry(heap, piece->next))) {
@@ -332,17 +336,23 @@ uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
     const pool_home *home = look_for_home(heap, timeline);
-    uint32_t found = home ? find_from(heap, home->root, least) : 0;
-    return better(heap, found, find_from(heap, heap->complete, least));
+    uint32_t found = home ? find_from(heap, home->tree.root, least) : 0;
+    return better(heap, found, find_from(heap, heap->complete.root, least));
 }
 
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
-    uint32_t found = find_from(heap, heap->several, least);
+    uint32_t found = find_from(heap, heap->several.root, least);
     for (const pool_home *home = heap->homes; home; home = home->next)
-        found = better(heap, found, find_from(heap, home->root, least));
+        found = better(heap, found, find_from(heap, home->tree.root, least));
     return found;
+}
+
+uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline)
+{
+    const pool_home *home = look_for_home(heap, timeline);
+    return heap->free_bytes - heap->complete.bytes - (home ? home->tree.bytes : 0);
 }
 
 /* Goes through all pieces in the order of their addresses; `visit` may join a piece with those around it and says which

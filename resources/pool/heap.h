@@ -40,9 +40,14 @@ typedef struct pool_piece {
     uint8_t state;           /* a pool_state */
 } pool_piece;
 
+typedef struct pool_tree {
+    uint32_t root;
+    uint64_t bytes; /* of all pieces in it */
+} pool_tree;
+
 /* The free memory that waits for one stream. */
 typedef struct pool_home {
-    uint32_t root;
+    pool_tree tree;
     uint16_t timeline;
     struct pool_home *next; /* of all; homes are kept as long as the pool */
 } pool_home;
@@ -53,10 +58,9 @@ typedef struct pool_heap {
     strata_table *table;
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
-    uint32_t complete, several,
-        voids;        /* roots of the trees of free memory without and with several homes, and of voids */
-    pool_home *homes; /* through next */
-    pool_home *by_number[POOL_HOMES]; /* the last one looked for, by its number */
+    pool_tree complete, several, voids; /* free memory that waits for nobody, and for several; voids */
+    pool_home *homes;                   /* through next */
+    pool_home *by_number[POOL_HOMES];   /* the last one looked for, by its number */
     uint64_t free_bytes, taken_bytes;
 } pool_heap;
 
@@ -119,8 +123,11 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 bool pool_heap_join_all(pool_heap *heap);
 
 /* The first and the next void, by size and address; 0: none. */
-uint32_t pool_heap_first(const pool_heap *heap, uint32_t root);
-uint32_t pool_heap_next(const pool_heap *heap, uint32_t root, uint32_t slot);
+uint32_t pool_heap_first_void(const pool_heap *heap);
+uint32_t pool_heap_next_void(const pool_heap *heap, uint32_t slot);
+
+/* The bytes that are free and wait for others than `timeline`. */
+uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);
 
 /* The size of the largest free piece. */
 uint64_t pool_heap_largest(const pool_heap *heap);

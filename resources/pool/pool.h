@@ -48,7 +48,8 @@ typedef struct pool {
     _Alignas(64) strata_spin lock;
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
-    _Atomic bool begun;                 /* the heap; set under lock */
+    uint32_t unsettled; /* requests since somebody last looked how far the streams are; guarded by lock */
+    _Atomic bool begun; /* the heap; set under lock */
 } pool;
 
 /* What a thread wants of the pool beyond its cache. */
