@@ -178,9 +178,14 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
-    strata_request request = {.bytes = bytes, .stream = stream};
-    return __builtin_expect(runtime != NULL, 1) ? strata_resource_allocate(runtime->top, &request, out)
-                                                : strata_runtime_allocate_request(runtime, &request, out);
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    bool fine = runtime && out && bytes && strata_door_now() == STRATA_DOOR_OPEN;
+    if (__builtin_expect(!fine, 0))
+        return strata_runtime_allocate_request(runtime, &request, out);
+    strata_status status = runtime->top->ops->allocate(runtime->top, &request, out);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        *out = (strata_block){0};
+    return status;
 }
 
 strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
