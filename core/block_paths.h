@@ -8,8 +8,8 @@
 
 /* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
  * `home`, where its first point is. */
-static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, bool home_known,
-                                        strata_block *block)
+static inline __attribute__((always_inline)) void
+strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, bool home_known, strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;

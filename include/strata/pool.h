@@ -2,7 +2,9 @@
  *
  * Text:
  *
- * - pool(max_size=SIZE, slack=PERCENT, frame=SIZE, cache=SIZE, wait_for_others=on|off, export=none|fd|fabric)
+ * - pool(initial_size=SIZE, max_size=SIZE, slack=THOUSANDTHS, frame=SIZE, cache=SIZE, opportunistic=default|on|off,
+ *   follow_event_dependencies=default|on|off, internal_dependencies=default|on|off, deterministic=on|off,
+ *   export=none|fd|fabric)
  *
  * A freed block is free memory at once: for the stream on which it was freed without more ado, for others after a wait
  * that the pool puts in where it is needed. Whatever was noted of the block's uses goes with the memory. */
@@ -17,15 +19,21 @@ extern "C" {
 
 /* All zero is the default. */
 typedef struct strata_pool_options {
-    uint32_t size;     /* sizeof(strata_pool_options), or 0 */
-    uint64_t max_size; /* bytes that may be reserved; 0: no limit but the device's */
-    uint64_t slack;    /* thousandths of what was live at most that may be reserved beyond it before memory that lies
-                          free elsewhere is moved instead; 0: 40 */
-    uint64_t frame;    /* bytes of the largest piece of physical memory, rounded up to what the device maps in; 0: 16
-                          MiB. Smaller ones can be moved more often, and cost more each time. */
-    uint64_t cache;    /* bytes that a thread keeps of a stream for itself; 0: 4 MiB */
-    strata_switch wait_for_others;  /* hand out memory that other streams have not finished with, behind a wait: on by
-                                       default */
+    uint32_t size;         /* sizeof(strata_pool_options), or 0 */
+    uint64_t initial_size; /* bytes reserved with the first request */
+    uint64_t max_size;     /* bytes that may be reserved; 0: no limit but the device's */
+    uint64_t slack; /* thousandths of what was live at most that may be reserved beyond it before memory that lies
+                       free elsewhere is moved instead; 0: 40 */
+    uint64_t frame; /* bytes of the largest piece of physical memory, rounded up to what the device maps in; 0: 16
+                       MiB. Smaller ones can be moved more often, and cost more each time. */
+    uint64_t cache; /* bytes that a thread keeps of a stream for itself; 0: 4 MiB */
+    /* What a stream gets of the memory that others have freed, by the names that the driver's pools have for it. All on
+     * by default. */
+    strata_switch follow_event_dependencies; /* what it has waited for already */
+    strata_switch opportunistic;             /* what is found to be complete */
+    strata_switch internal_dependencies;     /* what is not, behind a wait that the pool puts in */
+    bool deterministic; /* the same requests in the same order make the same addresses: what depends on how far the
+                           device is, is not asked */
     strata_export_type export_type; /* handle type of the physical memory */
 } strata_pool_options;
 

@@ -1,10 +1,8 @@
-/* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
- * is asked about; what can be waited for; new memory, while that stays within the limit and the slack; memory that is
- * moved here from where it is free and complete, without a byte copied or a stream stopped; new memory in spite of the
- * slack. */
+/* Memory for requests that no free piece serves. In this order: new memory, while that stays within the limit and the
+ * slack; memory that lies free and complete elsewhere, which is mapped here, without a byte copied or a stream stopped;
+ * new memory in spite of the slack. And giving memory back. */
 #include "core/error.h"
 #include "core/memory.h"
-#include "resources/out_of_memory.h"
 #include "resources/pool/cache.h"
 
 #include <string.h>
@@ -14,196 +12,6 @@ enum {
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
     FRAMES = 512,      /* that there are to be at least, before larger ones are made */
 };
-
-/* ---- free memory ---- */
-
-uint64_t pool_live_bytes(const pool *self)
-{
-    int64_t live = 0;
-    const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        live += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
-    return live > 0 ? (uint64_t)live : 0;
-}
-
-/* What a piece has to have, so that the block fits wherever it begins. */
-static uint64_t room_for(const pool_want *want)
-{
-    return want->bytes + want->alignment - POOL_GRANULE;
-}
-
-/* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
- * at its end: memory can be moved by whole ones alone. */
-static bool is_better_at_end(const pool *self, CUdeviceptr start, CUdeviceptr end, uint64_t bytes)
-{
-    const uint64_t granule = self->pages.granule, first = (start + granule - 1) / granule, last = end / granule;
-    if (first >= last)
-        return false;
-    const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
-    const uint64_t at_start = (upto < last ? upto : last) - first, at_end = last - (from > first ? from : first);
-    return at_end < at_start;
-}
-
-uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
-{
-    pool_heap *heap = &self->heap;
-    const strata_entry *entry = pool_entry(heap, slot);
-    const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    uint64_t before = -address & (want->alignment - 1);
-    if (is_better_at_end(self, address, end, want->bytes))
-        before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
-    if (before) {
-        const uint32_t aligned = pool_heap_split(heap, slot, before);
-        pool_heap_give(heap, slot, POOL_FREE);
-        if (!aligned)
-            return 0;
-        slot = aligned;
-    }
-    if (pool_bytes_of(pool_entry(heap, slot)) == want->bytes)
-        return slot;
-    const uint32_t rest = pool_heap_split(heap, slot, want->bytes);
-    pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
-    return rest ? slot : 0;
-}
-
-/* What a look into free memory came to. */
-typedef enum pool_look {
-    LOOK_FOUND,
-    LOOK_NOTHING,
-    LOOK_FAILED, /* without host memory */
-} pool_look;
-
-static pool_look take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot)
-{
-    if (!fit)
-        return LOOK_NOTHING;
-    pool_heap_take(&self->heap, fit);
-    *slot = pool_cut_out(self, fit, want);
-    return *slot ? LOOK_FOUND : LOOK_FAILED;
-}
-
-static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
-{
-    strata_spin_take(&self->lock);
-    pool_look look =
-        take_fit(self, want, pool_heap_find(&self->heap, want->stream->timeline->number, room_for(want)), slot);
-    strata_spin_release(&self->lock);
-    return look;
-}
-
-/* ---- what others have finished ---- */
-
-enum {
-    ASK_AT_ONCE = 64,
-    SETTLE_EVERY = 64, /* requests that come to the heap */
-    SETTLE_SHARE = 8,  /* if more than this part of what is free waits for others */
-};
-
-/* The homes that there is free memory of. */
-static size_t list_homes(pool *self, uint16_t *numbers)
-{
-    size_t count = 0;
-    strata_spin_take(&self->lock);
-    for (const pool_home *home = self->heap.homes; home && count < ASK_AT_ONCE; home = home->next)
-        if (home->tree.root)
-            numbers[count++] = home->timeline;
-    strata_spin_release(&self->lock);
-    return count;
-}
-
-/* Asks the driver how far the streams are whose memory is free, and finds out what is complete. With `mark`, known ones
- * get an event, so that a later look sees how far they are now. */
-static void settle(pool *self, bool mark)
-{
-    uint16_t numbers[ASK_AT_ONCE];
-    const size_t count = list_homes(self, numbers);
-    strata_error_hush();
-    for (size_t i = 0; i < count; i++)
-        strata_timeline_ask(strata_timeline_of(strata_point_make(numbers[i], 1)));
-    strata_spin_take(&self->lock);
-    pool_heap_settle(&self->heap);
-    strata_spin_release(&self->lock);
-    for (size_t i = 0; mark && i < count; i++)
-        strata_timeline_close_epoch(strata_timeline_now(strata_timeline_of(strata_point_make(numbers[i], 1))));
-    strata_error_unhush(false);
-}
-
-static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
-{
-    settle(self, false);
-    return look_at_own(self, want, slot);
-}
-
-/* Whether much of the free memory waits for other streams, and nobody has looked for a while how far they are: what is
- * complete fits better than what happens to be the stream's own. */
-static bool is_time_to_settle(pool *self, const pool_want *want)
-{
-    strata_spin_take(&self->lock);
-    const uint64_t elsewhere = pool_heap_elsewhere(&self->heap, want->stream->timeline->number);
-    bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= SETTLE_EVERY;
-    if (due)
-        self->unsettled = 0;
-    strata_spin_release(&self->lock);
-    return due;
-}
-
-/* ---- what can be waited for ---- */
-
-static strata_status make_wait(strata_point point, void *stream)
-{
-    return strata_timeline_wait(stream, point);
-}
-
-/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
-static bool wait_for_piece(pool *self, const pool_want *want, uint32_t slot)
-{
-    strata_error_hush();
-    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
-    strata_error_unhush(false);
-    if (status == STRATA_SUCCESS)
-        return true;
-    strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, POOL_FREE);
-    strata_spin_release(&self->lock);
-    return false;
-}
-
-/* A bundle of pieces of that size, waited for as one: the first is the request's, the rest the thread's. */
-static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cell, uint32_t *slot)
-{
-    if (want->alignment > POOL_GRANULE || !self->wait_for_others)
-        return LOOK_NOTHING;
-    const uint32_t first = pool_depot_take(self, pool_granules(want->bytes));
-    if (!first)
-        return LOOK_NOTHING;
-    const uint32_t rest = pool_piece_at(&self->heap, first)->chain;
-    if (!wait_for_piece(self, want, first)) {
-        pool_give_list(self, rest);
-        return LOOK_NOTHING;
-    }
-    if (want->stream->known)
-        pool_cache_fill(self, cell, want->stream->timeline, rest);
-    else
-        pool_give_list(self, rest);
-    *slot = first;
-    atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
-    return LOOK_FOUND;
-}
-
-static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slot)
-{
-    strata_spin_take(&self->lock);
-    uint32_t fit = pool_heap_find_elsewhere(&self->heap, room_for(want));
-    if (!fit && pool_heap_join_all(&self->heap))
-        fit = pool_heap_find_elsewhere(&self->heap, room_for(want));
-    pool_look look = take_fit(self, want, fit, slot);
-    strata_spin_release(&self->lock);
-    if (look == LOOK_FOUND && !wait_for_piece(self, want, *slot))
-        look = LOOK_NOTHING;
-    if (look == LOOK_FOUND)
-        atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
-    return look;
-}
 
 /* ---- places ---- */
 
@@ -228,8 +36,7 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t n
     const pool_piece *piece = entry ? pool_piece_in(&self->heap, entry) : NULL;
     if (!piece || piece->state != POOL_FREE)
         return 0;
-    bool usable =
-        self->wait_for_others || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
+    bool usable = self->waits || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
     return usable ? pool_bytes_of(entry) : 0;
 }
 
@@ -237,7 +44,7 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t n
 static bool place_in(const pool *self, const pool_want *want, uint32_t slot, uint64_t extra, pool_place *place)
 {
     const pool_piece *piece = pool_piece_at(&self->heap, slot);
-    const uint64_t granule = self->pages.granule, all = room_for(want);
+    const uint64_t granule = self->pages.granule, all = pool_room_for(want);
     const uint64_t room = pool_bytes_of(pool_entry(&self->heap, slot));
     const uint64_t before = usable_bytes(self, want, piece->previous), behind = usable_bytes(self, want, piece->next);
     const uint64_t side = before > behind ? before : behind;
@@ -381,23 +188,18 @@ static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
     const CUdeviceptr address = pool_address_of(pool_entry(heap, mapped));
-    const uint16_t timeline = self->wait_for_others ? POOL_HOME_SEVERAL : want->stream->timeline->number;
+    const uint16_t timeline = self->waits ? POOL_HOME_SEVERAL : want->stream->timeline->number;
     pool_heap_give(heap, mapped, POOL_FREE);
     pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
-    uint32_t fit = pool_heap_find(heap, want->stream->timeline->number, room_for(want));
+    uint32_t fit = pool_heap_find(heap, want->stream->timeline->number, pool_room_for(want));
     if (!fit)
-        fit = pool_heap_find_elsewhere(heap, room_for(want));
-    pool_look look = take_fit(self, want, fit, slot);
+        fit = pool_heap_find_elsewhere(heap, pool_room_for(want));
+    pool_look look = pool_take_fit(self, want, fit, slot);
     strata_spin_release(&self->lock);
-    if (look == LOOK_FOUND && !wait_for_piece(self, want, *slot))
-        look = LOOK_NOTHING;
+    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot))
+        look = POOL_NOTHING;
     return look;
 }
-
-typedef struct pool_attempt {
-    CUresult result;
-    bool host; /* the failure is of host memory */
-} pool_attempt;
 
 /* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
  */
@@ -418,7 +220,7 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
         note_reserved(self);
         attempt->host = true;
     }
-    return kept ? finish_place(self, want, kept, slot) : LOOK_NOTHING;
+    return kept ? finish_place(self, want, kept, slot) : POOL_NOTHING;
 }
 
 /* ---- new memory ---- */
@@ -430,7 +232,10 @@ static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t m
     uint64_t share = round_up(self->pages.reserved / GROWTH_SHARE, granule);
     if (share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
-    const uint64_t bytes = place->needed > share ? place->needed : share;
+    uint64_t bytes = place->needed > share ? place->needed : share;
+    const uint64_t initial = round_up(self->initial_bytes, granule);
+    if (self->pages.reserved + bytes < initial)
+        bytes = initial - self->pages.reserved;
     return bytes <= place->room && self->pages.reserved + bytes <= most ? bytes : place->needed;
 }
 
@@ -444,7 +249,7 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
         pool_heap_take(&self->heap, place.slot);
     strata_spin_release(&self->lock);
     if (!found)
-        return LOOK_NOTHING;
+        return POOL_NOTHING;
     pool_frames frames = {0};
     attempt->result = make_frames(self, growth_for(self, &place, most), &frames, &attempt->host);
     pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
@@ -589,7 +394,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
         pool_heap_take(&self->heap, place.slot);
     strata_spin_release(&self->lock);
     if (!found)
-        return LOOK_NOTHING;
+        return POOL_NOTHING;
     pool_frames frames = {0};
     attempt->result = CUDA_SUCCESS;
     collect_frames(self, &place, &frames, &attempt->host);
@@ -603,7 +408,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
     return look;
 }
 
-/* ---- all ways ---- */
+/* ---- what is tried ---- */
 
 /* What may be reserved while memory can be moved instead. */
 static uint64_t within_slack(pool *self, const pool_want *want)
@@ -611,7 +416,8 @@ static uint64_t within_slack(pool *self, const pool_want *want)
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    return (uint64_t)((double)self->peak_live * (1 + self->slack)) + self->pages.granule;
+    const uint64_t most = (uint64_t)((double)self->peak_live * (1 + self->slack)) + self->pages.granule;
+    return most > self->initial_bytes ? most : self->initial_bytes;
 }
 
 static uint64_t most_reserved(const pool *self)
@@ -620,79 +426,15 @@ static uint64_t most_reserved(const pool *self)
     return limit ? limit : UINT64_MAX;
 }
 
-static pool_look grow_or_move(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_look pool_grow_or_move(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t most = most_reserved(self), slack = within_slack(self, want);
     pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
-    if (look == LOOK_NOTHING && !attempt->host)
+    if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, most, attempt, slot);
-    if (look == LOOK_NOTHING && !attempt->host)
+    if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, self->frame_bytes, most, attempt, slot);
-    return look == LOOK_NOTHING && attempt->host ? LOOK_FAILED : look;
-}
-
-/* The heap begins with the first request, when the table is there. */
-static bool begin(pool *self)
-{
-    strata_spin_take(&self->lock);
-    bool begun = atomic_load_explicit(&self->begun, memory_order_relaxed);
-    if (!begun) {
-        self->heap.table = strata_resource_table(&self->resource);
-        self->heap.offset = self->resource.block_offset;
-        begun = pool_heap_begin(&self->heap, self->pages.base, self->pages.bytes);
-        atomic_store_explicit(&self->begun, begun, memory_order_release);
-    }
-    strata_spin_release(&self->lock);
-    return begun;
-}
-
-static pool_look look_everywhere(pool *self, const pool_want *want, bool again, uint32_t *slot)
-{
-    pool_look look = look_at_own(self, want, slot);
-    if (look == LOOK_NOTHING && again)
-        look = look_at_finished(self, want, slot);
-    if (look == LOOK_NOTHING && again && self->wait_for_others)
-        look = look_elsewhere(self, want, slot);
-    return look;
-}
-
-static pool_look find_with_growth(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
-{
-    pool_caches_flush(self);
-    pool_look look = look_everywhere(self, want, true, slot);
-    return look == LOOK_NOTHING ? grow_or_move(self, want, attempt, slot) : look;
-}
-
-strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
-{
-    atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
-    if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
-        return strata_fail_host_memory("a pool");
-    pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
-    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
-    if (is_time_to_settle(self, want))
-        settle(self, true);
-    pool_cache_give(self, cell, want->stream->timeline, false);
-    pool_look look = look_everywhere(self, want, false, slot);
-    if (look == LOOK_NOTHING)
-        look = look_in_depot(self, want, cell, slot);
-    if (look == LOOK_NOTHING && pool_cache_give(self, cell, want->stream->timeline, true))
-        look = look_everywhere(self, want, false, slot);
-    if (look == LOOK_NOTHING) {
-        strata_scope scope;
-        strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-        if (status != STRATA_SUCCESS)
-            return status;
-        strata_lock_take(&self->growth);
-        look = find_with_growth(self, want, &attempt, slot);
-        strata_lock_release(&self->growth);
-        strata_scope_leave(&scope);
-    }
-    if (look == LOOK_FAILED || (look == LOOK_NOTHING && attempt.host))
-        return strata_fail_host_memory("a piece of a pool");
-    if (look == LOOK_NOTHING)
-        return strata_fail_allocation(&self->resource, request, attempt.result, "cuMemCreate");
-    return STRATA_SUCCESS;
+    return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 
 /* Frames that lie free and complete go back to the device. */

@@ -494,6 +494,84 @@ static strata_status set_value(strata_resource *resource, size_t which, uint64_t
     return STRATA_SUCCESS;
 }
 
+/* ---- the snapshot ---- */
+
+enum { PIECES_AT_ONCE = 64 };
+
+typedef struct seen_piece {
+    CUdeviceptr address;
+    uint64_t bytes, requested;
+    uint16_t home;
+    uint8_t state;
+    bool live;
+    strata_tag tag;
+} seen_piece;
+
+/* The pieces from an address on; the lock is held only so long, as what is written of them may go to a file. */
+static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
+{
+    size_t count = 0;
+    CUdeviceptr start;
+    strata_spin_take(&self->lock);
+    uint32_t slot = strata_index_ceiling(&self->heap.index, *from, &start);
+    for (; slot && count < PIECES_AT_ONCE; slot = pool_piece_at(&self->heap, slot)->next) {
+        const strata_entry *entry = pool_entry(&self->heap, slot);
+        const pool_piece *piece = pool_piece_at(&self->heap, slot);
+        const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+        seen[count++] = (seen_piece){
+            .address = pool_address_of(entry),
+            .bytes = pool_bytes_of(entry),
+            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
+            .home = piece->home,
+            .state = piece->state,
+            .live = (word & STRATA_BLOCK_LIVE) != 0,
+            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
+        };
+        *from = pool_address_of(entry) + pool_bytes_of(entry);
+    }
+    strata_spin_release(&self->lock);
+    return count;
+}
+
+static const char *state_name(const seen_piece *piece)
+{
+    if (piece->state == POOL_VOID)
+        return "void";
+    if (piece->state == POOL_FREE)
+        return piece->home == POOL_HOME_NONE ? "free" : "free, in order";
+    return piece->live ? "block" : "cached";
+}
+
+static void describe_piece(strata_emitter *to, const seen_piece *piece)
+{
+    strata_emit_object_begin(to, NULL);
+    strata_emit_hex(to, "address", piece->address);
+    strata_emit_bytes(to, "bytes", piece->bytes);
+    strata_emit_text(to, "state", state_name(piece));
+    if (piece->state == POOL_TAKEN && piece->live) {
+        strata_emit_bytes(to, "requested", piece->requested);
+        strata_emit_text(to, "tag", strata_tag_name(piece->tag));
+    }
+    strata_emit_object_end(to);
+}
+
+/* All of the address space that was ever used, piece by piece; what lies behind it, one large void, is left out. Other
+ * threads may go on: then pieces that change meanwhile are seen as they were or as they are. */
+static void pool_describe(strata_resource *resource, strata_emitter *to)
+{
+    pool *self = (pool *)resource;
+    seen_piece seen[PIECES_AT_ONCE];
+    CUdeviceptr from = 0;
+    strata_emit_list_begin(to, "pieces");
+    if (atomic_load_explicit(&self->begun, memory_order_acquire))
+        for (size_t count; (count = look_at_pieces(self, &from, seen));)
+            for (size_t i = 0; i < count; i++)
+                if (seen[i].state != POOL_VOID ||
+                    seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
+                    describe_piece(to, &seen[i]);
+    strata_emit_list_end(to);
+}
+
 static const strata_resource_ops pool_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(pool_piece),
@@ -515,6 +593,7 @@ static const strata_resource_ops pool_ops = {
     .value_count = sizeof values / sizeof values[0],
     .get_value = get_value,
     .set_value = set_value,
+    .describe = pool_describe,
 };
 
 /* ---- making ---- */
@@ -522,13 +601,20 @@ static const strata_resource_ops pool_ops = {
 static strata_status check_options(const strata_pool_options *options)
 {
     const char *problem = NULL;
-    if ((unsigned)options->wait_for_others > STRATA_SWITCH_OFF)
+    if ((unsigned)options->follow_event_dependencies > STRATA_SWITCH_OFF ||
+        (unsigned)options->opportunistic > STRATA_SWITCH_OFF ||
+        (unsigned)options->internal_dependencies > STRATA_SWITCH_OFF)
         problem = "a switch is neither default nor on nor off";
     else if ((unsigned)options->export_type > STRATA_EXPORT_FABRIC)
         problem = "the export type is none of those that there are";
     else if (options->frame > UINT64_C(1) << 40)
         problem = "a frame is larger than 1 TiB";
-    return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem) : STRATA_SUCCESS;
+    if (problem)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem);
+    if (options->max_size && options->initial_size > options->max_size)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: initial_size is %llu bytes and max_size only %llu",
+                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+    return STRATA_SUCCESS;
 }
 
 static void set_options(pool *self, const strata_pool_options *options)
@@ -538,7 +624,10 @@ static void set_options(pool *self, const strata_pool_options *options)
     self->slack = (double)(options->slack ? options->slack : DEFAULT_SLACK) / 1000;
     self->frame_bytes = (frame + self->pages.granule - 1) / self->pages.granule * self->pages.granule;
     self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
-    self->wait_for_others = options->wait_for_others != STRATA_SWITCH_OFF;
+    self->initial_bytes = options->initial_size;
+    self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
+    self->takes_finished = options->opportunistic != STRATA_SWITCH_OFF && !options->deterministic;
+    self->waits = options->internal_dependencies != STRATA_SWITCH_OFF;
 }
 
 strata_status strata_pool_create(int ordinal, const strata_pool_options *given, strata_resource **out)
@@ -572,13 +661,17 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
 }
 
 typedef struct pool_text {
-    uint64_t max_size, frame, cache;
-    uint64_t slack;
-    int wait_for_others;
+    uint64_t initial_size, max_size, slack, frame, cache;
+    int follow_event_dependencies, opportunistic, internal_dependencies;
     int export_type;
+    bool deterministic;
 } pool_text;
 
+#define SWITCHES "default|on|off"
+
 static const strata_option pool_text_options[] = {
+    {"initial_size", STRATA_OPTION_SIZE, offsetof(pool_text, initial_size), NULL,
+     "bytes reserved with the first request"},
     {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
     {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
      "thousandths of the peak that may be reserved beyond it before memory is moved; 40 by default"},
@@ -586,8 +679,13 @@ static const strata_option pool_text_options[] = {
      "largest piece of physical memory; 16MiB by default"},
     {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
      "bytes that a thread keeps of a stream; 4MiB by default"},
-    {"wait_for_others", STRATA_OPTION_CHOICE, offsetof(pool_text, wait_for_others), "default|on|off",
-     "hand out memory that other streams have not finished with, behind a wait"},
+    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, follow_event_dependencies), SWITCHES,
+     "reuse what a stream has waited for already"},
+    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(pool_text, opportunistic), SWITCHES, "reuse what has finished"},
+    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, internal_dependencies), SWITCHES,
+     "reuse what has not, behind a wait"},
+    {"deterministic", STRATA_OPTION_BOOL, offsetof(pool_text, deterministic), NULL,
+     "the same requests make the same addresses"},
     {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, export_type), "none|fd|fabric",
      "handles for sharing between processes"},
 };
@@ -596,11 +694,15 @@ static strata_status make_pool(int device, const void *given, strata_resource **
 {
     const pool_text *text = given;
     const strata_pool_options options = {
+        .initial_size = text->initial_size,
         .max_size = text->max_size,
         .slack = text->slack,
         .frame = text->frame,
         .cache = text->cache,
-        .wait_for_others = (strata_switch)text->wait_for_others,
+        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
+        .opportunistic = (strata_switch)text->opportunistic,
+        .internal_dependencies = (strata_switch)text->internal_dependencies,
+        .deterministic = text->deterministic,
         .export_type = (strata_export_type)text->export_type,
     };
     return strata_pool_create(device, &options, out);

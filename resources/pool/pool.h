@@ -35,7 +35,8 @@ typedef struct pool {
     _Atomic uint64_t limit; /* bytes that may be reserved, 0: no limit but the device's */
     double slack;         /* of what is live at most, that may be reserved beyond it before memory is moved; constant */
     uint64_t frame_bytes; /* the largest frame; constant */
-    bool wait_for_others, take_finished; /* reuse policies; constant */
+    bool follows, takes_finished, waits; /* reuse policies; constant */
+    uint64_t initial_bytes;              /* constant */
     strata_cells cells;                  /* pool_cell */
     _Atomic bool flushing;               /* caches are being emptied: written under growth, read by any thread */
     pool_counts counts;
@@ -58,6 +59,33 @@ typedef struct pool_want {
     uint64_t bytes;     /* a multiple of POOL_GRANULE */
     uint64_t alignment; /* at least POOL_GRANULE */
 } pool_want;
+
+/* What a look for memory came to. */
+typedef enum pool_look {
+    POOL_FOUND,
+    POOL_NOTHING,
+    POOL_FAILED, /* without host memory */
+} pool_look;
+
+typedef struct pool_attempt {
+    CUresult result; /* of the driver, where it had no memory */
+    bool host;       /* there was no host memory */
+} pool_attempt;
+
+/* What a piece has to have, so that the block fits wherever it begins. */
+static inline uint64_t pool_room_for(const pool_want *want)
+{
+    return want->bytes + want->alignment - POOL_GRANULE;
+}
+
+/* Takes a free piece, 0 for none, and cuts out of it what is wanted. The lock is held. */
+pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot);
+
+/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
+bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot);
+
+/* New memory for what is wanted, or memory that is moved. Growth is held. */
+pool_look pool_grow_or_move(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
 
 /* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
  * but what it still says (pool_make_wait). Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */

@@ -1,0 +1,277 @@
+/* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
+ * is asked about; what can be waited for; and, in resources/pool/grow.c, memory that is new or moved. */
+#include "core/error.h"
+#include "resources/out_of_memory.h"
+#include "resources/pool/cache.h"
+
+/* ---- free memory ---- */
+
+uint64_t pool_live_bytes(const pool *self)
+{
+    int64_t live = 0;
+    const pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        live += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
+    return live > 0 ? (uint64_t)live : 0;
+}
+
+/* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
+ * at its end: memory can be moved by whole ones alone. */
+static bool is_better_at_end(const pool *self, CUdeviceptr start, CUdeviceptr end, uint64_t bytes)
+{
+    const uint64_t granule = self->pages.granule, first = (start + granule - 1) / granule, last = end / granule;
+    if (first >= last)
+        return false;
+    const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
+    const uint64_t at_start = (upto < last ? upto : last) - first, at_end = last - (from > first ? from : first);
+    return at_end < at_start;
+}
+
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
+{
+    pool_heap *heap = &self->heap;
+    const strata_entry *entry = pool_entry(heap, slot);
+    const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
+    uint64_t before = -address & (want->alignment - 1);
+    if (is_better_at_end(self, address, end, want->bytes))
+        before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
+    if (before) {
+        const uint32_t aligned = pool_heap_split(heap, slot, before);
+        pool_heap_give(heap, slot, POOL_FREE);
+        if (!aligned)
+            return 0;
+        slot = aligned;
+    }
+    if (pool_bytes_of(pool_entry(heap, slot)) == want->bytes)
+        return slot;
+    const uint32_t rest = pool_heap_split(heap, slot, want->bytes);
+    pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
+    return rest ? slot : 0;
+}
+
+pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot)
+{
+    if (!fit)
+        return POOL_NOTHING;
+    pool_heap_take(&self->heap, fit);
+    *slot = pool_cut_out(self, fit, want);
+    return *slot ? POOL_FOUND : POOL_FAILED;
+}
+
+static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    pool_look look = pool_take_fit(
+        self, want, pool_heap_find(&self->heap, want->stream->timeline->number, pool_room_for(want)), slot);
+    strata_spin_release(&self->lock);
+    return look;
+}
+
+/* ---- what others have finished ---- */
+
+enum {
+    ASK_AT_ONCE = 64,
+    SETTLE_EVERY = 64, /* requests that come to the heap */
+    SETTLE_SHARE = 8,  /* if more than this part of what is free waits for others */
+};
+
+/* The homes that there is free memory of. */
+static size_t list_homes(pool *self, uint16_t *numbers)
+{
+    size_t count = 0;
+    strata_spin_take(&self->lock);
+    for (const pool_home *home = self->heap.homes; home && count < ASK_AT_ONCE; home = home->next)
+        if (home->tree.root)
+            numbers[count++] = home->timeline;
+    strata_spin_release(&self->lock);
+    return count;
+}
+
+/* Asks the driver how far the streams are whose memory is free, and finds out what is complete. With `mark`, known ones
+ * get an event, so that a later look sees how far they are now. */
+static void settle(pool *self, bool mark)
+{
+    uint16_t numbers[ASK_AT_ONCE];
+    const size_t count = list_homes(self, numbers);
+    strata_error_hush();
+    for (size_t i = 0; i < count; i++)
+        strata_timeline_ask(strata_timeline_of(strata_point_make(numbers[i], 1)));
+    strata_spin_take(&self->lock);
+    pool_heap_settle(&self->heap);
+    strata_spin_release(&self->lock);
+    for (size_t i = 0; mark && i < count; i++)
+        strata_timeline_close_epoch(strata_timeline_now(strata_timeline_of(strata_point_make(numbers[i], 1))));
+    strata_error_unhush(false);
+}
+
+static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
+{
+    settle(self, false);
+    return look_at_own(self, want, slot);
+}
+
+/* Whether much of the free memory waits for other streams, and nobody has looked for a while how far they are: what is
+ * complete fits better than what happens to be the stream's own. */
+static bool is_time_to_settle(pool *self, const pool_want *want)
+{
+    strata_spin_take(&self->lock);
+    const uint64_t elsewhere = pool_heap_elsewhere(&self->heap, want->stream->timeline->number);
+    bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= SETTLE_EVERY;
+    if (due)
+        self->unsettled = 0;
+    strata_spin_release(&self->lock);
+    return due;
+}
+
+/* ---- what can be waited for ---- */
+
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
+bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot)
+{
+    strata_error_hush();
+    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
+    strata_error_unhush(false);
+    if (status == STRATA_SUCCESS)
+        return true;
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+    return false;
+}
+
+/* A bundle of pieces of that size, waited for as one: the first is the request's, the rest the thread's. */
+static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cell, uint32_t *slot)
+{
+    if (want->alignment > POOL_GRANULE || !self->waits)
+        return POOL_NOTHING;
+    const uint32_t first = pool_depot_take(self, pool_granules(want->bytes));
+    if (!first)
+        return POOL_NOTHING;
+    const uint32_t rest = pool_piece_at(&self->heap, first)->chain;
+    if (!pool_wait_for_piece(self, want, first)) {
+        pool_give_list(self, rest);
+        return POOL_NOTHING;
+    }
+    if (want->stream->known)
+        pool_cache_fill(self, cell, want->stream->timeline, rest);
+    else
+        pool_give_list(self, rest);
+    *slot = first;
+    atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
+    return POOL_FOUND;
+}
+
+typedef struct following {
+    const strata_stream_ref *stream;
+    const strata_clock *clock;
+    bool all;
+} following;
+
+static strata_status look_at_point(strata_point point, void *data)
+{
+    following *by = data;
+    by->all = by->all && strata_timeline_follows(by->stream, by->clock, point);
+    return STRATA_SUCCESS;
+}
+
+/* The best fit elsewhere, if the stream comes after all that it waits for. */
+static pool_look look_at_followed(pool *self, const pool_want *want, uint32_t *slot)
+{
+    strata_clock *clock = strata_timeline_clock(want->stream, false);
+    following by = {want->stream, clock, true};
+    strata_spin_take(&self->lock);
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
+    if (fit)
+        strata_uses_visit(pool_entry(&self->heap, fit), look_at_point, &by);
+    pool_look look = by.all ? pool_take_fit(self, want, fit, slot) : POOL_NOTHING;
+    strata_spin_release(&self->lock);
+    strata_clock_unref(clock);
+    return look;
+}
+
+static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
+    if (!fit && pool_heap_join_all(&self->heap))
+        fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
+    pool_look look = pool_take_fit(self, want, fit, slot);
+    strata_spin_release(&self->lock);
+    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot))
+        look = POOL_NOTHING;
+    if (look == POOL_FOUND)
+        atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
+    return look;
+}
+
+/* ---- all ways ---- */
+
+/* The heap begins with the first request, when the table is there. */
+static bool begin(pool *self)
+{
+    strata_spin_take(&self->lock);
+    bool begun = atomic_load_explicit(&self->begun, memory_order_relaxed);
+    if (!begun) {
+        self->heap.table = strata_resource_table(&self->resource);
+        self->heap.offset = self->resource.block_offset;
+        begun = pool_heap_begin(&self->heap, self->pages.base, self->pages.bytes);
+        atomic_store_explicit(&self->begun, begun, memory_order_release);
+    }
+    strata_spin_release(&self->lock);
+    return begun;
+}
+
+/* What others have freed, as far as the reuse policies go. */
+static pool_look look_at_others(pool *self, const pool_want *want, uint32_t *slot)
+{
+    pool_look look = self->takes_finished ? look_at_finished(self, want, slot) : look_at_own(self, want, slot);
+    if (look == POOL_NOTHING && self->waits)
+        look = look_elsewhere(self, want, slot);
+    else if (look == POOL_NOTHING && self->follows)
+        look = look_at_followed(self, want, slot);
+    return look;
+}
+
+static pool_look find_with_growth(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    pool_caches_flush(self);
+    pool_look look = look_at_others(self, want, slot);
+    return look == POOL_NOTHING ? pool_grow_or_move(self, want, attempt, slot) : look;
+}
+
+strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
+{
+    atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
+    if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
+        return strata_fail_host_memory("a pool");
+    pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    if (self->takes_finished && is_time_to_settle(self, want))
+        settle(self, true);
+    pool_cache_give(self, cell, want->stream->timeline, false);
+    pool_look look = look_at_own(self, want, slot);
+    if (look == POOL_NOTHING)
+        look = look_in_depot(self, want, cell, slot);
+    if (look == POOL_NOTHING && pool_cache_give(self, cell, want->stream->timeline, true))
+        look = look_at_own(self, want, slot);
+    if (look == POOL_NOTHING) {
+        strata_scope scope;
+        strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+        if (status != STRATA_SUCCESS)
+            return status;
+        strata_lock_take(&self->growth);
+        look = find_with_growth(self, want, &attempt, slot);
+        strata_lock_release(&self->growth);
+        strata_scope_leave(&scope);
+    }
+    if (look == POOL_FAILED || (look == POOL_NOTHING && attempt.host))
+        return strata_fail_host_memory("a piece of a pool");
+    if (look == POOL_NOTHING)
+        return strata_fail_allocation(&self->resource, request, attempt.result, "cuMemCreate");
+    return STRATA_SUCCESS;
+}
