@@ -135,6 +135,13 @@ void strata_error_drop_notices(strata_thread *thread)
         strata_host_free(notice);
 }
 
+static _Thread_local bool saying;
+
+bool strata_error_is_being_said(void)
+{
+    return saying;
+}
+
 /* Calls the log callback. */
 static void say(const strata_error *error)
 {
@@ -143,8 +150,12 @@ static void say(const strata_error *error)
     strata_log_callback callback = log_callback;
     void *data = log_data;
     pthread_mutex_unlock(&callback_lock);
-    if (callback)
-        callback(error, data);
+    if (!callback)
+        return;
+    bool before = saying;
+    saying = true;
+    callback(error, data);
+    saying = before;
 }
 
 void strata_error_hush(void)

@@ -45,6 +45,9 @@ void strata_error_take_back(const strata_error_aside *aside);
 /* Raises a record that was copied before: it becomes the thread's last failure, and the log callback hears it. */
 strata_status strata_error_raise_again(const strata_error *kept);
 
+/* Whether the thread is in the log callback. */
+bool strata_error_is_being_said(void);
+
 /* A failed driver call: the status that belongs to `result` (OUT_OF_MEMORY, SHUT_DOWN, STREAM_CAPTURE, ERROR_DRIVER),
  * with the driver's code and name in the record. `call` is the entry point, such as "cuMemAlloc". */
 strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...) STRATA_PRINTF(3, 4);

@@ -20,6 +20,7 @@
 typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
     STRATA_RANK_LEAK_REPORTS,   /* resources: layers that report leaks by themselves */
+    STRATA_RANK_EXIT_LOOKS,     /* resources: guards that are looked at when the process exits; held while they are */
     STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
     STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
     STRATA_RANK_TURN,           /* resources: whose turn it is at an account; held for a moment */
@@ -45,6 +46,8 @@ typedef enum strata_lock_rank {
     STRATA_RANK_TAGS,           /* core: names of tags */
     STRATA_RANK_SUSPECTS,       /* core: who can name the blocks of an illegal access; held while they do */
     STRATA_RANK_GUARD,          /* resources: the lists of a guard */
+    STRATA_RANK_EXIT_FINDINGS,  /* resources: what guards found when the process exits */
+    STRATA_RANK_STACK_ENDS,     /* core: whether a stack may end */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;

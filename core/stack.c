@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/stack_ends.h"
 #include "core/uses.h"
 
 #include <stdio.h>
@@ -398,9 +399,12 @@ strata_status strata_stack_end(strata_stack *stack)
     status = strata_usable() == STRATA_SUCCESS ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
         return status;
+    if (!strata_stack_ends_enter())
+        return STRATA_SUCCESS;
     for (size_t i = 0; i < stack->count; i++)
         stack->layers[i]->ops->destroy(stack->layers[i]);
     free_stack(stack);
+    strata_stack_ends_leave();
     return STRATA_SUCCESS;
 }
 

@@ -15,6 +15,9 @@
  * strata_guard_check. It is kept, too, for strata_guard_take_finding. Each is told once. Where a layer only tries
  * something whose errors it keeps to itself, the log callback hears of what was found when the try is over.
  *
+ * A guard that was made from a stack text and whose stack was not ended looks once more when the process exits, in an
+ * exit handler, for two seconds at most; the exiting thread tells what it found. docs/layers/guard.md has the rest.
+ *
  * The layer below must track uses (STRATA_CAPABILITY_USE_TRACKING).
  *
  * For production there is the sampling mode:
@@ -75,7 +78,8 @@ typedef enum strata_guard_action {
     STRATA_GUARD_FAIL, /* that, and the next allocation fails with STRATA_ERROR_CORRUPTED, once for all found until then
                         */
     STRATA_GUARD_EXIT, /* that, and a report on standard error; then the process ends with status 86, without exit
-                          handlers. What it had buffered of its own output is lost */
+                          handlers. What it had buffered of its own output is lost. Found at the exit of the process,
+                          the status is the same, and nothing is left out */
 } strata_guard_action;
 
 #define STRATA_GUARD_EXIT_STATUS 86

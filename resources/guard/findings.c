@@ -129,8 +129,11 @@ void strata_guard_finding_print(const strata_guard_finding *finding, strata_writ
 
 /* ---- telling ---- */
 
-static strata_status raise_finding(const strata_guard_finding *finding)
+/* Of what was no write the log callback has heard: a call that was refused, or that met a stopped device. */
+void guard_raise(const strata_guard_finding *finding)
 {
+    if (!has_bytes(finding))
+        return;
     const strata_block *block = &finding->block;
     strata_error *error = strata_error_begin_finding(STRATA_ERROR_CORRUPTED);
     error->requested = block->requested;
@@ -140,7 +143,7 @@ static strata_status raise_finding(const strata_guard_finding *finding)
     describe_place(finding, place, sizeof place);
     for (unsigned i = 0; i < finding->shown && i < 8; i++)
         snprintf(found + 3 * i, 4, " %02x", finding->found[i]);
-    return strata_error_raise(
+    strata_error_raise(
         error, "%s: %llu byte%s changed at %s: block 0x%llx of %zu bytes (tag \"%s\", generation %llu, %s): found%s%s",
         kind_name(finding->kind), (unsigned long long)finding->changed, finding->changed == 1 ? "" : "s", place,
         (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
@@ -156,6 +159,7 @@ void guard_report_begin(guard_report *self, const strata_guard_options *options)
 
 void guard_report_end(guard_report *self)
 {
+    guard_report_leave_exit(self);
     strata_lock_destroy(&self->lock);
 }
 
@@ -179,14 +183,6 @@ bool guard_take_kept(guard_report *self, strata_guard_finding *out)
     return any;
 }
 
-/* Standard error by its number: the lock of a FILE may be held by the thread that is interrupted here, or by one that
- * waits for it. */
-typedef struct last_words {
-    bool unheard; /* nobody takes them: what is left is not tried */
-    size_t used;
-    char text[4096];
-} last_words;
-
 static int64_t now_ms(void)
 {
     struct timespec time;
@@ -206,7 +202,7 @@ static bool wait_for_room(void)
     return ready > 0;
 }
 
-static void write_out(last_words *words)
+static void write_out(guard_words *words)
 {
     for (size_t done = 0; done < words->used && !words->unheard;) {
         ssize_t written = write(STDERR_FILENO, words->text + done, words->used - done);
@@ -218,9 +214,15 @@ static void write_out(last_words *words)
     words->used = 0;
 }
 
-static void add_words(const char *text, size_t length, void *data)
+void guard_words_begin(guard_words *words)
 {
-    last_words *words = data;
+    words->used = 0;
+    words->unheard = false;
+}
+
+void guard_words_add(const char *text, size_t length, void *data)
+{
+    guard_words *words = data;
     for (size_t done = 0, part; done < length; done += part) {
         if (words->used == sizeof words->text)
             write_out(words);
@@ -231,14 +233,18 @@ static void add_words(const char *text, size_t length, void *data)
     }
 }
 
+void guard_words_end(guard_words *words)
+{
+    write_out(words);
+}
+
 _Noreturn static void end_process(const strata_guard_finding *findings, size_t count)
 {
-    last_words words;
-    words.used = 0;
-    words.unheard = false;
+    guard_words words;
+    guard_words_begin(&words);
     for (size_t i = 0; i < count; i++)
-        strata_guard_finding_print(&findings[i], add_words, &words);
-    write_out(&words);
+        strata_guard_finding_print(&findings[i], guard_words_add, &words);
+    guard_words_end(&words);
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 
@@ -265,13 +271,15 @@ void guard_note(guard_report *self, const strata_guard_finding *findings, size_t
 
 void guard_tell(const guard_report *self, const strata_guard_finding *findings, size_t count)
 {
+    if (!count || guard_leaves_findings(self, findings, count))
+        return;
     for (size_t i = 0; i < count; i++) {
         if (self->options->on_finding_call)
             call_back(self, &findings[i]);
-        else if (has_bytes(&findings[i])) /* of the others the log callback has heard: a call that was refused */
-            raise_finding(&findings[i]);
+        else
+            guard_raise(&findings[i]);
     }
-    if (self->options->on_finding == STRATA_GUARD_EXIT && count)
+    if (self->options->on_finding == STRATA_GUARD_EXIT)
         end_process(findings, count);
 }
 

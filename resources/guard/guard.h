@@ -10,7 +10,8 @@
  *
  * A batch is what one launch checks. It is built under the guard's lock, and prepared, launched and read without it, as
  * no lock is held around a call to the layer below. guard.c has the operations, checks.c the batches, findings.c what
- * is told, layer.c what users call. The sampling guard, sampling.h, has nothing of this but the findings. */
+ * is told, at_exit.c the last look, layer.c what users call. The sampling guard, sampling.h, has nothing of this but
+ * the findings. */
 #ifndef STRATA_RESOURCES_GUARD_GUARD_H
 #define STRATA_RESOURCES_GUARD_GUARD_H
 
@@ -104,6 +105,8 @@ typedef struct guard_memory {
 /* What was found, and who is told of it. Both kinds of guard have one. */
 typedef struct guard_report {
     const strata_guard_options *options; /* constant */
+    strata_resource *guard;              /* written once, before the process knows of it; NULL: not looked at at exit */
+    struct guard_report *next, *previous; /* of those that are; guarded by a lock of at_exit.c */
     strata_lock lock;
     strata_guard_finding kept[GUARD_KEPT]; /* a ring; guarded by lock, like its ends */
     uint64_t kept_first, kept_end;
@@ -208,6 +211,20 @@ void guard_note(guard_report *self, const strata_guard_finding *findings, size_t
  * the program's callback may wait for one that calls the stack. */
 void guard_tell(const guard_report *self, const strata_guard_finding *findings, size_t count);
 
+/* As the log callback hears it. */
+void guard_raise(const strata_guard_finding *finding);
+
+/* Text for standard error, by its number: the lock of a FILE may be held by the thread that is interrupted here, or by
+ * one that waits for it. */
+typedef struct guard_words {
+    bool unheard; /* nobody takes them: what is left is not tried */
+    size_t used;
+    char text[4096];
+} guard_words;
+void guard_words_begin(guard_words *words);
+void guard_words_add(const char *text, size_t length, void *data);
+void guard_words_end(guard_words *words);
+
 /* Writes what is kept, as a list. */
 void guard_describe_kept(guard_report *self, strata_emitter *to);
 
@@ -223,6 +240,15 @@ bool guard_is_refused_free(strata_status status);
 /* Tells of such a free. `first` is what is known of the first free of the same block, all zero: nothing. */
 void guard_tell_refused(guard_report *self, const strata_block *block, strata_status status, const guard_memory *first,
                         uint32_t found_at);
+
+/* ---- at_exit.c ---- */
+
+/* A guard is looked at when the process exits, until it leaves. */
+void guard_report_look_at_exit(guard_report *self, strata_resource *resource);
+void guard_report_leave_exit(guard_report *self);
+
+/* True: this thread does so, and somebody else tells what it finds. */
+bool guard_leaves_findings(const guard_report *report, const strata_guard_finding *findings, size_t count);
 
 /* What guard.c and sampling.c have for layer.c. */
 strata_status guard_create(strata_device *device, const strata_guard_options *options, strata_resource **out);

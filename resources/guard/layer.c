@@ -162,7 +162,10 @@ static const strata_option guard_text_options[] = {
 
 static strata_status make_guard(int device, const void *options, strata_resource **out)
 {
-    return strata_guard_create(device, options, out);
+    strata_status status = strata_guard_create(device, options, out);
+    if (status == STRATA_SUCCESS)
+        guard_report_look_at_exit(report_of(*out), *out);
+    return status;
 }
 
 const strata_layer strata_guard_layer = {
