@@ -99,7 +99,7 @@ static void nothing_is_wrong(void)
 
 static void a_private_runtime_was_not_ended(void)
 {
-    strata_runtime *own;
+    static strata_runtime *own; /* never ended */
     begin();
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &own));
     overrun(own);
@@ -114,7 +114,7 @@ static void never_called(const strata_guard_finding *finding, void *data)
 
 static void a_stack_was_made_by_hand(void)
 {
-    strata_runtime *own;
+    static strata_runtime *own; /* never ended */
     strata_resource *layers[2];
     strata_stack *stack;
     begin();
@@ -182,7 +182,7 @@ static void end_own_stack(void)
 
 static void make_a_guard(void)
 {
-    strata_stack *stack;
+    static strata_stack *stack;
     child_ok(strata_stack_create("guard(debuggers=off), async", 0, &stack));
     say_line("a guard is made\n");
 }
