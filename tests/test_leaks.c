@@ -6,6 +6,7 @@
 #include "support/symbols.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/wait.h>
@@ -339,6 +340,26 @@ static void reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks(void 
     unlink(file.path);
 }
 
+static void a_file_may_be_named_for_its_process_and_each_report_names_it(void **state)
+{
+    (void)state;
+    char process[32], command[512];
+    scratch file = make_scratch("statistics(leaks=file, file=\"%s.%%p%%%%\"), null");
+    size_t length = strlen(file.path);
+    snprintf(file.path + length, sizeof file.path - length, ".%d%%", (int)getpid());
+    snprintf(process, sizeof process, "process: %d\n", (int)getpid());
+    snprintf(command, sizeof command, "command: %s\n", program_invocation_name);
+    assert_int_equal(build_text(file.text), 0);
+    strata_block block = a_careless_function(100);
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
+    const char *bytes = read_scratch(&file);
+    assert_non_null(strstr(bytes, process));
+    assert_non_null(strstr(bytes, command));
+    release(&block);
+    check_ok(strata_stack_destroy(stack));
+    unlink(file.path);
+}
+
 typedef struct heard {
     char last[sizeof(((strata_error *)NULL)->message)];
     unsigned count;
@@ -432,6 +453,9 @@ static void a_file_and_its_mode_belong_together_and_the_file_can_be_made(void **
     check_unmade("statistics(file=x), null", STRATA_ERROR_INVALID_VALUE, "file is for leaks=file");
     check_unmade("statistics(leaks=log, file=x), null", STRATA_ERROR_INVALID_VALUE, "file is for leaks=file");
     check_unmade("statistics(leaks=file, file=/nonexistent/x), null", STRATA_ERROR_IO, "/nonexistent/x");
+    check_unmade("statistics(leaks=file, file=a%d), null", STRATA_ERROR_INVALID_VALUE,
+                 "character 2 that is not %p (process) or %%");
+    check_unmade("statistics(leaks=file, file=ab%), null", STRATA_ERROR_INVALID_VALUE, "character 3 that is not %p");
     check_unmade("statistics(leaks=loud), null", STRATA_ERROR_SYNTAX, "off");
 }
 
@@ -581,6 +605,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_stack_that_cannot_end_says_what_is_live_if_it_was_asked_to),
         cmocka_unit_test(of_many_groups_the_log_has_the_largest),
         cmocka_unit_test(reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks),
+        cmocka_unit_test(a_file_may_be_named_for_its_process_and_each_report_names_it),
         cmocka_unit_test(a_report_that_cannot_be_written_is_said_and_the_end_goes_on),
         cmocka_unit_test(a_long_report_has_all_its_groups),
         cmocka_unit_test(a_runtime_that_cannot_end_says_what_is_live_too),

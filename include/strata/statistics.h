@@ -5,9 +5,9 @@
  * has them; what was asked for is totalled beside them. Every live block is known with its tag, its stream and, if
  * asked, the call stack that allocated it; a report of what is live groups blocks by that.
  *
- * Text: `statistics(stacks=on, leaks=file, file=leaks.txt), async`. What the layer counts stands in strata_stats_print
- * and, value by value, in strata_control. The functions here take the layer itself: strata_stack_layer(stack,
- * "statistics", 0) finds it.
+ * Text: `statistics(stacks=on, leaks=file, file=leaks-%p.txt), async`. What the layer counts stands in
+ * strata_stats_print and, value by value, in strata_control. The functions here take the layer itself:
+ * strata_stack_layer(stack, "statistics", 0) finds it.
  *
  * When things count. A block is live from the moment at which its allocation succeeded here until its free did. What
  * is freed in stream order and not complete, by whichever way through the stack, is in retired.bytes. A block has the
@@ -43,12 +43,13 @@ typedef struct strata_statistics_options {
     uint32_t size;  /* sizeof(strata_statistics_options), or 0 */
     bool stacks;    /* take the call stack of each allocation */
     int leaks;      /* a strata_statistics_leaks_mode */
-    char file[256]; /* for LEAKS_FILE: its path. It is made with the layer and stays empty if nothing leaks. */
+    char file[256]; /* for LEAKS_FILE: its path; %p is the process, %% is a %. It is made with the layer and stays
+                       empty if nothing leaks. */
 } strata_statistics_options;
 
 /* Makes a statistics layer, to be built into a stack. NULL options are the defaults. Any thread. Errors: INVALID_VALUE
- * (a mode that there is not, a file without its mode or the other way round), IO (the file cannot be made),
- * OUT_OF_HOST_MEMORY, FORKED. */
+ * (a mode that there is not, a file without its mode or the other way round, a % in its name that means nothing), IO
+ * (the file cannot be made), OUT_OF_HOST_MEMORY, FORKED. */
 STRATA_API strata_status strata_statistics_create(const strata_statistics_options *options, strata_resource **out);
 
 /* Of a scope these are changes since it began, and current can be negative: more was freed than allocated. */

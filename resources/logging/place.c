@@ -2,6 +2,7 @@
 #include "resources/logging/place.h"
 
 #include "core/error.h"
+#include "core/file_name.h"
 #include "resources/logging/csv.h"
 #include "resources/logging/format.h"
 
@@ -18,45 +19,14 @@ enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24 };
 
 /* ---- names ---- */
 
-/* What stands for a letter behind a '%'. False if nothing does. */
-static bool put_part(char letter, int device, int turn, char part[16])
-{
-    switch (letter) {
-    case '%':
-        strcpy(part, "%");
-        return true;
-    case 'p':
-        snprintf(part, 16, "%d", (int)getpid());
-        return true;
-    case 'd':
-        snprintf(part, 16, "%d", device);
-        return true;
-    case 'n':
-        snprintf(part, 16, "%d", turn);
-        return true;
-    default:
-        return false;
-    }
-}
-
 strata_status log_place_name(log_place *place, const char *given, int device)
 {
     static _Atomic int turns; /* log files of this process; any thread */
-    const int turn = atomic_fetch_add(&turns, 1) + 1;
-    size_t length = 0;
-    for (const char *c = *given ? given : "strata-%p.%n.slog"; *c; c++) {
-        char part[16] = {*c};
-        if (*c == '%' && !put_part(*++c, device, turn, part))
-            return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                               "logging: the file \"%s\" has a %% at character %zu that is not %%p (process), %%d "
-                               "(device), %%n (number of the log) or %%%%",
-                               given, (size_t)(c - given));
-        length += (size_t)snprintf(place->path + length, sizeof place->path - length, "%s", part);
-        if (length >= sizeof place->path)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has more than %zu bytes",
-                               sizeof place->path - 1);
-    }
-    return STRATA_SUCCESS;
+    const strata_file_part parts[] = {
+        {'d', device, "device"},
+        {'n', atomic_fetch_add(&turns, 1) + 1, "number of the log"},
+    };
+    return strata_file_name(place->path, sizeof place->path, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
 }
 
 int log_place_standard(const log_place *place)

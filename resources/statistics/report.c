@@ -7,6 +7,7 @@
 #include "core/call_stack.h"
 #include "core/emitter.h"
 #include "core/error.h"
+#include "core/file_name.h"
 #include "core/memory.h"
 #include "core/stack.h"
 
@@ -209,8 +210,11 @@ static void emit_group(strata_emitter *to, const leak_group *group)
     strata_emit_object_end(to);
 }
 
+/* Reports of several processes may be in one file. */
 static void emit_leaks(strata_emitter *to, const strata_statistics *self, const leak_list *list)
 {
+    strata_emit_count(to, "process", (uint64_t)getpid());
+    strata_emit_text(to, "command", program_invocation_name);
     strata_emit_text(to, "stack", strata_stack_text(self->resource.stack));
     strata_emit_count(to, "live_blocks", list->blocks);
     strata_emit_bytes(to, "live_bytes", list->bytes);
@@ -459,8 +463,12 @@ static __attribute__((destructor)) void report_at_exit(void)
     strata_lock_release(&reporting_lock);
 }
 
-static strata_status open_file(strata_statistics *self, const char *file)
+static strata_status open_file(strata_statistics *self, const char *given)
 {
+    char file[2048];
+    strata_status status = strata_file_name(file, sizeof file, "statistics", given, NULL, 0);
+    if (status != STRATA_SUCCESS)
+        return status;
     self->file = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (self->file >= 0)
         return STRATA_SUCCESS;

@@ -446,7 +446,8 @@ static const strata_option texts[] = {
      "take the call stack of each allocation"},
     {"leaks", STRATA_OPTION_CHOICE, offsetof(strata_statistics_options, leaks), "off|log|file",
      "where what is live is reported when the stack cannot end, and at exit"},
-    {"file", STRATA_OPTION_STRING, offsetof(strata_statistics_options, file), NULL, "for leaks=file: its path"},
+    {"file", STRATA_OPTION_STRING, offsetof(strata_statistics_options, file), NULL,
+     "for leaks=file: its path; %p: the process"},
 };
 
 const strata_layer strata_statistics_layer = {
