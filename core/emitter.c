@@ -2,6 +2,8 @@
  * object in a list begins with '-'. */
 #include "core/emitter.h"
 
+#include "core/escape.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,23 +32,6 @@ static void put_format(const strata_emitter *emitter, const char *format, ...)
     put(emitter, text, length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
 }
 
-/* How many bytes at `text` are one UTF-8 character as RFC 3629 has it; 0 if they are none. */
-static size_t utf8_length(const unsigned char *text)
-{
-    if (text[0] < 0x80)
-        return 1;
-    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xf0 && text[1] < 0x90);
-    bool surrogate = text[0] == 0xed && text[1] > 0x9f;
-    bool beyond = text[0] == 0xf4 && text[1] > 0x8f;
-    return overlong || surrogate || beyond ? 0 : length;
-}
-
 /* A text between quotes. */
 static void put_quoted(const strata_emitter *emitter, const char *text)
 {
@@ -54,7 +39,7 @@ static void put_quoted(const strata_emitter *emitter, const char *text)
     while (*text) {
         size_t plain = 0, length;
         while (text[plain] && (unsigned char)text[plain] >= 0x20 && text[plain] != '"' && text[plain] != '\\' &&
-               (length = utf8_length((const unsigned char *)text + plain)))
+               (length = strata_utf8_length(text + plain)))
             plain += length;
         put(emitter, text, plain);
         text += plain;
@@ -66,7 +51,7 @@ static void put_quoted(const strata_emitter *emitter, const char *text)
         else if (odd < 0x20)
             put_format(emitter, "\\u%04x", odd);
         else
-            put_word(emitter, "\xef\xbf\xbd");
+            put_word(emitter, STRATA_UTF8_REPLACEMENT);
         text++;
     }
     put(emitter, "\"", 1);

@@ -246,7 +246,7 @@ strata_status strata_error_raise_again(const strata_error *kept)
 
 static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
 {
-    char text[sizeof error->message];
+    char text[sizeof error->message + 4]; /* where it is cut, it is cut again, between characters */
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
         strata_suspects_append(text, sizeof text, (size_t)length);

@@ -115,7 +115,7 @@ static json_t *tags_of(const strata_shared_process *process)
 {
     json_t *tags = json_object();
     for (size_t i = 0; i < process->tag_count; i++) {
-        char room[256];
+        char room[1024];
         const char *name = json_plain(process->tags[i].name, room, sizeof room);
         json_object_set_new(tags, name, json_count(process->tags[i].in_use));
     }

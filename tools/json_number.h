@@ -2,6 +2,8 @@
 #ifndef STRATA_TOOLS_JSON_NUMBER_H
 #define STRATA_TOOLS_JSON_NUMBER_H
 
+#include "core/escape.h"
+
 #include <jansson.h>
 #include <stdint.h>
 
@@ -11,18 +13,15 @@ static inline int json_set_number(json_t *object, const char *key, uint64_t valu
     return json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
 }
 
-/* A text as JSON takes it: as it is, or, where it is no UTF-8, with '?' for each byte beyond ASCII, in `room`. */
+/* A text as JSON takes it: as it is, or, where it is no UTF-8, with U+FFFD for each byte that is none, in `room`. */
 static inline const char *json_plain(const char *text, char *room, size_t size)
 {
     json_t *taken = json_string(text);
-    size_t length = 0;
     if (taken) {
         json_decref(taken);
         return text;
     }
-    for (; *text && length < size - 1; text++)
-        room[length++] = (unsigned char)*text < 0x80 ? *text : '?';
-    room[length] = '\0';
+    strata_make_utf8(room, size, text);
     return room;
 }
 

@@ -119,7 +119,7 @@ static int set_hex(json_t *object, const char *key, uint64_t value)
 
 static json_t *tag_of(const strata_log_record *record)
 {
-    char room[256];
+    char room[1024];
     return json_string(json_plain(strata_tag_name(record->tag), room, sizeof room));
 }
 

@@ -1,6 +1,8 @@
 /* Records as CSV. A tag may hold anything: commas, quotes, backslashes and control characters in it are written as
- * \x2c, so that a line can always be cut at its commas. */
+ * \x2c, so that a line can always be cut at its commas; a byte that is no UTF-8 as U+FFFD. */
 #include "resources/logging/csv.h"
+
+#include "core/escape.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,13 +27,18 @@ const char *log_access_name(strata_access access)
 
 static size_t put_tag(const char *tag, char *to)
 {
-    size_t length = 0;
-    for (const char *c = tag; *c; c++) {
-        bool plain = (unsigned char)*c >= ' ' && *c != 0x7f && !strchr(",\"\\", *c);
-        if (plain)
-            to[length++] = *c;
-        else
+    size_t length = 0, taken;
+    for (const char *c = tag; *c; c += taken) {
+        taken = strata_utf8_length(c);
+        if (taken > 1 || (taken && (unsigned char)*c >= ' ' && *c != 0x7f && !strchr(",\"\\", *c))) {
+            memcpy(to + length, c, taken);
+            length += taken;
+        } else if (taken) {
             length += (size_t)sprintf(to + length, "\\x%02x", (unsigned)(unsigned char)*c);
+        } else {
+            length += (size_t)sprintf(to + length, "%s", STRATA_UTF8_REPLACEMENT);
+            taken = 1;
+        }
     }
     return length;
 }
