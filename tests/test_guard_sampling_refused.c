@@ -472,6 +472,10 @@ static void suspects_are_freed_blocks_that_are_mapped_still_and_live_ones_by_tur
         assert_true(order[i] && (i == 0 || order[i] > order[i - 1]));
     assert_null(place_of(&ordinary, ""));
     assert_null(strstr(printed, "generation 0,"));
+    assert_non_null(strstr(printed, "guard: suspect: block 0x"));
+    assert_non_null(strstr(printed, "freed\n  if the device was stopped, it could be by an access after this free\n"));
+    assert_non_null(strstr(printed, "live\n  if the device was stopped, it could be by an access past its end\n"));
+    assert_null(strstr(printed, "the device was stopped by")); /* it was not */
     strata_guard_suspects_print(top(), NULL, NULL);
     strata_guard_suspects_print(NULL, collect, NULL);
     test_stall_end(stall);

@@ -131,7 +131,8 @@ STRATA_API strata_status strata_guard_check(strata_resource *resource, size_t *f
 STRATA_API bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *out);
 
 /* Writes the blocks of each sampling guard that an illegal access could be about, the newest first, freed and live by
- * turns: all live ones, and at least the last 256 freed ones. Each as strata_guard_finding_print does. For a program
+ * turns: all live ones, and at least the last 256 freed ones. Each as strata_guard_finding_print does, but called a
+ * "suspect", as nobody asks here whether there was such an access. For a program
  * that is told CUDA_ERROR_ILLEGAL_ADDRESS by a call of its own. `resource` is the guard or any layer above it, another
  * guard included; without a sampling guard nothing is written. Any thread; it asks the driver nothing. */
 STRATA_API void strata_guard_suspects_print(strata_resource *resource, strata_write_callback write, void *data);

@@ -107,24 +107,49 @@ static void print_stack(printer *to, const char *what, uint32_t stack)
     strata_call_stack_print(stack, print_frame, to);
 }
 
-void strata_guard_finding_print(const strata_guard_finding *finding, strata_write_callback write, void *data)
+/* What was given to a free and is no block has no state. */
+static const char *state_name(const strata_guard_finding *finding)
 {
-    if (!finding || !write)
-        return;
+    if (finding->kind == STRATA_GUARD_FOREIGN_FREE)
+        return "no block of this stack";
+    return finding->freed ? "freed" : "live";
+}
+
+static const char *reason_of(const strata_guard_finding *finding, bool suspected)
+{
+    if (suspected)
+        return finding->freed ? "if the device was stopped, it could be by an access after this free"
+                              : "if the device was stopped, it could be by an access past its end";
+    return finding->freed ? "the device was stopped by an access that could be one after this free"
+                          : "the device was stopped by an access that could be one past its end";
+}
+
+static void print_finding(const strata_guard_finding *finding, bool suspected, strata_write_callback write, void *data)
+{
     printer to = {.write = write, .data = data};
     const strata_block *block = &finding->block;
     print(&to, "guard: %s: block 0x%llx, %zu bytes, tag \"%s\", generation %llu, device %d, %s\n",
-          kind_name(finding->kind), (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
-          (unsigned long long)block->id.generation, block->device, finding->freed ? "freed" : "live");
+          suspected ? "suspect" : kind_name(finding->kind), (unsigned long long)block->address, block->requested,
+          strata_tag_name(block->tag), (unsigned long long)block->id.generation, block->device, state_name(finding));
     if (has_bytes(finding))
         print_change(&to, finding);
     if (finding->kind == STRATA_GUARD_ILLEGAL_ACCESS)
-        print(&to, finding->freed ? "  the device was stopped by an access that could be one after this free\n"
-                                  : "  the device was stopped by an access that could be one past its end\n");
+        print(&to, "  %s\n", reason_of(finding, suspected));
     print_stack(&to, "allocated at", finding->allocated_at);
     print_stack(&to, "freed at", finding->freed_at);
     print_stack(&to, finding->kind == STRATA_GUARD_DOUBLE_FREE ? "freed again at" : "given to a free at",
                 finding->found_at);
+}
+
+void strata_guard_finding_print(const strata_guard_finding *finding, strata_write_callback write, void *data)
+{
+    if (finding && write)
+        print_finding(finding, false, write, data);
+}
+
+void guard_print_suspect(const strata_guard_finding *suspect, strata_write_callback write, void *data)
+{
+    print_finding(suspect, true, write, data);
 }
 
 /* ---- telling ---- */

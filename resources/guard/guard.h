@@ -211,6 +211,9 @@ void guard_note(guard_report *self, const strata_guard_finding *findings, size_t
  * the program's callback may wait for one that calls the stack. */
 void guard_tell(const guard_report *self, const strata_guard_finding *findings, size_t count);
 
+/* As strata_guard_finding_print, of a block that would be one if the device was stopped, which it may not be. */
+void guard_print_suspect(const strata_guard_finding *suspect, strata_write_callback write, void *data);
+
 /* As the log callback hears it. */
 void guard_raise(const strata_guard_finding *finding);
 

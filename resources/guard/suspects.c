@@ -81,7 +81,7 @@ strata_status sampling_notice(sampling *self, strata_status status)
 static void print_all(const strata_guard_finding *list, size_t count, strata_write_callback write, void *data)
 {
     for (size_t i = 0; i < count; i++)
-        strata_guard_finding_print(&list[i], write, data);
+        guard_print_suspect(&list[i], write, data);
 }
 
 void sampling_print_suspects(sampling *self, strata_write_callback write, void *data)
