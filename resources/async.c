@@ -416,7 +416,7 @@ static strata_status async_charge(strata_resource *resource, const strata_reques
 {
     (void)resource;
     size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* what cannot be rounded up, no device has either */
-    *bytes = request->bytes > most ? most : (request->bytes + CHARGE_GRANULE - 1) & most;
+    *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 

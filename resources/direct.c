@@ -40,7 +40,7 @@ static strata_status direct_charge(strata_resource *resource, const strata_reque
 {
     (void)resource;
     size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* what cannot be rounded up, no device has either */
-    *bytes = request->bytes > most ? most : (request->bytes + CHARGE_GRANULE - 1) & most;
+    *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 

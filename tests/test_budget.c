@@ -226,9 +226,20 @@ static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture
         assert_int_equal(usage_of(account).waited, 0);
         free_block(fixture, &block);
     }
-    strata_budget_account *account = use_stack(fixture, "budget, aligned(alignment=4KiB), null");
     strata_block refused = {.bytes = 1};
     size_t charge = 1;
+    static const char *const rounding[] = {"budget(limit=1GiB), async", "budget(limit=1GiB), direct"};
+    for (size_t i = 0; i < 2; i++) {
+        strata_budget_account *base = use_stack(fixture, rounding[i]);
+        for (size_t less = 0; less < 3 * 512; less += 100) {
+            check_ok(strata_budget_charge(base, SIZE_MAX - less, &charge));
+            assert_true(charge >= SIZE_MAX - less);
+        }
+        check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "charged as 18446744073709551615, does not fit");
+    }
+    charge = 1;
+    strata_budget_account *account = use_stack(fixture, "budget, aligned(alignment=4KiB), null");
     check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused),
                  STRATA_ERROR_OUT_OF_MEMORY); /* it cannot be rounded */
     assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
