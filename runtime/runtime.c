@@ -8,6 +8,7 @@
 #include "core/uses.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char default_stack[] = "async";
 
@@ -16,10 +17,16 @@ static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, u
 
 /* ---- making and ending ---- */
 
-const char *strata_runtime_default_stack(void)
+const char *strata_runtime_environment_stack(void)
 {
     const char *environment = getenv("STRATA_STACK");
-    return environment && *environment ? environment : default_stack;
+    return environment && environment[strspn(environment, " \f\n\r\t\v")] ? environment : NULL;
+}
+
+const char *strata_runtime_default_stack(void)
+{
+    const char *environment = strata_runtime_environment_stack();
+    return environment ? environment : default_stack;
 }
 
 static strata_status make_runtime(const strata_runtime_config *config, strata_runtime **out)

@@ -28,6 +28,9 @@ struct strata_runtime {
     size_t stream_count, stream_room;
 };
 
+/* The stack that the environment names: NULL if STRATA_STACK is not set, or blank. */
+const char *strata_runtime_environment_stack(void);
+
 /* BUSY while streams of the pool are taken. */
 strata_status strata_streams_check_released(strata_runtime *runtime);
 

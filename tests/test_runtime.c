@@ -77,6 +77,11 @@ static void a_first_start_that_fails_leaves_nothing_and_is_tried_again(void **st
 {
     (void)state;
     cold_start all[THREADS];
+    static const char *const blank[] = {"", " ", "\t \n"};
+    for (size_t i = 0; i < sizeof blank / sizeof blank[0]; i++) {
+        setenv("STRATA_STACK", blank[i], 1);
+        assert_string_equal(strata_runtime_default_stack(), "async");
+    }
     setenv("STRATA_STACK", "counted, nonsense", 1);
     assert_string_equal(strata_runtime_default_stack(), "counted, nonsense");
     for (int round = 0; round < 3; round++) {

@@ -4,6 +4,7 @@
 #include "core/mode.h"
 #include "core/stack.h"
 #include "resources/builtin.h"
+#include "runtime/runtime.h"
 #include "tools/command.h"
 #include "tools/json_number.h"
 #include "tools/size_words.h"
@@ -208,7 +209,7 @@ int command_info(int argc, char **argv)
         NULL,    NULL,  NULL};
     settings from = {
         .program = argv[0],
-        .environment_stack = environment("STRATA_STACK"),
+        .environment_stack = strata_runtime_environment_stack(),
     };
     const char *found = environment("STRATA_DRIVER");
     snprintf(from.environment_driver, sizeof from.environment_driver, "%s", found ? found : "");

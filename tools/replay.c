@@ -1,4 +1,5 @@
 /* `strata replay`: its options, and the way from trace files to a report. */
+#include "runtime/runtime.h"
 #include "tools/command.h"
 #include "tools/report.h"
 
@@ -37,10 +38,9 @@ static const char usual_stack[] = "budget, logging(format=null, ring=32768), sta
 /* NULL: the environment names one. */
 static const char *stack_of(const settings *from)
 {
-    const char *environment = getenv("STRATA_STACK");
     if (from->stack)
         return from->stack;
-    return environment && *environment ? NULL : usual_stack;
+    return strata_runtime_environment_stack() ? NULL : usual_stack;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)

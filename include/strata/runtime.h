@@ -49,7 +49,8 @@ STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
  */
 STRATA_API strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 
-/* The stack that a runtime gets when nobody gives it one: the environment's STRATA_STACK, else the default. */
+/* The stack that a runtime gets when nobody gives it one: the environment's STRATA_STACK, else, also where that is
+ * blank, the default. */
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Ends a private runtime with its stack and streams; waits for pending frees. BUSY, and nothing done, while blocks are
