@@ -157,6 +157,18 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
+/* No time at all is not what an option means that is 0, and so left out. */
+static strata_status store_duration(const reader *in, const word *value, void *field)
+{
+    uint64_t nanoseconds;
+    if (!strata_read_duration(value->text, value->length, &nanoseconds) || !nanoseconds)
+        return refuse(in, value->position,
+                      "expected a duration such as 20ms, 5us or 1s, of more than 0; leave the option out for its "
+                      "default");
+    memcpy(field, &nanoseconds, sizeof nanoseconds);
+    return STRATA_SUCCESS;
+}
+
 static strata_status store_value(const reader *in, const strata_option *option, const word *value, void *field)
 {
     switch (option->type) {
@@ -176,9 +188,7 @@ static strata_status store_value(const reader *in, const strata_option *option, 
         return refuse(in, value->position,
                       "expected a size such as 8GiB, 512MB or 4096; from one byte to below 2^64, or 0");
     case STRATA_OPTION_DURATION:
-        if (strata_read_duration(value->text, value->length, field))
-            return STRATA_SUCCESS;
-        return refuse(in, value->position, "expected a duration such as 20ms, 5us or 1s");
+        return store_duration(in, value, field);
     }
     return refuse(in, value->position, "the layer describes this option wrongly");
 }
@@ -195,15 +205,16 @@ static void option_names(const strata_layer *layer, char *text, size_t size)
     }
 }
 
-static strata_status read_option(reader *in, layer_text *layer)
+static strata_status read_option(reader *in, layer_text *layer, bool first)
 {
     const strata_layer *kind = layer->layer;
-    char names[256];
+    char names[256], expected[sizeof names + 8];
     option_names(kind, names, sizeof names);
     if (!kind->option_count)
         return refuse(in, in->at, "%s has no options; expected ')'", kind->name);
+    snprintf(expected, sizeof expected, "%s%s", names, first ? " or ')'" : "");
     word name, value;
-    strata_status status = read_word(in, names, &name);
+    strata_status status = read_word(in, expected, &name);
     if (status != STRATA_SUCCESS)
         return status;
     size_t which = 0;
@@ -232,8 +243,8 @@ static strata_status read_options(reader *in, layer_text *layer)
         in->at++;
         return STRATA_SUCCESS;
     }
-    for (;;) {
-        strata_status status = read_option(in, layer);
+    for (bool first = true;; first = false) {
+        strata_status status = read_option(in, layer, first);
         if (status != STRATA_SUCCESS)
             return status;
         char next = skip_space(in);

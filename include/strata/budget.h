@@ -60,7 +60,7 @@ typedef struct strata_budget_options {
     strata_budget_soft_callback soft_callback;
     void *soft_data;
     strata_budget_wait wait;
-    uint64_t timeout; /* nanoseconds, with wait=live; 0: for ever */
+    uint64_t timeout; /* nanoseconds, with wait=live alone; 0: for ever. A text cannot say 0, but leave it out */
     const char
         *name; /* of the base account, for messages; at most 63 bytes. NULL: "budget", or the shared name. Copied. */
     const char *shared; /* the limit is one for all processes that give this name, on this device, see below; letters,

@@ -259,7 +259,7 @@ typedef enum strata_option_type {
     STRATA_OPTION_BOOL,     /* on, off, true, false, yes, no, 1, 0: stored in a bool */
     STRATA_OPTION_UINT,     /* digits: uint64_t */
     STRATA_OPTION_SIZE,     /* digits with an optional unit, such as 8GiB or 512MB: uint64_t, bytes */
-    STRATA_OPTION_DURATION, /* digits with ns, us, ms or s: uint64_t, nanoseconds */
+    STRATA_OPTION_DURATION, /* digits with ns, us, ms or s: uint64_t, nanoseconds, more than 0 */
     STRATA_OPTION_CHOICE,   /* one of the words in `choices`: int, its position among them */
     STRATA_OPTION_STRING,   /* a word or "quoted text": char[256] */
     STRATA_OPTION_AMOUNT,   /* a size, or a share of the device's memory such as 50%: strata_amount */
