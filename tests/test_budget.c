@@ -228,8 +228,9 @@ static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture
     }
     strata_block refused = {.bytes = 1};
     size_t charge = 1;
-    static const char *const rounding[] = {"budget(limit=1GiB), async", "budget(limit=1GiB), direct"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const rounding[] = {"budget(limit=1GiB), async", "budget(limit=1GiB), direct",
+                                           "budget(limit=1GiB), pool"};
+    for (size_t i = 0; i < 3; i++) {
         strata_budget_account *base = use_stack(fixture, rounding[i]);
         for (size_t less = 0; less < 3 * 512; less += 100) {
             check_ok(strata_budget_charge(base, SIZE_MAX - less, &charge));

@@ -354,7 +354,7 @@ static strata_status pool_charge(strata_resource *resource, const strata_request
 {
     (void)resource;
     const size_t most = ~(size_t)(POOL_GRANULE - 1); /* what cannot be rounded up, no device has either */
-    *bytes = request->bytes > most ? most : (request->bytes + POOL_GRANULE - 1) & most;
+    *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + POOL_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 
