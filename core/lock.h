@@ -26,6 +26,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_TURN,           /* resources: whose turn it is at an account; held for a moment */
     STRATA_RANK_SHARED_FILES,   /* resources: the process's shared budgets */
     STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
+    STRATA_RANK_PATIENCE,       /* resources: a pool that waits for memory to become complete */
     STRATA_RANK_GROWTH,         /* resources: a pool that maps, moves or gives back memory */
     STRATA_RANK_DEVICES,        /* core: opening a device */
     STRATA_RANK_LAYERS,         /* core: names of layers */

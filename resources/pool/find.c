@@ -8,7 +8,7 @@
 
 uint64_t pool_live_bytes(const pool *self)
 {
-    int64_t live = 0;
+    int64_t live = atomic_load_explicit(&self->live_bytes_elsewhere, memory_order_relaxed);
     const pool_cell *cell;
     for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
         live += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
@@ -70,43 +70,63 @@ static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
 /* ---- what others have finished ---- */
 
 enum {
-    ASK_AT_ONCE = 64,
     SETTLE_EVERY = 64, /* requests that come to the heap */
     SETTLE_SHARE = 8,  /* if more than this part of what is free waits for others */
 };
 
-/* The homes that there is free memory of. */
-static size_t list_homes(pool *self, uint16_t *numbers)
+/* Timelines, by their numbers. */
+typedef struct pool_numbers {
+    uint64_t words[STRATA_TIMELINE_LIMIT / 64];
+} pool_numbers;
+
+static strata_status note_number(strata_point point, void *data)
 {
-    size_t count = 0;
-    strata_spin_take(&self->lock);
-    for (const pool_home *home = self->heap.homes; home && count < ASK_AT_ONCE; home = home->next)
-        if (home->tree.root)
-            numbers[count++] = home->timeline;
-    strata_spin_release(&self->lock);
-    return count;
+    pool_numbers *numbers = data;
+    const uint16_t number = strata_point_timeline(point);
+    numbers->words[number / 64] |= UINT64_C(1) << number % 64;
+    return STRATA_SUCCESS;
 }
 
-/* Asks the driver how far the streams are whose memory is free, and finds out what is complete. With `mark`, known ones
- * get an event, so that a later look sees how far they are now. */
-static void settle(pool *self, bool mark)
+/* The streams that free memory waits for, by what is known. */
+static void list_homes(pool *self, pool_numbers *numbers)
 {
-    uint16_t numbers[ASK_AT_ONCE];
-    const size_t count = list_homes(self, numbers);
+    strata_spin_take(&self->lock);
+    pool_heap_settle(&self->heap);
+    for (const pool_home *home = self->heap.homes; home; home = home->next)
+        if (home->tree.root)
+            note_number(strata_point_make(home->timeline, 1), numbers);
+    pool_heap_visit_several(&self->heap, note_number, numbers);
+    strata_spin_release(&self->lock);
+}
+
+/* Asks the driver how far a stream is. A known one that has come to the end of its events gets another, which is over
+ * at once if the stream's work is; one that is still behind its events gets none. */
+static void ask(strata_timeline *timeline)
+{
+    strata_timeline_ask(timeline);
+    const strata_point last = strata_timeline_last_closed(timeline->number);
+    const strata_point now = strata_timeline_now(timeline);
+    if ((!last || strata_point_known_complete(last)) && strata_timeline_close_epoch(now) == STRATA_SUCCESS)
+        strata_point_query(now);
+}
+
+void pool_settle(pool *self)
+{
+    pool_numbers numbers = {0};
+    list_homes(self, &numbers);
     strata_error_hush();
-    for (size_t i = 0; i < count; i++)
-        strata_timeline_ask(strata_timeline_of(strata_point_make(numbers[i], 1)));
+    for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
+        for (uint64_t bits = numbers.words[word]; bits; bits &= bits - 1)
+            ask(strata_timeline_of(strata_point_make((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits)), 1)));
+    strata_error_unhush(false);
     strata_spin_take(&self->lock);
     pool_heap_settle(&self->heap);
     strata_spin_release(&self->lock);
-    for (size_t i = 0; mark && i < count; i++)
-        strata_timeline_close_epoch(strata_timeline_now(strata_timeline_of(strata_point_make(numbers[i], 1))));
-    strata_error_unhush(false);
 }
 
 static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
 {
-    settle(self, false);
+    pool_settle(self);
     return look_at_own(self, want, slot);
 }
 
@@ -194,13 +214,28 @@ static pool_look look_at_followed(pool *self, const pool_want *want, uint32_t *s
     return look;
 }
 
+/* Neighbours of several streams that are enough together. The lock is held. */
+static pool_look take_run(pool *self, const pool_want *want, uint32_t *slot)
+{
+    const CUdeviceptr start = pool_heap_find_run(&self->heap, pool_room_for(want));
+    if (!start)
+        return POOL_NOTHING;
+    const uint32_t taken = pool_heap_take_range(&self->heap, start, pool_room_for(want));
+    *slot = taken ? pool_cut_out(self, taken, want) : 0;
+    return *slot ? POOL_FOUND : POOL_FAILED;
+}
+
+pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot)
+{
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
+    pool_look look = pool_take_fit(self, want, fit, slot);
+    return look == POOL_NOTHING ? take_run(self, want, slot) : look;
+}
+
 static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
-    if (!fit && pool_heap_join_all(&self->heap))
-        fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
-    pool_look look = pool_take_fit(self, want, fit, slot);
+    pool_look look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
     if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot))
         look = POOL_NOTHING;
@@ -237,11 +272,33 @@ static pool_look look_at_others(pool *self, const pool_want *want, uint32_t *slo
     return look;
 }
 
-static pool_look find_with_growth(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+enum { MOST_TRIES = 100 }; /* for a request whose memory others take */
+
+static pool_look find_with_growth(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
+                                  uint32_t *slot)
 {
+    strata_lock_take(&self->growth);
     pool_caches_flush(self);
     pool_look look = look_at_others(self, want, slot);
-    return look == POOL_NOTHING ? pool_grow_or_move(self, want, attempt, slot) : look;
+    if (look == POOL_NOTHING)
+        look = pool_grow_or_move(self, want, patient, attempt, slot);
+    strata_lock_release(&self->growth);
+    return look;
+}
+
+/* One after another, so that none is refused for what another one is about to give back. What was mapped for a request
+ * may go to others, who need not wait for their turn: then it is tried again, though not for ever. */
+static pool_look find_with_patience(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    pool_look look;
+    unsigned turn = 0;
+    strata_lock_take(&self->patience);
+    do {
+        attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
+        look = find_with_growth(self, want, true, attempt, slot);
+    } while (look == POOL_NOTHING && attempt->result == CUDA_SUCCESS && ++turn < MOST_TRIES);
+    strata_lock_release(&self->patience);
+    return look;
 }
 
 strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
@@ -252,7 +309,7 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
     pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
     pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
     if (self->takes_finished && is_time_to_settle(self, want))
-        settle(self, true);
+        pool_settle(self);
     pool_cache_give(self, cell, want->stream->timeline, false);
     pool_look look = look_at_own(self, want, slot);
     if (look == POOL_NOTHING)
@@ -264,14 +321,16 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
         strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
         if (status != STRATA_SUCCESS)
             return status;
-        strata_lock_take(&self->growth);
-        look = find_with_growth(self, want, &attempt, slot);
-        strata_lock_release(&self->growth);
+        look = find_with_growth(self, want, false, &attempt, slot);
+        if (look == POOL_NOTHING)
+            look = find_with_patience(self, want, &attempt, slot);
         strata_scope_leave(&scope);
     }
     if (look == POOL_FAILED || (look == POOL_NOTHING && attempt.host))
         return strata_fail_host_memory("a piece of a pool");
-    if (look == POOL_NOTHING)
-        return strata_fail_allocation(&self->resource, request, attempt.result, "cuMemCreate");
+    if (look == POOL_NOTHING) {
+        const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
+        return strata_fail_allocation(&self->resource, request, result, "cuMemCreate");
+    }
     return STRATA_SUCCESS;
 }

@@ -29,24 +29,30 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* The bytes of a neighbour that can be used with a void. */
-static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t neighbour)
+/* The bytes right before a void, or right behind it, that can be used with it: free memory, whatever it waits for, or
+ * one piece that the stream can have without a wait. */
+static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t slot, bool before)
 {
-    strata_entry *entry = neighbour ? pool_entry(&self->heap, neighbour) : NULL;
-    const pool_piece *piece = entry ? pool_piece_in(&self->heap, entry) : NULL;
-    if (!piece || piece->state != POOL_FREE)
-        return 0;
-    bool usable = self->waits || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
-    return usable ? pool_bytes_of(entry) : 0;
+    uint64_t bytes = 0;
+    for (;;) {
+        const pool_piece *at = pool_piece_at(&self->heap, slot);
+        slot = before ? at->previous : at->next;
+        const pool_piece *piece = slot ? pool_piece_at(&self->heap, slot) : NULL;
+        if (!piece || piece->state != POOL_FREE)
+            return bytes;
+        bool usable = self->waits || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
+        bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
+        if (!self->waits)
+            return bytes;
+    }
 }
 
 /* The cheapest way to use a void; false if the request does not fit there with `extra` bytes to spare. */
 static bool place_in(const pool *self, const pool_want *want, uint32_t slot, uint64_t extra, pool_place *place)
 {
-    const pool_piece *piece = pool_piece_at(&self->heap, slot);
     const uint64_t granule = self->pages.granule, all = pool_room_for(want);
     const uint64_t room = pool_bytes_of(pool_entry(&self->heap, slot));
-    const uint64_t before = usable_bytes(self, want, piece->previous), behind = usable_bytes(self, want, piece->next);
+    const uint64_t before = usable_bytes(self, want, slot, true), behind = usable_bytes(self, want, slot, false);
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
     *place = (pool_place){.slot = slot, .at_end = behind > before, .needed = needed, .room = room};
@@ -182,19 +188,18 @@ static void note_reserved(pool *self)
         atomic_store_explicit(&self->peak_reserved, self->pages.reserved, memory_order_relaxed);
 }
 
-/* Joins what was mapped with the free memory around it, and cuts the request out of it. */
+/* Cuts the request out of what was mapped and the free memory around it. */
 static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
     const CUdeviceptr address = pool_address_of(pool_entry(heap, mapped));
-    const uint16_t timeline = self->waits ? POOL_HOME_SEVERAL : want->stream->timeline->number;
+    const uint16_t timeline = want->stream->timeline->number;
     pool_heap_give(heap, mapped, POOL_FREE);
     pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
-    uint32_t fit = pool_heap_find(heap, want->stream->timeline->number, pool_room_for(want));
-    if (!fit)
-        fit = pool_heap_find_elsewhere(heap, pool_room_for(want));
-    pool_look look = pool_take_fit(self, want, fit, slot);
+    pool_look look = pool_take_fit(self, want, pool_heap_find(heap, timeline, pool_room_for(want)), slot);
+    if (look == POOL_NOTHING && self->waits)
+        look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
     if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot))
         look = POOL_NOTHING;
@@ -259,44 +264,11 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
 
 /* ---- moving memory ---- */
 
-/* The free piece that a frame lies in whole; 0: something else is there too. The lock is held. */
-static uint32_t free_around(const pool *self, const pool_frame *frame)
-{
-    CUdeviceptr start;
-    if (!frame->bytes || !frame->address)
-        return 0;
-    const uint32_t slot = strata_index_floor(&self->heap.index, frame->address, &start);
-    strata_entry *entry = slot ? pool_entry(&self->heap, slot) : NULL;
-    bool free = entry && pool_piece_in(&self->heap, entry)->state == POOL_FREE &&
-                start + pool_bytes_of(entry) >= frame->address + frame->bytes;
-    return free ? slot : 0;
-}
-
 static bool is_complete(const strata_entry *entry)
 {
     strata_entry *own = (strata_entry *)entry;
     pool_points_forget_complete(own);
     return pool_points_home(own) == POOL_HOME_NONE;
-}
-
-/* Takes a frame's range out of the free piece around it; its number, 0 without host memory. The lock is held. */
-static uint32_t take_frame_range(pool *self, uint32_t around, const pool_frame *frame)
-{
-    pool_heap *heap = &self->heap;
-    pool_heap_take(heap, around);
-    uint32_t slot = around;
-    const uint64_t before = frame->address - pool_address_of(pool_entry(heap, around));
-    if (before) {
-        slot = pool_heap_split(heap, around, before);
-        pool_heap_give(heap, around, POOL_FREE);
-        if (!slot)
-            return 0;
-    }
-    if (pool_bytes_of(pool_entry(heap, slot)) == frame->bytes)
-        return slot;
-    const uint32_t rest = pool_heap_split(heap, slot, frame->bytes);
-    pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
-    return rest ? slot : 0;
 }
 
 static strata_status synchronize(strata_point point, void *data)
@@ -305,18 +277,22 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Waits on the host until nothing can touch a range that was taken. */
-static bool wait_for_range(pool *self, uint32_t slot)
+/* Waits on the host until nothing can touch a range that was taken. Growth is held before and afterwards, not
+ * meanwhile: others go on, and only those meet this thread that would have to wait, too (patience). */
+static strata_status wait_for_range(pool *self, uint32_t slot)
 {
-    strata_error_hush();
-    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
-    strata_error_unhush(false);
-    return status == STRATA_SUCCESS;
+    strata_entry *entry = pool_entry(&self->heap, slot);
+    if (is_complete(entry))
+        return STRATA_SUCCESS;
+    strata_lock_release(&self->growth);
+    strata_status status = strata_uses_visit(entry, synchronize, NULL);
+    strata_lock_take(&self->growth);
+    return status;
 }
 
 typedef struct pool_pick {
     uint32_t frame;
-    uint64_t around; /* bytes of the free piece it lies in */
+    uint64_t around; /* bytes of the free piece that it begins in */
     bool complete;
 } pool_pick;
 
@@ -331,47 +307,88 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return self->pages.frames[a->frame].bytes > self->pages.frames[b->frame].bytes;
 }
 
-/* The next frame to move: one that lies free, not beside the place, whose free sides are the request's. 0: none. */
-static uint32_t pick_frame(pool *self, const pool_place *place, uint64_t most, uint32_t *around)
+/* How memory is moved. */
+typedef struct pool_moving {
+    pool_place place;
+    uint64_t most; /* that may be reserved, with what is made because it is missing */
+    bool patient;  /* what is not complete may be waited for */
+} pool_moving;
+
+/* Whether a frame of at most `room` bytes can be moved: it lies free, and not beside the place, whose free sides are
+ * the request's. The lock is held. */
+static bool can_move(const pool *self, const pool_moving *how, uint64_t room, uint32_t number, pool_pick *pick)
 {
-    const pool_piece *at = pool_piece_at(&self->heap, place->slot);
-    pool_pick best = {0};
-    for (uint32_t number = 1; number < self->pages.frame_count; number++) {
-        const pool_frame *frame = &self->pages.frames[number];
-        const uint32_t slot = frame->bytes <= most ? free_around(self, frame) : 0;
-        if (!slot || slot == at->previous || slot == at->next)
-            continue;
-        const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_pick pick = {number, pool_bytes_of(entry),
-                                pool_piece_at(&self->heap, slot)->home == POOL_HOME_NONE || is_complete(entry)};
-        if (best.frame && !is_better_pick(self, &pick, &best))
-            continue;
-        best = pick;
-        *around = slot;
+    const pool_heap *heap = &self->heap;
+    const pool_frame *frame = &self->pages.frames[number];
+    const pool_piece *at = pool_piece_at(heap, how->place.slot);
+    if (!frame->bytes || !frame->address || frame->bytes > room)
+        return false;
+    uint32_t slot = pool_heap_free_at(heap, frame->address, frame->bytes);
+    *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
+    const CUdeviceptr end = frame->address + frame->bytes;
+    for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
+        if (slot == at->previous || slot == at->next)
+            return false;
+        const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
+        pick->complete = (free_now || is_complete(pool_entry(heap, slot))) && pick->complete;
     }
-    return best.frame;
+    return pick->around && (pick->complete || how->patient);
 }
 
-/* Takes a frame out of its place, once nothing can touch it any more. False if that cannot be had. */
-static bool take_out(pool *self, uint32_t number, uint32_t slot)
+/* The next frame to move; .frame is 0 if there is none. The lock is held. */
+static pool_pick pick_frame(const pool *self, const pool_moving *how, uint64_t room)
 {
-    bool out = wait_for_range(self, slot) && pool_pages_unmap(&self->pages, number) == CUDA_SUCCESS;
+    pool_pick best = {0}, pick;
+    for (uint32_t number = 1; number < self->pages.frame_count; number++)
+        if (can_move(self, how, room, number, &pick) && (!best.frame || is_better_pick(self, &pick, &best)))
+            best = pick;
+    return best;
+}
+
+/* Whether enough could be moved and made: otherwise nobody is to be waited for, and nothing to be moved. */
+static bool could_move(pool *self, const pool_moving *how)
+{
+    uint64_t bytes = 0;
     strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, out ? POOL_VOID : POOL_FREE);
+    for (uint32_t number = 1; number < self->pages.frame_count && bytes < how->place.needed; number++) {
+        pool_pick pick;
+        if (can_move(self, how, how->place.room, number, &pick))
+            bytes += self->pages.frames[number].bytes;
+    }
     strata_spin_release(&self->lock);
-    return out;
+    return bytes >= how->place.needed || self->pages.reserved + how->place.needed - bytes <= how->most;
+}
+
+/* Takes a frame out of its place, whose range was taken, once nothing can touch it any more. Errors: what waiting can
+ * give, DRIVER; then the range is free again. */
+static strata_status take_out(pool *self, uint32_t number, uint32_t slot)
+{
+    strata_status status = wait_for_range(self, slot);
+    const CUresult result = status == STRATA_SUCCESS ? pool_pages_unmap(&self->pages, number) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, status == STRATA_SUCCESS ? POOL_VOID : POOL_FREE);
+    strata_spin_release(&self->lock);
+    return status;
 }
 
 /* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames. */
-static void collect_frames(pool *self, const pool_place *place, pool_frames *frames, bool *host)
+static void collect_frames(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
 {
-    while (frames->bytes < place->needed) {
-        uint32_t around = 0;
+    while (frames->bytes < how->place.needed) {
         strata_spin_take(&self->lock);
-        const uint32_t number = pick_frame(self, place, place->room - frames->bytes, &around);
-        const uint32_t slot = number ? take_frame_range(self, around, &self->pages.frames[number]) : 0;
+        const pool_pick pick = pick_frame(self, how, how->place.room - frames->bytes);
+        const uint32_t number = pick.frame;
+        const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
+        const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, frame.bytes) : 0;
         strata_spin_release(&self->lock);
-        if (!slot || !take_out(self, number, slot))
+        if (!slot)
+            return;
+        strata_error_hush();
+        const strata_status status = take_out(self, number, slot);
+        strata_error_unhush(false);
+        if (status != STRATA_SUCCESS)
             return;
         if (!add_frame(frames, number, self->pages.frames[number].bytes)) {
             drop_frames(self, &number, 1);
@@ -382,28 +399,29 @@ static void collect_frames(pool *self, const pool_place *place, pool_frames *fra
     }
 }
 
-/* Memory that lies free elsewhere, for a request, and new memory for what is missing, of which `most` bytes may be
- * reserved then. Growth is held. */
-static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_t most, pool_attempt *attempt,
+/* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; with
+ * how->patient, patience, too. */
+static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_moving *how, pool_attempt *attempt,
                       uint32_t *slot)
 {
-    pool_place place;
+    const pool_place *place = &how->place;
     strata_spin_take(&self->lock);
-    bool found = find_place(self, want, extra, &place);
+    bool found = find_place(self, want, extra, &how->place);
     if (found)
-        pool_heap_take(&self->heap, place.slot);
+        pool_heap_take(&self->heap, place->slot);
     strata_spin_release(&self->lock);
     if (!found)
         return POOL_NOTHING;
     pool_frames frames = {0};
-    attempt->result = CUDA_SUCCESS;
-    collect_frames(self, &place, &frames, &attempt->host);
-    const uint64_t missing = frames.bytes < place.needed ? place.needed - frames.bytes : 0;
-    if (attempt->host || self->pages.reserved + missing > most)
+    attempt->result = could_move(self, how) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (attempt->result == CUDA_SUCCESS)
+        collect_frames(self, how, &frames, &attempt->host);
+    const uint64_t missing = frames.bytes < place->needed ? place->needed - frames.bytes : 0;
+    if (attempt->host || (missing && self->pages.reserved + missing > how->most))
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (missing)
-        attempt->result = make_frames(self, place.needed, &frames, &attempt->host);
-    pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
+    else if (missing && attempt->result == CUDA_SUCCESS)
+        attempt->result = make_frames(self, place->needed, &frames, &attempt->host);
+    pool_look look = use_frames(self, want, place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;
 }
@@ -426,18 +444,38 @@ static uint64_t most_reserved(const pool *self)
     return limit ? limit : UINT64_MAX;
 }
 
-pool_look pool_grow_or_move(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t most = most_reserved(self), slack = within_slack(self, want);
+    pool_moving how = {.most = most, .patient = patient};
     pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, 0, most, attempt, slot);
+        look = move(self, want, 0, &how, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, self->frame_bytes, most, attempt, slot);
+        look = move(self, want, self->frame_bytes, &how, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 
-/* Frames that lie free and complete go back to the device. */
+/* ---- giving memory back ---- */
+
+/* Gives a frame back to the device, if it lies free or is mapped nowhere. Growth is held. Errors: as in take_out. */
+static strata_status give_back_frame(pool *self, uint32_t number)
+{
+    const pool_frame frame = self->pages.frames[number];
+    strata_status status = STRATA_SUCCESS;
+    if (frame.bytes && frame.address) {
+        strata_spin_take(&self->lock);
+        const uint32_t slot = pool_heap_take_range(&self->heap, frame.address, frame.bytes);
+        strata_spin_release(&self->lock);
+        if (!slot || (status = take_out(self, number, slot)) != STRATA_SUCCESS)
+            return status;
+    }
+    const CUresult result = frame.bytes ? pool_pages_drop(&self->pages, number) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
+}
+
+/* What waits for a stream that cannot be waited for beside a capture is kept. */
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
 {
     *bytes = 0;
@@ -445,33 +483,23 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_lock_take(&self->patience);
     strata_lock_take(&self->growth);
     pool_caches_flush(self);
     const uint64_t before = self->pages.reserved;
-    strata_spin_take(&self->lock);
-    if (self->begun) {
-        pool_heap_settle(&self->heap);
-        pool_heap_join_all(&self->heap);
+    if (before > keep && self->takes_finished)
+        pool_settle(self);
+    strata_error_hush();
+    for (uint32_t number = self->pages.frame_count;
+         status == STRATA_SUCCESS && number-- > 1 && self->pages.reserved > keep;) {
+        status = give_back_frame(self, number);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    strata_spin_release(&self->lock);
-    for (uint32_t number = self->pages.frame_count; number-- > 1 && self->pages.reserved > keep;) {
-        const pool_frame *frame = &self->pages.frames[number];
-        strata_spin_take(&self->lock);
-        const uint32_t around = free_around(self, frame);
-        const uint32_t slot = around ? take_frame_range(self, around, frame) : 0;
-        strata_spin_release(&self->lock);
-        if (!slot)
-            continue;
-        bool unmapped = wait_for_range(self, slot) && pool_pages_unmap(&self->pages, number) == CUDA_SUCCESS;
-        strata_spin_take(&self->lock);
-        pool_heap_give(&self->heap, slot, unmapped ? POOL_VOID : POOL_FREE);
-        strata_spin_release(&self->lock);
-        if (unmapped)
-            pool_pages_drop(&self->pages, number);
-    }
+    strata_error_unhush(status != STRATA_SUCCESS);
     note_reserved(self);
-    *bytes = before - self->pages.reserved;
+    *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;
     strata_lock_release(&self->growth);
+    strata_lock_release(&self->patience);
     strata_scope_leave(&scope);
-    return STRATA_SUCCESS;
+    return status;
 }

@@ -2,6 +2,7 @@
 #include "resources/pool/heap.h"
 
 #include "core/memory.h"
+#include "core/uses.h"
 
 /* ---- trees ---- */
 
@@ -343,10 +344,22 @@ uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
-    uint32_t found = find_from(heap, heap->several.root, least);
+    uint32_t found =
+        better(heap, find_from(heap, heap->several.root, least), find_from(heap, heap->complete.root, least));
     for (const pool_home *home = heap->homes; home; home = home->next)
         found = better(heap, found, find_from(heap, home->tree.root, least));
     return found;
+}
+
+void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data)
+{
+    pool_key least = {0, 0};
+    for (uint32_t slot; (slot = find_from(heap, heap->several.root, least));) {
+        const strata_entry *entry = pool_entry(heap, slot);
+        strata_uses_visit(entry, visit, data);
+        least = key_of(entry);
+        least.address++;
+    }
 }
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline)
@@ -421,25 +434,85 @@ void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline)
     join_if(heap, slot, next, next, timeline);
 }
 
-static uint32_t join_piece(pool_heap *heap, uint32_t slot, bool *any)
+uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes)
 {
-    for (uint32_t next; (next = pool_piece_at(heap, slot)->next) && pool_piece_at(heap, next)->state == POOL_FREE;) {
-        strata_entry *entry = pool_entry(heap, slot);
-        if (!pool_points_add_all(entry, pool_entry(heap, next)))
-            break; /* it waits for more than it has to */
-        pool_heap_take(heap, slot);
-        pool_heap_take(heap, next);
-        join(heap, slot, next);
-        pool_heap_give(heap, slot, POOL_FREE);
-        slot = pool_heap_around(heap, pool_address_of(entry));
-        *any = true;
+    const uint32_t first = pool_heap_around(heap, address);
+    for (uint32_t slot = first; slot; slot = pool_piece_at(heap, slot)->next) {
+        const strata_entry *entry = pool_entry(heap, slot);
+        if (pool_piece_at(heap, slot)->state != POOL_FREE)
+            return 0;
+        if (pool_address_of(entry) + pool_bytes_of(entry) >= address + bytes)
+            return first;
     }
-    return slot;
+    return 0;
 }
 
-bool pool_heap_join_all(pool_heap *heap)
+/* Makes a taken piece that is longer than `bytes` as long; what is behind becomes free. False without host memory. */
+static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
-    bool any = false;
-    walk(heap, join_piece, &any);
-    return any;
+    if (pool_bytes_of(pool_entry(heap, slot)) <= bytes)
+        return true;
+    const uint32_t rest = pool_heap_split(heap, slot, bytes);
+    if (rest)
+        pool_heap_give(heap, rest, POOL_FREE);
+    return rest != 0;
+}
+
+/* Appends the free piece behind a taken one to it, up to `bytes` bytes in all. False without host memory. */
+static bool append(pool_heap *heap, uint32_t slot, uint64_t bytes)
+{
+    const uint32_t next = pool_piece_at(heap, slot)->next;
+    pool_heap_take(heap, next);
+    if (!shorten(heap, next, bytes - pool_bytes_of(pool_entry(heap, slot))) ||
+        !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, next))) {
+        pool_heap_give(heap, next, POOL_FREE);
+        return false;
+    }
+    join(heap, slot, next);
+    return true;
+}
+
+uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+    uint32_t slot = pool_heap_free_at(heap, address, bytes);
+    if (!slot)
+        return 0;
+    pool_heap_take(heap, slot);
+    const uint64_t before = address - pool_address_of(pool_entry(heap, slot));
+    if (before) {
+        const uint32_t rest = pool_heap_split(heap, slot, before);
+        pool_heap_give(heap, slot, POOL_FREE);
+        if (!rest)
+            return 0;
+        slot = rest;
+    }
+    bool whole = shorten(heap, slot, bytes);
+    while (whole && pool_bytes_of(pool_entry(heap, slot)) < bytes)
+        whole = append(heap, slot, bytes);
+    if (!whole)
+        pool_heap_give(heap, slot, POOL_FREE);
+    return whole ? slot : 0;
+}
+
+CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes)
+{
+    CUdeviceptr start, best = 0;
+    uint64_t run = 0, least = UINT64_MAX;
+    for (uint32_t slot = strata_index_ceiling(&heap->index, 0, &start); slot; slot = pool_piece_at(heap, slot)->next) {
+        const strata_entry *entry = pool_entry(heap, slot);
+        if (pool_piece_at(heap, slot)->state != POOL_FREE) {
+            run = 0;
+            continue;
+        }
+        if (!run)
+            start = pool_address_of(entry);
+        run += pool_bytes_of(entry);
+        const uint32_t next = pool_piece_at(heap, slot)->next;
+        const bool ends = !next || pool_piece_at(heap, next)->state != POOL_FREE;
+        if (ends && run >= bytes && run < least) {
+            best = start;
+            least = run;
+        }
+    }
+    return best;
 }

@@ -13,8 +13,8 @@
  * A tree is ordered by size and then by address, so the best fit, and of those the lowest, is found in one descent. It
  * is a treap: an entry's priority is a hash of its number, so that the same requests make the same trees.
  *
- * Neighbours of one home are joined at once. Those of different homes are joined when nothing fits: joining them makes
- * each wait for the other's stream.
+ * Neighbours of one home are joined at once. Those of different homes are joined when nothing fits, and only those that
+ * a request then takes: joined, each waits for the other's stream.
  *
  * All of it is guarded by the pool's lock, but for a taken piece's points. */
 #ifndef STRATA_RESOURCES_POOL_HEAP_H
@@ -106,7 +106,7 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 /* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. */
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
-/* The best fit in all other memory. */
+/* The best fit in all memory. */
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
 
 /* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
@@ -119,12 +119,22 @@ void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 /* The piece that contains an address. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
-/* Joins all neighbours, whatever they wait for. False: there was nothing to join. */
-bool pool_heap_join_all(pool_heap *heap);
+/* The piece that a range begins in, if nothing but free pieces is in the range; else 0. */
+uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
+
+/* Takes a range that is free, whatever the pieces in it wait for, as one piece; what they have outside of it stays
+ * apart. 0 if it is not free, or without host memory. */
+uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
+
+/* Where the shortest range of free neighbours begins that has so many bytes, whatever they wait for; 0: nowhere. */
+CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes);
 
 /* The first and the next void, by size and address; 0: none. */
 uint32_t pool_heap_first_void(const pool_heap *heap);
 uint32_t pool_heap_next_void(const pool_heap *heap, uint32_t slot);
+
+/* Calls visit(point, data) for each point of memory that waits for several streams. */
+void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data);
 
 /* The bytes that are free and wait for others than `timeline`. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);

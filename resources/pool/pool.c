@@ -28,6 +28,17 @@ static inline void count_live(pool_cell *cell, int64_t bytes, int64_t blocks)
                           memory_order_relaxed);
 }
 
+/* The same for a thread that may have no cell: there are no more numbers, or there is no host memory. */
+static void count_live_somewhere(pool *self, pool_cell *cell, int64_t bytes, int64_t blocks)
+{
+    if (cell) {
+        count_live(cell, bytes, blocks);
+        return;
+    }
+    atomic_fetch_add_explicit(&self->live_bytes_elsewhere, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
+}
+
 static inline pool_cell *my_cell(pool *self)
 {
     return strata_cells_mine(&self->cells, strata_thread_current);
@@ -61,6 +72,25 @@ static strata_status check_request(const pool *self, const strata_request *reque
     return strata_fail_allocation((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate");
 }
 
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
+ * gone to another one since the piece was found by its number: then what the piece still says is waited for. */
+static strata_status begin_note(strata_note *note, strata_stream_ref *stream, const strata_entry *entry)
+{
+    strata_status status = strata_note_begin_on(note, stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != stream->timeline, 0)) {
+        strata_note_cancel(note);
+        *stream = note->stream;
+        if ((status = strata_uses_visit(entry, make_wait, stream)) == STRATA_SUCCESS)
+            status = strata_note_begin_on(note, stream);
+    }
+    return status;
+}
+
 static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const strata_request *request,
                                                                strata_block *out)
 {
@@ -72,10 +102,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
     if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
         return status;
-    strata_thread *thread = strata_thread_self();
-    pool_cell *cell = strata_cells_mine(&self->cells, thread);
-    if (!cell)
-        return strata_fail_host_memory("a thread's part of a pool");
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
     uint32_t slot;
     const pool_want want = {
         .stream = &stream,
@@ -85,7 +112,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     if ((status = pool_find(self, &want, request, &slot)) != STRATA_SUCCESS)
         return status;
     strata_note note;
-    if ((status = strata_note_begin_on(&note, &stream)) != STRATA_SUCCESS) {
+    if ((status = begin_note(&note, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
         give_piece(self, slot);
         return status;
     }
@@ -93,7 +120,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     publish(self, slot, note.stream.timeline, note.stream.known, request, out);
     status = strata_note_end(&note);
     if (status == STRATA_SUCCESS) {
-        count_live(cell, (int64_t)out->bytes, 1);
+        count_live_somewhere(self, cell, (int64_t)out->bytes, 1);
         return STRATA_SUCCESS;
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
@@ -156,6 +183,7 @@ static bool is_followed(strata_point point, void *data)
            strata_timeline_follows(by->stream, by->clock, point);
 }
 
+/* Without host memory for the stream's timeline the stream is waited for: then there is nothing to add. */
 static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle)
 {
     strata_stream_ref stream;
@@ -163,6 +191,8 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     strata_status status = strata_stream_resolve(self->device, handle, &stream);
     if (status == STRATA_SUCCESS)
         status = strata_note_begin_on(&note, &stream);
+    if (status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
+        return strata_uses_wait_instead(self->device, handle, status);
     if (status != STRATA_SUCCESS)
         return status;
     const strata_point point = strata_timeline_now(note.stream.timeline);
@@ -233,16 +263,13 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
     strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
-    strata_status status = cell ? STRATA_SUCCESS : strata_fail_host_memory("a thread's part of a pool");
-    if (status == STRATA_SUCCESS) {
-        strata_error_hush();
-        status = free_in_order(self, entry, block, stream);
-        strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
-    }
+    strata_error_hush();
+    strata_status status = free_in_order(self, entry, block, stream);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, block, stream);
     if (status == STRATA_SUCCESS)
-        count_live(cell, -bytes, -1);
+        count_live_somewhere(self, cell, -bytes, -1);
     else
         strata_entry_revive(entry);
     return status;
@@ -325,7 +352,7 @@ static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, 
 static strata_status pool_usage(strata_resource *resource, strata_usage *usage)
 {
     pool *self = (pool *)resource;
-    int64_t blocks = 0;
+    int64_t blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed);
     const pool_cell *cell;
     for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
         blocks += atomic_load_explicit(&cell->live_blocks, memory_order_relaxed);
@@ -415,6 +442,7 @@ static void pool_destroy(strata_resource *resource)
     pool_heap_end(&self->heap);
     strata_counters_end(&self->deferred);
     strata_lock_destroy(&self->growth);
+    strata_lock_destroy(&self->patience);
     strata_host_free(self);
 }
 
@@ -654,6 +682,7 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     strata_barriers_open();
     strata_cells_init(&self->cells, sizeof(pool_cell));
     strata_cells_take_number(&self->cells);
+    strata_lock_init(&self->patience, STRATA_RANK_PATIENCE);
     strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
     strata_spin_init(&self->lock, STRATA_RANK_INDEX);
     *out = &self->resource;

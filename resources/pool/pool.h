@@ -1,8 +1,9 @@
 /* The pool: what its parts share.
  *
  * Locks. `growth` is held while memory is mapped, moved or given back, and while threads' caches are emptied; driver
- * calls happen under it. `lock` guards the heap, for moments, inside of growth or alone; no driver call happens under
- * it. A thread's cache has no lock: see resources/pool/cache.h. */
+ * calls happen under it, but none that waits for the device: for that it is let go, and `patience`, outside of it, is
+ * held by the one thread that waits, and by those who would have to. `lock` guards the heap, for moments, inside of
+ * growth or alone; no driver call happens under it. A thread's cache has no lock: see resources/pool/cache.h. */
 #ifndef STRATA_RESOURCES_POOL_POOL_H
 #define STRATA_RESOURCES_POOL_POOL_H
 
@@ -40,8 +41,9 @@ typedef struct pool {
     strata_cells cells;                  /* pool_cell */
     _Atomic bool flushing;               /* caches are being emptied: written under growth, read by any thread */
     pool_counts counts;
-    strata_counters deferred; /* bytes whose free waits for the end of a capture */
-    strata_lock growth;
+    _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
+    strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
+    strata_lock patience, growth;
     pool_pages pages;               /* guarded by growth */
     uint64_t peak_live;             /* the most that was seen live; guarded by growth */
     _Atomic uint64_t peak_reserved; /* written under growth */
@@ -81,11 +83,20 @@ static inline uint64_t pool_room_for(const pool_want *want)
 /* Takes a free piece, 0 for none, and cuts out of it what is wanted. The lock is held. */
 pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot);
 
+/* Takes what is wanted out of free memory whatever it waits for: a piece, or neighbours that are enough together. The
+ * lock is held. */
+pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot);
+
 /* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
 bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot);
 
-/* New memory for what is wanted, or memory that is moved. Growth is held. */
-pool_look pool_grow_or_move(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+/* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
+void pool_settle(pool *self);
+
+/* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
+ * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
+ * mapped, and others took it. */
+pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot);
 
 /* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
  * but what it still says (pool_make_wait). Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
