@@ -1,6 +1,7 @@
 #include "bare.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ static const bare_entry entries[] = {
 
 static _Noreturn void give_up(const char *path, const char *why)
 {
-    fprintf(stderr, "strata_bench: %s: %s\n", path, why);
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, path, why);
     exit(EXIT_FAILURE);
 }
 
@@ -52,7 +53,7 @@ void bare_failed(CUresult result, const char *call)
     const char *name = NULL;
     if (bare.GetErrorName)
         bare.GetErrorName(result, &name);
-    fprintf(stderr, "strata_bench: %s: %s\n", call, name ? name : "an unknown error");
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, call, name ? name : "an unknown error");
     exit(EXIT_FAILURE);
 }
 

@@ -30,7 +30,17 @@
     X(MemPoolCreate, 11020)         \
     X(MemPoolDestroy, 11020)        \
     X(MemPoolSetAttribute, 11020)   \
-    X(MemsetD8Async, 3020)
+    X(MemPoolGetAttribute, 11020)   \
+    X(MemPoolTrimTo, 11020)         \
+    X(MemsetD8Async, 3020)          \
+    X(MemsetD32Async, 3020)         \
+    X(MemcpyDtoHAsync, 3020)        \
+    X(MemHostAlloc, 2020)           \
+    X(MemFreeHost, 2000)            \
+    X(CtxSynchronize, 2000)         \
+    X(ModuleLoadData, 2000)         \
+    X(ModuleGetFunction, 2000)      \
+    X(LaunchKernel, 4000)
 
 typedef struct bare_driver {
 #define BARE_FIELD(name, version) PFN_cu##name##_v##version name;

@@ -1,8 +1,21 @@
 #include "machine.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+static __attribute__((format(printf, 4, 5))) void say(machine_fact *tell, void *to, const char *name,
+                                                      const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    tell(to, name, text);
+}
 
 static void read_processor(char *name, size_t size)
 {
@@ -21,7 +34,8 @@ static void read_processor(char *name, size_t size)
     fclose(file);
 }
 
-void machine_describe(report *to, const strata_driver_info *driver, const strata_device_info *device, size_t rounds)
+void machine_describe(machine_fact *tell, void *to, const strata_driver_info *driver, const strata_device_info *device,
+                      size_t rounds)
 {
     char processor[160], date[40];
     time_t now = time(NULL);
@@ -29,15 +43,15 @@ void machine_describe(report *to, const strata_driver_info *driver, const strata
     gmtime_r(&now, &utc);
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
     read_processor(processor, sizeof processor);
-    report_add_fact(to, "date", "%s", date);
-    report_add_fact(to, "processor", "%s, %ld cores", processor, sysconf(_SC_NPROCESSORS_ONLN));
-    report_add_fact(to, "gpu", "%s, %zu MiB", device->name, device->total_bytes >> 20);
-    report_add_fact(to, "driver", "%s, CUDA %d.%d%s", driver->library, driver->version / 1000,
-                    driver->version % 1000 / 10, driver->simulated ? ", simulated" : "");
-    report_add_fact(to, "strata", "%s", strata_version_string());
-    report_add_fact(to, "rounds", "%zu, medians", rounds);
+    say(tell, to, "date", "%s", date);
+    say(tell, to, "processor", "%s, %ld cores", processor, sysconf(_SC_NPROCESSORS_ONLN));
+    say(tell, to, "gpu", "%s, %zu MiB", device->name, device->total_bytes >> 20);
+    say(tell, to, "driver", "%s, CUDA %d.%d%s", driver->library, driver->version / 1000, driver->version % 1000 / 10,
+        driver->simulated ? ", simulated" : "");
+    say(tell, to, "strata", "%s", strata_version_string());
+    say(tell, to, "rounds", "%zu, medians", rounds);
     if (driver->simulated)
-        report_add_fact(to, "note",
-                        "simulated driver: its bare figures say nothing about a GPU's, and all figures are of the "
-                        "host alone");
+        say(tell, to, "note",
+            "simulated driver: its bare figures say nothing about a GPU's, and all figures are of the "
+            "host alone");
 }

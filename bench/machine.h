@@ -2,11 +2,13 @@
 #ifndef STRATA_BENCH_MACHINE_H
 #define STRATA_BENCH_MACHINE_H
 
-#include "report.h"
-
 #include <strata/info.h>
 
-/* Adds date, machine, GPU, driver and library to the report. */
-void machine_describe(report *to, const strata_driver_info *driver, const strata_device_info *device, size_t rounds);
+/* Takes one fact. */
+typedef void machine_fact(void *to, const char *name, const char *text);
+
+/* Tells date, machine, GPU, driver and library, one after another. */
+void machine_describe(machine_fact *tell, void *to, const strata_driver_info *driver, const strata_device_info *device,
+                      size_t rounds);
 
 #endif

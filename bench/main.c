@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     bare_open(driver.library);
     bench self = {.filter = given.filter, .rounds = given.rounds, .simulated = driver.simulated};
     self.report = report_begin(stdout, given.json);
-    machine_describe(self.report, &driver, &device, given.rounds);
+    machine_describe(report_add_fact, self.report, &driver, &device, given.rounds);
     report_counts(&self, &taken);
     open_bench(&self);
     bench_uses(&self);

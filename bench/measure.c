@@ -1,5 +1,6 @@
 #include "measure.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -45,16 +46,46 @@ double bench_median(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-void bench_measure(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds)
+/* How many of `rounds` a side may take whose first one took so long. */
+static size_t rounds_within(double limit, double first, size_t rounds)
+{
+    if (limit <= 0 || first * (double)rounds <= limit)
+        return rounds;
+    return (size_t)(limit / first);
+}
+
+/* Whether a side that takes `share` of `rounds` takes this one. */
+static bool takes_round(size_t share, size_t rounds, size_t round)
+{
+    return share * (round + 1) / rounds > share * round / rounds;
+}
+
+void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds,
+                            size_t *counted)
 {
     static double samples[BENCH_SIDES_LIMIT][BENCH_ROUNDS_LIMIT];
-    for (size_t side = 0; side < count; side++)
-        run_round(&sides[side], plan);
+    size_t share[BENCH_SIDES_LIMIT], taken[BENCH_SIDES_LIMIT] = {0};
+    for (size_t side = 0; side < count; side++) {
+        const uint64_t start = bench_now();
+        samples[side][0] = run_round(&sides[side], plan);
+        share[side] = rounds_within(plan.limit, (double)(bench_now() - start), rounds);
+    }
     for (size_t round = 0; round < rounds; round++)
         for (size_t turn = 0; turn < count; turn++) {
             size_t side = (round + turn) % count; /* nobody is always first */
-            samples[side][round] = run_round(&sides[side], plan);
+            if (takes_round(share[side], rounds, round))
+                samples[side][taken[side]++] = run_round(&sides[side], plan);
         }
-    for (size_t side = 0; side < count; side++)
-        nanoseconds[side] = bench_median(samples[side], rounds);
+    for (size_t side = 0; side < count; side++) {
+        if (taken[side] == 0)
+            taken[side] = 1; /* the first one */
+        nanoseconds[side] = bench_median(samples[side], taken[side]);
+        if (counted)
+            counted[side] = taken[side];
+    }
+}
+
+void bench_measure(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds)
+{
+    bench_measure_counting(rounds, plan, sides, count, nanoseconds, NULL);
 }

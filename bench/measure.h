@@ -23,14 +23,21 @@ typedef struct bench_plan {
     /* For sides of several threads; NULL: the wall time of a run is what it took. */
     void (*ready)(void *state, size_t operations); /* before each run, with the clock stopped: wakes the threads */
     double (*spent)(void *state);                  /* nanoseconds that the last run took each thread, the mean */
+    /* Nanoseconds that the rounds of one side may take: a slower one has fewer of them, spread evenly. One whose first
+     * round alone takes longer has no other, and that one counts. 0: as many as it takes. */
+    double limit;
 } bench_plan;
 
-enum { BENCH_SIDES_LIMIT = 4, BENCH_ROUNDS_LIMIT = 1001 };
+enum { BENCH_SIDES_LIMIT = 96, BENCH_ROUNDS_LIMIT = 1001 };
 
 /* CLOCK_MONOTONIC, in nanoseconds. */
 uint64_t bench_now(void);
 
-/* Writes the median nanoseconds per operation of each side. One further round, the first, only warms up. */
+/* Writes the median nanoseconds per operation of each side, and into `counted`, unless it is NULL, of how many rounds.
+ * One further round, the first, only warms up. */
+void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds,
+                            size_t *counted);
+
 void bench_measure(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds);
 
 /* The median of `count` values, which are sorted in place. */

@@ -1,7 +1,6 @@
 #include "report.h"
 
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,13 +52,9 @@ report *report_begin(FILE *out, bool json)
     return self;
 }
 
-void report_add_fact(report *self, const char *name, const char *format, ...)
+void report_add_fact(void *to, const char *name, const char *text)
 {
-    char text[400];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    report *self = to;
     put(self->machine, name, json_string(text));
     if (!self->json)
         fprintf(self->out, "%-16s %s\n", name, text);

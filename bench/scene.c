@@ -2,13 +2,15 @@
 
 #include "bare.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 void scene_failed(const char *call)
 {
     const strata_error *error = strata_last_error();
-    fprintf(stderr, "strata_bench: %s: %s: %s\n", call, strata_status_name(error->status), error->message);
+    fprintf(stderr, "%s: %s: %s: %s\n", program_invocation_short_name, call, strata_status_name(error->status),
+            error->message);
     exit(EXIT_FAILURE);
 }
 
