@@ -78,7 +78,7 @@ static double count_replay(contest *of, size_t i, const recording *trace)
     return per_thousand;
 }
 
-static void count_all(contest *of)
+static void count_all(contest *of, bool unknown_pairs, bool replays)
 {
     strata_driver_info info;
     CUdevice device;
@@ -92,8 +92,9 @@ static void count_all(contest *of)
     for (size_t i = 0; i < of->count; i++) {
         if (of->choices[i].kind != &peer_stack)
             continue;
-        count_unknown_pairs(of, i);
-        for (size_t n = 0; n < of->recording_count; n++)
+        if (unknown_pairs)
+            count_unknown_pairs(of, i);
+        for (size_t n = 0; n < of->recording_count && replays; n++)
             of->calls.per_thousand[i][n] = count_replay(of, i, &of->recordings[n]);
         of->calls.counted[i] = true;
     }
@@ -121,7 +122,7 @@ static _Noreturn void give_up(const char *what)
     exit(EXIT_FAILURE);
 }
 
-void calls_count(contest *of)
+void calls_count(contest *of, bool unknown_pairs, bool replays)
 {
     int ends[2], status;
     if (pipe(ends) != 0)
@@ -131,7 +132,7 @@ void calls_count(contest *of)
         give_up(strerror(errno));
     if (child == 0) {
         close(ends[0]);
-        count_all(of);
+        count_all(of, unknown_pairs, replays);
         exit(move_all(ends[1], &of->calls, sizeof of->calls, true) ? EXIT_SUCCESS : EXIT_FAILURE);
     }
     close(ends[1]);

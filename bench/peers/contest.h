@@ -93,8 +93,9 @@ void contest_target(const contest *of, const board_row *row, size_t which, const
 bool recording_read(recording *into, const char *path, bool quick, char *why, size_t size);
 void recording_free(recording *self);
 
-/* Counts driver calls in a child; before the driver is opened. */
-void calls_count(contest *of);
+/* Counts driver calls in a child, of pairs on an unknown stream, of replays, or of both; before the driver is opened.
+ */
+void calls_count(contest *of, bool unknown_pairs, bool replays);
 
 /* Makes a competitor work for a moment on several streams, and looks whether all of its memory is its user's alone.
  * False: it is not; choice->corrupt says how. */

@@ -397,8 +397,10 @@ static void open_device(contest *of)
 /* Counts what is counted in another process, if a row of it is asked for. */
 static void count_calls(contest *of, const options *given)
 {
-    if (count_wanted(of, given, &subject_unknown) || count_wanted(of, given, &subject_replay))
-        calls_count(of);
+    const bool unknown_pairs = count_wanted(of, given, &subject_unknown) > 0;
+    const bool replays = count_wanted(of, given, &subject_replay) > 0;
+    if (unknown_pairs || replays)
+        calls_count(of, unknown_pairs, replays);
 }
 
 static int run(contest *of, const options *given)

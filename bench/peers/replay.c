@@ -57,7 +57,7 @@ static void name_fast(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
 {
     static const char *const what[FAST_ROWS] = {"nanoseconds a step", "reserved / peak live",
                                                 "driver calls in 1,000 steps, second pass"};
-    snprintf(name, BOARD_NAME_SIZE, "replay %s: %s", of->recordings[row / FAST_ROWS].name, what[row % FAST_ROWS]);
+    snprintf(name, BOARD_NAME_SIZE, "replay %s, fast: %s", of->recordings[row / FAST_ROWS].name, what[row % FAST_ROWS]);
 }
 
 /* A round is two passes, and the second one counts, as in a job that does the same again and again. */
