@@ -11,7 +11,9 @@ enum { CONTEST_TRACES = 16, CONTEST_STACKS = PEERS_LIMIT };
 
 /* A recorded trace, as steps. */
 typedef struct recording {
+    char *path;
     char name[48]; /* the file's, without what follows its first dot */
+    /* what recording_read finds out */
     uint32_t count;
     uint32_t slots, streams;
     uint64_t peak_live; /* bytes */
@@ -89,8 +91,10 @@ board_row contest_row(const contest *of, const char *name);
 void contest_target(const contest *of, const board_row *row, size_t which, const char *what, double figure,
                     double limit);
 
-/* Reads a trace. False, with a sentence. With `quick`, its beginning. */
-bool recording_read(recording *into, const char *path, bool quick, char *why, size_t size);
+/* A trace by its name, to be read when somebody wants it; and reads it. False, with a sentence. With `quick`, its
+ * beginning. */
+void recording_name(recording *into, const char *path);
+bool recording_read(recording *into, bool quick, char *why, size_t size);
 void recording_free(recording *self);
 
 /* Counts driver calls in a child, of pairs on an unknown stream, of replays, or of both; before the driver is opened.

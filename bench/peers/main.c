@@ -281,7 +281,7 @@ static int is_trace(const struct dirent *file)
     return ends_with(file->d_name, ".csv") || ends_with(file->d_name, ".csv.gz");
 }
 
-static void read_traces(contest *of, const options *given)
+static void name_traces(contest *of, const options *given)
 {
     const char *environment = getenv("STRATA_TRACES");
     const char *folder = given->traces ? given->traces : environment && *environment ? environment : "examples/traces";
@@ -292,15 +292,22 @@ static void read_traces(contest *of, const options *given)
     if (count == 0)
         refuse("there is no trace (*.csv, *.csv.gz) in", folder);
     for (int i = 0; i < count; i++) {
-        char path[4096], why[1200];
+        char path[4096];
         snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name);
         if (of->recording_count == CONTEST_TRACES)
             refuse("that is one trace too many", path);
-        if (!recording_read(&of->recordings[of->recording_count++], path, given->quick, why, sizeof why))
-            refuse("a trace", why);
+        recording_name(&of->recordings[of->recording_count++], path);
         free(found[i]);
     }
     free(found);
+}
+
+static void read_traces(contest *of)
+{
+    char why[1200];
+    for (size_t i = 0; i < of->recording_count; i++)
+        if (!recording_read(&of->recordings[i], of->quick, why, sizeof why))
+            refuse("a trace", why);
 }
 
 /* ---- rows ---- */
@@ -410,6 +417,8 @@ static int run(contest *of, const options *given)
         total += count_wanted(of, given, subjects[i]);
     if (!total)
         refuse("no row has a name that contains", given->filter);
+    if (count_wanted(of, given, &subject_replay) || count_wanted(of, given, &subject_paced))
+        read_traces(of);
     choose_stacks(of, given);
     count_calls(of, given);
 
@@ -449,7 +458,7 @@ int main(int argc, char **argv)
     /* Several competitors at a time hold 16 GB each. What is never touched costs the host nothing. */
     setenv("STRATA_SIM_MEMORY", "512GiB", 0);
     scene_check(strata_driver_choose(given.driver), "strata_driver_choose");
-    read_traces(&of, &given);
+    name_traces(&of, &given);
     int status = EXIT_SUCCESS;
     if (given.list)
         list_rows(&of, &given);

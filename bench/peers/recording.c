@@ -9,9 +9,9 @@
 
 enum { SHARED_PERCENT = 30, QUICK_STEPS = 400, QUICK_GAP_NS = 20000, STREAMS_LIMIT = 256 };
 
-/* The file's name without its folder, and without what follows the first dot. */
-static void name_recording(recording *self, const char *path)
+void recording_name(recording *self, const char *path)
 {
+    *self = (recording){.path = contest_need(strdup(path))};
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
     snprintf(self->name, sizeof self->name, "%.*s", (int)strcspn(name, "."), name);
@@ -103,31 +103,27 @@ static void build(recording *into, const trace *from, bool quick)
     free(self.slot_of);
 }
 
-bool recording_read(recording *into, const char *path, bool quick, char *why, size_t size)
+bool recording_read(recording *into, bool quick, char *why, size_t size)
 {
     trace whole;
     trace_problem problem;
-    if (!trace_read(path, &whole, &problem)) {
+    if (!trace_read(into->path, &whole, &problem)) {
         snprintf(why, size, "%s", problem.text);
         return false;
     }
-    *into = (recording){0};
-    name_recording(into, path);
-    bool good = whole.stream_count <= STREAMS_LIMIT;
-    if (good) {
+    const bool good = whole.stream_count <= STREAMS_LIMIT;
+    if (good)
         build(into, &whole, quick);
-        good = into->count > 0;
-        if (!good)
-            recording_free(into);
-    }
-    if (!good)
-        snprintf(why, size, "%s: no allocation, or more than %d streams", path, STREAMS_LIMIT);
     trace_free(&whole);
-    return good;
+    if (good && into->count)
+        return true;
+    snprintf(why, size, "%s: no allocation, or more than %d streams", into->path, STREAMS_LIMIT);
+    return false;
 }
 
 void recording_free(recording *self)
 {
+    free(self->path);
     free(self->steps);
     free(self->shared_steps);
     free(self->times_ns);

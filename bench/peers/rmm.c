@@ -13,7 +13,7 @@ static entry entries[PEERS_LIMIT];
 
 /* ---- random_allocations ---- */
 
-enum { QUICK_STEPS = 1000, MOST_ALLOCATIONS = 100000 };
+enum { QUICK_STEPS = 200, MOST_ALLOCATIONS = 100000 };
 
 /* The sequence is made before it is timed: RMM's program draws its numbers while the clock runs, which is the same for
  * all competitors. Its stream is the default one; here it is a known one. */

@@ -11,7 +11,7 @@ enum {
     STREAMS = 4,
     BLOCKS = 32,
     OPERATIONS = 320,
-    LEAST_BYTES = 4096,
+    LEAST_BYTES = 1024,
     MOST_PIECES = 8,
     SLOW_EVERY = 8,
     SLOW_NS = 200000,

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FREE_LIMIT = 4096, GRANULE = 512, SMALL_BYTES = 64 << 20 };
+enum { FREE_LIMIT = 4096, GRANULE = 512, SMALL_BYTES = 16 << 20 };
 
 static const size_t most_bytes = (size_t)8 << 30;
 
