@@ -12,6 +12,8 @@ struct board {
     size_t peer_count;
     const char *heading; /* of the rows to come */
     bool heading_due;
+    void (*make_way)(void *data); /* before anything is printed; or NULL */
+    void *make_way_data;
     size_t row_count;
     size_t targets, missed;
     json_t *root, *machine, *peers, *json_rows, *json_targets, *remarks;
@@ -53,6 +55,18 @@ board *board_begin(FILE *out, bool json)
     self->json_targets = put(self->root, "targets", json_array());
     self->remarks = put(self->root, "remarks", json_array());
     return self;
+}
+
+void board_before_print(board *self, void (*make_way)(void *data), void *data)
+{
+    self->make_way = make_way;
+    self->make_way_data = data;
+}
+
+static void begin_print(const board *self)
+{
+    if (self->make_way)
+        self->make_way(self->make_way_data);
 }
 
 void board_add_fact(void *to, const char *name, const char *text)
@@ -104,6 +118,7 @@ void board_remark(board *self, const char *text)
     append(self->remarks, json_string(text));
     if (self->json)
         return;
+    begin_print(self);
     fprintf(self->out, "  %s\n", text);
     fflush(self->out);
 }
@@ -143,6 +158,7 @@ void board_add_row(board *self, const board_row *row)
     }
     if (self->json)
         return;
+    begin_print(self);
     print_heading(self);
     fprintf(self->out, "  %-72s", row->name);
     for (size_t i = 0; i < self->peer_count; i++)
@@ -174,6 +190,7 @@ void board_add_target(board *self, const board_target *target)
     put(object, "met", json_boolean(met));
     if (self->json)
         return;
+    begin_print(self);
     fprintf(self->out, "    target, %s: %s %g: ", target->label, target->what, target->limit);
     if (target->missing)
         fputs("MISSED, there is no figure\n", self->out);

@@ -42,6 +42,9 @@ typedef struct board board;
 /* A board on `out`. With `json`, nothing is printed before board_finish. Ends the program without memory. */
 board *board_begin(FILE *out, bool json);
 
+/* Called before anything is printed, so that a line on the same terminal can make way. */
+void board_before_print(board *self, void (*make_way)(void *data), void *data);
+
 /* Facts first, then the competitors, then rows under headings. Texts that are passed live as long as the board. */
 void board_add_fact(void *self, const char *name, const char *text);
 void board_set_peers(board *self, const peer_choice *choices, size_t count);

@@ -356,13 +356,23 @@ static void run_subject(contest *of, const options *given, const subject *what, 
         what->end(of);
 }
 
+/* Takes the bar off the terminal, where it may stand in the way of a row. */
+static void make_way(void *data)
+{
+    progress *bar = data;
+    progress_close(bar);
+    progress_open(bar, true);
+}
+
 static void run_subjects(contest *of, const options *given, size_t total)
 {
     progress bar;
     size_t done = 0;
-    progress_open(&bar, given->json || !isatty(STDOUT_FILENO)); /* rows that appear are progress enough */
+    progress_open(&bar, true);
+    board_before_print(of->board, make_way, &bar);
     for (size_t i = 0; i < SUBJECTS; i++)
         run_subject(of, given, subjects[i], &bar, &done, total);
+    board_before_print(of->board, NULL, NULL);
     progress_close(&bar);
 }
 
