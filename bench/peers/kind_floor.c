@@ -1,18 +1,79 @@
-/* Host memory of the same sizes: an allocator without streams, devices and identities. jemalloc, where the build has
- * one of its own, else the C library's. Nobody touches the memory, here as elsewhere. */
+/* Host memory of the same sizes: an allocator without streams, devices and identities. Nobody touches the memory, here
+ * as elsewhere. It is
+ *   jemalloc, where the process was given one (LD_PRELOAD=libjemalloc.so.2), as a program has it;
+ *   else the jemalloc of this build, with a cache for each thread, which that build gives to nobody by itself;
+ *   else the C library's allocator. */
 #include "loops.h"
 
 #if defined(STRATA_PEERS_JEMALLOC)
-/* As jemalloc's manual has them; the prefix is that of the private build. */
-void *strata_je_mallocx(size_t size, int flags);
-void strata_je_dallocx(void *memory, int flags);
-
-const char *const peer_floor_label = "jemalloc";
-const char *const peer_floor_about = "host memory: mallocx and dallocx of the jemalloc in this build";
-#else
-const char *const peer_floor_label = "malloc";
-const char *const peer_floor_about = "host memory: the C library's malloc and free; there is no jemalloc in this build";
+#include <jemalloc/jemalloc.h>
 #endif
+
+/* jemalloc's, if there is one in the process. */
+extern void *mallocx(size_t size, int flags) __attribute__((weak));
+extern void dallocx(void *memory, int flags) __attribute__((weak));
+
+#if defined(STRATA_PEERS_JEMALLOC)
+/* The flag that names the calling thread's cache; 0: it has none yet. */
+static _Thread_local int cache_flag;
+
+static __attribute__((noinline)) int make_cache(void)
+{
+    unsigned cache;
+    size_t size = sizeof cache;
+    cache_flag =
+        strata_je_mallctl("tcache.create", &cache, &size, NULL, 0) == 0 ? MALLOCX_TCACHE(cache) : MALLOCX_TCACHE_NONE;
+    return cache_flag;
+}
+
+static inline int cache(void)
+{
+    return __builtin_expect(cache_flag != 0, 1) ? cache_flag : make_cache();
+}
+
+LOOP_INLINE void *take(size_t bytes)
+{
+    return mallocx ? mallocx(bytes, 0) : strata_je_mallocx(bytes, cache());
+}
+
+LOOP_INLINE void give(void *memory)
+{
+    if (mallocx)
+        dallocx(memory, 0);
+    else
+        strata_je_dallocx(memory, cache());
+}
+
+static const char own_label[] = "jemalloc";
+static const char own_about[] =
+    "host memory: mallocx and dallocx of the jemalloc in this build, a cache for each thread";
+#else
+LOOP_INLINE void *take(size_t bytes)
+{
+    return mallocx ? mallocx(bytes, 0) : malloc(bytes);
+}
+
+LOOP_INLINE void give(void *memory)
+{
+    if (mallocx)
+        dallocx(memory, 0);
+    else
+        free(memory);
+}
+
+static const char own_label[] = "malloc";
+static const char own_about[] = "host memory: the C library's malloc and free; there is no jemalloc in this build";
+#endif
+
+const char *peer_floor_label(void)
+{
+    return mallocx ? "jemalloc" : own_label;
+}
+
+const char *peer_floor_about(void)
+{
+    return mallocx ? "host memory: mallocx and dallocx of the jemalloc that the process was given" : own_about;
+}
 
 typedef struct floor_slot {
     void *memory;
@@ -22,11 +83,7 @@ LOOP_INLINE bool floor_allocate(peer *self, CUstream stream, size_t bytes, void 
 {
     (void)self;
     (void)stream;
-#if defined(STRATA_PEERS_JEMALLOC)
-    void *memory = strata_je_mallocx(bytes, 0);
-#else
-    void *memory = malloc(bytes);
-#endif
+    void *memory = take(bytes);
     __asm__ volatile("" : : "r"(memory) : "memory"); /* or the compiler sees that nobody needs it */
     ((floor_slot *)slot)->memory = memory;
     return memory != NULL;
@@ -36,11 +93,7 @@ LOOP_INLINE void floor_release(peer *self, CUstream stream, void *slot)
 {
     (void)self;
     (void)stream;
-#if defined(STRATA_PEERS_JEMALLOC)
-    strata_je_dallocx(((floor_slot *)slot)->memory, 0);
-#else
-    free(((floor_slot *)slot)->memory);
-#endif
+    give(((floor_slot *)slot)->memory);
 }
 
 #define floor_release_elsewhere floor_release

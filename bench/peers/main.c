@@ -441,7 +441,7 @@ static int run(contest *of, const options *given)
     choose_libraries(of, given);
     add_choice(of, &peer_driver, "driver", "the driver's pool, called barely: cuMemAllocFromPoolAsync, cuMemFreeAsync")
         ->device = true;
-    add_choice(of, &peer_floor, peer_floor_label, peer_floor_about);
+    add_choice(of, &peer_floor, peer_floor_label(), peer_floor_about());
     of->board = board_begin(stdout, given->json);
     describe(of, given, &driver);
     for (size_t i = 0; i < of->count; i++)

@@ -32,7 +32,7 @@ typedef struct peer_choice {
     bool production;              /* layers over `pool` */
     bool device;                  /* its blocks are device memory */
     bool waits;                   /* a free waits for its stream */
-    bool slow;                    /* a pair takes so long that nothing is run twice; found while measuring */
+    bool slow;                    /* a pair takes so long that no sequence is run twice; verify_peer finds out */
     char corrupt[PEER_TEXT_SIZE]; /* what it was caught at: it is measured no more; "": nothing */
 } peer_choice;
 
@@ -100,8 +100,8 @@ extern const peer_kind peer_stack;  /* a stack of Strata's */
 extern const peer_kind peer_loaded; /* from a library of its own */
 
 /* Which allocator the floor is: "jemalloc", or the C library's "malloc". */
-extern const char *const peer_floor_label;
-extern const char *const peer_floor_about;
+const char *peer_floor_label(void);
+const char *peer_floor_about(void);
 
 /* Opens and closes a competitor with so many streams. False, with nothing to close: `most` is not 0 and it cannot be
  * held to that. The device's context must be current here and below. */

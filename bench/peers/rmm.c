@@ -132,9 +132,6 @@ static void measure_random(contest *of, size_t number, const char *name)
     const bench_plan plan = {.warm = 1, .batch = 1, .batches = 1};
     contest_measure(of, peers, entries, plan, (bench_side){run_sequence, settle_and_trim, NULL},
                     2.0 / (double)drawn.count, &row);
-    for (size_t i = 0; i < of->count; i++)
-        if (row.cells[i].state == BOARD_FIGURE && row.cells[i].figure > PEER_SLOW_PAIR_NS)
-            of->choices[i].slow = true;
     board_add_row(of->board, &row);
 }
 
