@@ -95,7 +95,8 @@ static void count_all(contest *of, bool unknown_pairs, bool replays)
         if (unknown_pairs)
             count_unknown_pairs(of, i);
         for (size_t n = 0; n < of->recording_count && replays; n++)
-            of->calls.per_thousand[i][n] = count_replay(of, i, &of->recordings[n]);
+            if (of->recordings[n].count)
+                of->calls.per_thousand[i][n] = count_replay(of, i, &of->recordings[n]);
         of->calls.counted[i] = true;
     }
 }

@@ -13,7 +13,7 @@ enum { CONTEST_TRACES = 16, CONTEST_STACKS = PEERS_LIMIT };
 typedef struct recording {
     char *path;
     char name[48]; /* the file's, without what follows its first dot */
-    /* what recording_read finds out */
+    /* what recording_read finds out; all zero before */
     uint32_t count;
     uint32_t slots, streams;
     uint64_t peak_live; /* bytes */

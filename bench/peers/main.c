@@ -302,14 +302,6 @@ static void name_traces(contest *of, const options *given)
     free(found);
 }
 
-static void read_traces(contest *of)
-{
-    char why[1200];
-    for (size_t i = 0; i < of->recording_count; i++)
-        if (!recording_read(&of->recordings[i], of->quick, why, sizeof why))
-            refuse("a trace", why);
-}
-
 /* ---- rows ---- */
 
 static bool is_wanted(const contest *of, const options *given, const subject *what, size_t row,
@@ -326,6 +318,28 @@ static size_t count_wanted(const contest *of, const options *given, const subjec
     for (size_t row = 0; row < what->count(of); row++)
         wanted += is_wanted(of, given, what, row, name);
     return wanted;
+}
+
+/* Whether a row of this trace is asked for: each trace has as many rows as the others, and they stand together. */
+static bool is_trace_wanted(const contest *of, const options *given, const subject *what, size_t trace)
+{
+    char name[BOARD_NAME_SIZE];
+    const size_t each = what->count(of) / of->recording_count;
+    for (size_t row = trace * each; row < (trace + 1) * each; row++)
+        if (is_wanted(of, given, what, row, name))
+            return true;
+    return false;
+}
+
+static void read_traces(contest *of, const options *given)
+{
+    char why[1200];
+    for (size_t i = 0; i < of->recording_count; i++) {
+        if (!is_trace_wanted(of, given, &subject_replay, i) && !is_trace_wanted(of, given, &subject_paced, i))
+            continue;
+        if (!recording_read(&of->recordings[i], of->quick, why, sizeof why))
+            refuse("a trace", why);
+    }
 }
 
 static void list_rows(const contest *of, const options *given)
@@ -427,8 +441,7 @@ static int run(contest *of, const options *given)
         total += count_wanted(of, given, subjects[i]);
     if (!total)
         refuse("no row has a name that contains", given->filter);
-    if (count_wanted(of, given, &subject_replay) || count_wanted(of, given, &subject_paced))
-        read_traces(of);
+    read_traces(of, given);
     choose_stacks(of, given);
     count_calls(of, given);
 
@@ -465,8 +478,8 @@ int main(int argc, char **argv)
                   .rounds = given.rounds,
                   .seconds = given.seconds,
                   .quick = given.quick};
-    /* Several competitors at a time hold 16 GB each. What is never touched costs the host nothing. */
-    setenv("STRATA_SIM_MEMORY", "512GiB", 0);
+    /* RMM's sequences have 16 GB live. What is never touched costs the host nothing. */
+    setenv("STRATA_SIM_MEMORY", "64GiB", 0);
     scene_check(strata_driver_choose(given.driver), "strata_driver_choose");
     name_traces(&of, &given);
     int status = EXIT_SUCCESS;
