@@ -46,8 +46,7 @@ double bench_median(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* How many of `rounds` a side may take whose first one took so long. */
-static size_t rounds_within(double limit, double first, size_t rounds)
+size_t bench_rounds_within(double limit, double first, size_t rounds)
 {
     if (limit <= 0 || first * (double)rounds <= limit)
         return rounds;
@@ -68,7 +67,7 @@ void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *si
     for (size_t side = 0; side < count; side++) {
         const uint64_t start = bench_now();
         samples[side][0] = run_round(&sides[side], plan);
-        share[side] = rounds_within(plan.limit, (double)(bench_now() - start), rounds);
+        share[side] = bench_rounds_within(plan.limit, (double)(bench_now() - start), rounds);
     }
     for (size_t round = 0; round < rounds; round++)
         for (size_t turn = 0; turn < count; turn++) {

@@ -33,6 +33,9 @@ enum { BENCH_SIDES_LIMIT = 96, BENCH_ROUNDS_LIMIT = 1001 };
 /* CLOCK_MONOTONIC, in nanoseconds. */
 uint64_t bench_now(void);
 
+/* How many of `rounds` a side may take under a plan's limit whose first one took so long. */
+size_t bench_rounds_within(double limit, double first, size_t rounds);
+
 /* Writes the median nanoseconds per operation of each side, and into `counted`, unless it is NULL, of how many rounds.
  * One further round, the first, only warms up. */
 void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds,

@@ -137,20 +137,29 @@ static void be_slow(void *state, size_t operations)
 
 static void a_slow_side_has_as_many_rounds_as_fit_into_its_time(void **state)
 {
-    slowness quick = {.nanoseconds = 1000}, slow = {.nanoseconds = 2000000}, slowest = {.nanoseconds = 20000000};
-    const bench_side sides[] = {{be_slow, NULL, &quick}, {be_slow, NULL, &slow}, {be_slow, NULL, &slowest}};
-    double figures[3];
-    size_t rounds[3];
     (void)state;
-    bench_measure_counting(16, (bench_plan){.batch = 1, .batches = 1, .limit = 15e6}, sides, 3, figures, rounds);
-    assert_int_equal(rounds[0], 16);
-    assert_in_range(rounds[1], 1, 7); /* 7 where nothing else is at work here */
-    assert_int_equal(rounds[2], 1);
-    assert_int_equal(quick.runs, 17);
-    assert_int_equal(slow.runs, rounds[1] + 1);
-    assert_int_equal(slowest.runs, 1); /* its first round counts */
-    assert_true(figures[1] >= 2e6);
-    assert_true(figures[2] >= 20e6);
+    assert_int_equal(bench_rounds_within(0, 1e12, 21), 21);
+    assert_int_equal(bench_rounds_within(100, 4, 21), 21);
+    assert_int_equal(bench_rounds_within(100, 5, 21), 20);
+    assert_int_equal(bench_rounds_within(100, 60, 21), 1);
+    assert_int_equal(bench_rounds_within(100, 101, 21), 0);
+}
+
+static void a_side_whose_first_round_takes_too_long_has_no_other(void **state)
+{
+    slowness slow = {.nanoseconds = 4000000}, free_of_limits = {.nanoseconds = 1000};
+    bench_side side = {be_slow, NULL, &slow};
+    double figure;
+    size_t rounds;
+    (void)state;
+    bench_measure_counting(16, (bench_plan){.batch = 1, .batches = 1, .limit = 1e6}, &side, 1, &figure, &rounds);
+    assert_int_equal(rounds, 1);
+    assert_int_equal(slow.runs, 1);
+    assert_true(figure >= 4e6);
+    side.state = &free_of_limits;
+    bench_measure_counting(16, (bench_plan){.batch = 1, .batches = 1}, &side, 1, &figure, &rounds);
+    assert_int_equal(rounds, 16);
+    assert_int_equal(free_of_limits.runs, 17);
 }
 
 /* ---- words ---- */
@@ -307,7 +316,7 @@ static const outcome *run(const char *made_up, const char *policy, ...)
         setenv("STRATA_MADE_UP", made_up, 1);
         unsetenv("STRATA_TRACES");
         if (is_slow_build())
-            setenv("STRATA_SIM_MEMORY", "16GiB", 1);
+            setenv("STRATA_SIM_MEMORY", "4GiB", 1);
         if (strcmp(made_up, "honest") != 0) {
             unsetenv("STRATA_SIM_CHECK"); /* the checker finds them, too */
             unsetenv("STRATA_SIM_CHECK_EXIT");
@@ -540,6 +549,7 @@ int main(void)
     };
     const struct CMUnitTest parts[] = {
         cmocka_unit_test(a_slow_side_has_as_many_rounds_as_fit_into_its_time),
+        cmocka_unit_test(a_side_whose_first_round_takes_too_long_has_no_other),
         cmocka_unit_test(a_stack_is_labelled_by_its_owner_and_the_layers_above),
         cmocka_unit_test(a_limit_is_given_to_the_owner_of_the_memory),
         cmocka_unit_test(a_target_is_met_missed_or_without_a_figure),

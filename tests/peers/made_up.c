@@ -16,7 +16,7 @@
 
 enum { FREE_LIMIT = 4096, GRANULE = 512, SMALL_BYTES = 16 << 20 };
 
-static const size_t most_bytes = (size_t)8 << 30;
+static const size_t most_bytes = (size_t)1 << 30;
 
 typedef struct piece {
     CUdeviceptr address;
