@@ -726,6 +726,29 @@ static void captures_of_others_survive_every_call_and_see_nothing_of_them(test_f
     assert_int_equal(test_usage(fixture).bytes_outstanding, 0);
 }
 
+/* While a blocking stream is captured nothing may be submitted to the legacy stream, whose memory is free: a mark of how
+ * far it is would end the capture. */
+static void a_capture_survives_requests_that_find_memory_of_the_legacy_stream(test_fixture *fixture)
+{
+    CUstream capturing, stream = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, NULL);
+    check_cu(test_cu()->StreamCreate(&capturing, CU_STREAM_DEFAULT));
+    test_begin_capture(capturing);
+    strata_block block;
+    strata_status status = try_to_allocate(fixture, ALL, stream, &block);
+    strata_status trimmed = strata_runtime_trim(fixture->runtime, 0, NULL);
+    assert_int_equal(test_end_capture(capturing), 0);
+    assert_int_equal(trimmed, STRATA_SUCCESS);
+    if (status == STRATA_SUCCESS)
+        test_free_on(fixture, &block, stream);
+    block = test_allocate(fixture, ALL, stream);
+    test_write(fixture, &block, 0x22, stream);
+    check_ends(fixture, &block, 0x22, stream);
+    test_free_on(fixture, &block, stream);
+    check_cu(test_cu()->StreamDestroy(capturing));
+}
+
 /* ---- 13: errors of giving back ---- */
 
 static void an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing(test_fixture *fixture)
@@ -836,6 +859,7 @@ int main(void)
         TEST_CASE(what_is_left_of_a_piece_waits_for_what_the_whole_did),
         TEST_CASE(those_who_share_a_piece_do_not_wait_for_each_other),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
+        TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),
         TEST_CASE(an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing),
         TEST_CASE(a_free_never_waits_for_a_stream),
         TEST_CASE(a_destroyed_streams_handle_inherits_nothing),
