@@ -375,7 +375,7 @@ static void end(test_fixture *fixture, size_t threads)
     assert_int_equal(usage.bytes_outstanding, 0);
     assert_true(usage.reserved_peak <= LIMIT * MIB);
     const char *policy = getenv("STRATA_SIM_POLICY");
-    if (served >= 1000) { /* or this traffic meets too little */
+    if (threads == 1 && served >= 1000) { /* or this traffic meets too little */
         assert_true(refused > 0);
         assert_true(!policy || strcmp(policy, "late") != 0 || value_of(fixture->runtime, "pool.steals") > 0);
         assert_true(value_of(fixture->runtime, "pool.frames.moved") > 0);

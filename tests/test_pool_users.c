@@ -10,6 +10,7 @@
 #include "pool_support.h"
 #include "runtime/runtime.h"
 #include "support/child.h"
+#include "support/effort.h"
 #include "support/sweep.h"
 
 /* ---- what fits is served ---- */
@@ -462,6 +463,11 @@ static void serve_more_threads_than_have_numbers(void)
 static void more_threads_than_have_numbers_are_served(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_THREAD__)
+    skip(); /* so many threads are too many for it, and for Valgrind */
+#endif
+    if (test_under_valgrind())
+        skip();
     test_child_run("serve_more_threads_than_have_numbers", NULL);
 }
 

@@ -726,8 +726,8 @@ static void captures_of_others_survive_every_call_and_see_nothing_of_them(test_f
     assert_int_equal(test_usage(fixture).bytes_outstanding, 0);
 }
 
-/* While a blocking stream is captured nothing may be submitted to the legacy stream, whose memory is free: a mark of how
- * far it is would end the capture. */
+/* While a blocking stream is captured nothing may be submitted to the legacy stream, whose memory is free: a mark of
+ * how far it is would end the capture. */
 static void a_capture_survives_requests_that_find_memory_of_the_legacy_stream(test_fixture *fixture)
 {
     CUstream capturing, stream = test_stream(fixture, TEST_STREAM_POOL);
