@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+static const double DEAR_SLACK = 0.25;
+
 enum {
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
@@ -396,6 +398,7 @@ static void collect_frames(pool *self, const pool_moving *how, pool_frames *fram
             return;
         }
         atomic_fetch_add_explicit(&self->counts.moved, 1, memory_order_relaxed);
+        self->moved_bytes += self->pages.frames[number].bytes;
     }
 }
 
@@ -428,13 +431,16 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_mo
 
 /* ---- what is tried ---- */
 
-/* What may be reserved while memory can be moved instead. */
+/* What may be reserved while memory can be moved instead. Moving is paid again and again, and growing once: when as
+ * much was moved as there is, growing is the cheaper of the two, up to a quarter beyond what was live at most. */
 static uint64_t within_slack(pool *self, const pool_want *want)
 {
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    const uint64_t most = (uint64_t)((double)self->peak_live * (1 + self->slack)) + self->pages.granule;
+    const double slack =
+        self->moved_bytes < self->pages.reserved || self->slack > DEAR_SLACK ? self->slack : DEAR_SLACK;
+    const uint64_t most = (uint64_t)((double)self->peak_live * (1 + slack)) + self->pages.granule;
     return most > self->initial_bytes ? most : self->initial_bytes;
 }
 
@@ -448,7 +454,10 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
 {
     const uint64_t most = most_reserved(self), slack = within_slack(self, want);
     pool_moving how = {.most = most, .patient = patient};
+    const uint64_t reserved = self->pages.reserved;
     pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
+    if (self->pages.reserved > reserved)
+        self->moved_bytes = 0;
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, &how, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
