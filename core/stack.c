@@ -282,6 +282,7 @@ static void free_stack(strata_stack *stack)
     strata_host_free(stack->ops);
     strata_host_free(stack->layers);
     strata_host_free(stack->interested);
+    strata_host_free(stack->keepers);
     strata_host_free(stack);
 }
 
@@ -304,6 +305,9 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].completed)
             stack->interested[stack->interested_count++] = resources[i];
+    for (size_t i = stack->count; i-- > 0;)
+        if (stack->ops[i].keeps)
+            stack->keepers[stack->keeper_count++] = resources[i];
 }
 
 strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
@@ -342,7 +346,8 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
     stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
     stack->interested = strata_host_zalloc(count * sizeof *stack->interested);
-    if (!stack->text || !stack->ops || !stack->layers || !stack->interested) {
+    stack->keepers = strata_host_zalloc(count * sizeof *stack->keepers);
+    if (!stack->text || !stack->ops || !stack->layers || !stack->interested || !stack->keepers) {
         free_stack(stack);
         return strata_fail_host_memory("a stack");
     }
@@ -387,6 +392,16 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
                        usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
 }
 
+/* Ends the uppermost layer that is left. Those below it may still free what they have, and tell of it. */
+static void end_layer(strata_stack *stack, strata_resource *layer)
+{
+    layer->ops->destroy(layer);
+    if (stack->interested_count && stack->interested[stack->interested_count - 1] == layer)
+        stack->interested_count--;
+    if (stack->keeper_count && stack->keepers[stack->keeper_count - 1] == layer)
+        stack->keeper_count--;
+}
+
 strata_status strata_stack_end(strata_stack *stack)
 {
     char what[64];
@@ -402,7 +417,7 @@ strata_status strata_stack_end(strata_stack *stack)
     if (!strata_stack_ends_enter())
         return STRATA_SUCCESS;
     for (size_t i = 0; i < stack->count; i++)
-        stack->layers[i]->ops->destroy(stack->layers[i]);
+        end_layer(stack, stack->layers[i]);
     free_stack(stack);
     strata_stack_ends_leave();
     return STRATA_SUCCESS;
@@ -497,19 +512,34 @@ const char *strata_stack_text(const strata_stack *stack)
     return "";
 }
 
+/* The position of the layer that has a block for itself; 0 if those from the top on had it. */
+static uint32_t position_of_keeper(const strata_stack *stack, strata_block_id id)
+{
+    for (size_t i = 0; i < stack->keeper_count; i++)
+        if (stack->keepers[i]->ops->keeps(stack->keepers[i], id))
+            return stack->keepers[i]->position;
+    return 0;
+}
+
+/* Tells the layers from position `from` on and above `below`. */
+static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t below)
+{
+    uint32_t from = __builtin_expect(stack->keeper_count != 0, 0) ? position_of_keeper(stack, completion->id) : 0;
+    for (size_t i = 0; i < stack->interested_count; i++) {
+        uint32_t position = stack->interested[i]->position;
+        if (position >= from && position < below)
+            stack->interested[i]->ops->completed(stack->interested[i], completion);
+    }
+}
+
 void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
 {
-    const strata_stack *stack = owner->stack;
-    for (size_t i = 0; i < stack->interested_count; i++)
-        stack->interested[i]->ops->completed(stack->interested[i], completion);
+    tell_layers(owner->stack, completion, UINT32_MAX);
 }
 
 void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
-    const strata_stack *stack = layer->stack;
-    for (size_t i = 0; i < stack->interested_count; i++)
-        if (stack->interested[i]->position < layer->position)
-            stack->interested[i]->ops->completed(stack->interested[i], completion);
+    tell_layers(layer->stack, completion, layer->position);
 }
 
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)

@@ -18,6 +18,8 @@ struct strata_stack {
     strata_resource **layers;     /* outermost first */
     strata_resource **interested; /* those with a `completed`, lowest first */
     size_t interested_count;
+    strata_resource **keepers; /* those with a `keeps`, lowest first */
+    size_t keeper_count;
     _Atomic bool owned; /* by a runtime, which ends it: claimed once, given up by that runtime alone */
 };
 

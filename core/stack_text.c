@@ -55,7 +55,7 @@ static strata_status refuse(const reader *in, size_t position, const char *forma
 
 static bool is_word_character(char c)
 {
-    return isalnum((unsigned char)c) || (c && strchr("_-.%/:+", c));
+    return isalnum((unsigned char)c) || (c && strchr("_-.%/:+;", c));
 }
 
 static char skip_space(reader *in)

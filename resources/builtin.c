@@ -21,6 +21,8 @@ static const strata_layer *const builtin[] = {
     &strata_prefetch_layer,
     &strata_nvtx_layer,
     &strata_pool_layer,
+    &strata_fixed_layer,
+    &strata_binning_layer,
 };
 static _Atomic bool registered; /* all of them; set once */
 

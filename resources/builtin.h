@@ -19,6 +19,8 @@ extern const strata_layer strata_fault_layer;
 extern const strata_layer strata_prefetch_layer;
 extern const strata_layer strata_nvtx_layer;
 extern const strata_layer strata_pool_layer;
+extern const strata_layer strata_fixed_layer;
+extern const strata_layer strata_binning_layer;
 
 /* Makes their names known to stack texts; done once, later calls return at once. Any thread. */
 strata_status strata_builtin_register(void);

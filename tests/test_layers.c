@@ -163,8 +163,12 @@ static void a_block_is_found_by_its_addresses_and_by_none_around(test_fixture *f
             check_ok(strata_runtime_find(fixture->runtime, inside[j], &found));
             assert_memory_equal(&found, &blocks[i], sizeof found);
         }
-        check_status(strata_runtime_find(fixture->runtime, blocks[i].address + blocks[i].bytes, &found),
-                     STRATA_ERROR_FOREIGN_POINTER);
+        strata_status behind = strata_runtime_find(fixture->runtime, blocks[i].address + blocks[i].bytes, &found);
+        if (behind == STRATA_SUCCESS) { /* blocks of one size may stand wall to wall */
+            assert_true(found.address == blocks[i].address + blocks[i].bytes && found.id.slot != blocks[i].id.slot);
+            continue;
+        }
+        assert_int_equal(behind, STRATA_ERROR_FOREIGN_POINTER);
         assert_memory_equal(&found, &(strata_block){0}, sizeof found);
     }
     for (size_t i = 0; i < COUNT; i++) {
@@ -223,7 +227,9 @@ static void threads_use_it_at_the_same_time(test_fixture *fixture)
         assert_int_equal(workers[i].failures, 0);
         test_stream_close(fixture, workers[i].stream);
     }
+    size_t released; /* what a layer keeps for later depends on who came first */
     check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
 }

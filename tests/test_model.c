@@ -482,7 +482,7 @@ static void begin(uint64_t seed, const char *stack, strata_event_mode events)
     model.seen = seen;
     model.seed = seed;
     model.random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    model.ordered = strncmp(stack, "async", 5) == 0;
+    model.ordered = strcmp(stack, "direct") != 0;
     strata_runtime_config config = {.stack_text = stack, .events = events, .stream_capacity = STREAMS};
     check_ok(strata_runtime_create(&config, &model.runtime));
     open_stream(ZERO);
@@ -521,13 +521,14 @@ static int tell_where(void **state)
     return 0;
 }
 
-static void run(const char *stack, strata_event_mode events, size_t first)
+/* Seeds from `first` on, `apart` from each other. */
+static void run(const char *stack, strata_event_mode events, size_t first, size_t apart)
 {
     size_t seeds = number_from_environment("STRATA_TEST_SEEDS", test_effort(DEFAULT_SEEDS, 6));
     bool full = number_from_environment("STRATA_TEST_FULL", 0) != 0 && !test_under_valgrind();
     size_t usual = full ? FULL_OPERATIONS : test_effort(DEFAULT_OPERATIONS, 500);
     size_t operations = number_from_environment("STRATA_TEST_OPERATIONS", usual);
-    for (uint64_t seed = first; seed < seeds; seed += 3) {
+    for (uint64_t seed = first; seed < seeds; seed += apart) {
         if (test_sim_control())
             check_cu(test_sim_control()->set_seed(seed));
         begin(seed, stack, events);
@@ -541,19 +542,33 @@ static void run(const char *stack, strata_event_mode events, size_t first)
 static void random_traffic_on_async_answers_as_the_model_says(void **state)
 {
     (void)state;
-    run("async", STRATA_EVENTS_LATE, 0);
+    run("async", STRATA_EVENTS_LATE, 0, 3);
 }
 
 static void random_traffic_on_async_with_early_events_answers_as_the_model_says(void **state)
 {
     (void)state;
-    run("async", STRATA_EVENTS_EARLY, 1);
+    run("async", STRATA_EVENTS_EARLY, 1, 3);
 }
 
 static void random_traffic_on_direct_answers_as_the_model_says(void **state)
 {
     (void)state;
-    run("direct", STRATA_EVENTS_LATE, 2);
+    run("direct", STRATA_EVENTS_LATE, 2, 3);
+}
+
+/* Sizes that hit a bin, that share one, and that pass; chunks of few blocks, so that streams take from each other. */
+static void random_traffic_on_bins_answers_as_the_model_says(void **state)
+{
+    (void)state;
+    run("binning(bins=2KiB;8KiB;64KiB;1MiB, chunk=128KiB), async", STRATA_EVENTS_LATE, 0, 24);
+    run("fixed(bytes=16KiB, chunk=64KiB), direct", STRATA_EVENTS_LATE, 1, 24);
+}
+
+static void random_traffic_on_bins_with_early_events_answers_as_the_model_says(void **state)
+{
+    (void)state;
+    run("fixed(bytes=256KiB, chunk=1MiB), async", STRATA_EVENTS_EARLY, 2, 24);
 }
 
 int main(void)
@@ -567,6 +582,8 @@ int main(void)
         cmocka_unit_test_teardown(random_traffic_on_async_answers_as_the_model_says, tell_where),
         cmocka_unit_test_teardown(random_traffic_on_async_with_early_events_answers_as_the_model_says, tell_where),
         cmocka_unit_test_teardown(random_traffic_on_direct_answers_as_the_model_says, tell_where),
+        cmocka_unit_test_teardown(random_traffic_on_bins_answers_as_the_model_says, tell_where),
+        cmocka_unit_test_teardown(random_traffic_on_bins_with_early_events_answers_as_the_model_says, tell_where),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     strata_cu.MemFreeHost(seen);

@@ -185,6 +185,11 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      * layers that can say which. May call what any thread may; the refusal is raised after it. NULL: not interested.
      * Never forwarded. */
     void (*end_refused)(strata_resource *self);
+
+    /* Whether the layer has the block that an identity names for itself alone, and never gave it to those above: they
+     * are told of no completion of it. Called by the owner at the bottom where `completed` is, with the same rules.
+     * NULL: it has none. Never forwarded. */
+    bool (*keeps)(strata_resource *self, strata_block_id id);
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the

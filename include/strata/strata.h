@@ -4,6 +4,7 @@
 
 #include <strata/aligned.h>
 #include <strata/async.h>
+#include <strata/binning.h>
 #include <strata/block.h>
 #include <strata/budget.h>
 #include <strata/callback.h>
@@ -12,6 +13,7 @@
 #include <strata/emitter.h>
 #include <strata/failure_callback.h>
 #include <strata/fault.h>
+#include <strata/fixed.h>
 #include <strata/guard.h>
 #include <strata/info.h>
 #include <strata/launch.h>

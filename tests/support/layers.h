@@ -33,6 +33,12 @@ static const test_layer_text test_decorators[] = {
     {.text = "guard(sample=1)"},
     {.text = "guard(sample=3, sample_seed=1, sample_blocks=4)", .random_only = true},
     {.text = "nvtx"},
+    {.text = "fixed(bytes=16KiB, chunk=64KiB)"},
+    {.text = "fixed(bytes=3000, chunk=8KiB)", .random_only = true},
+    {.text = "fixed", .random_only = true},
+    {.text = "binning(min=1KiB, max=64KiB, chunk=128KiB)"},
+    {.text = "binning(bins=300;5KiB;2MiB, chunk=16KiB)", .random_only = true},
+    {.text = "binning", .random_only = true},
     {.text = "prefetch"},
     {.text = "prefetch(on_use=on)", .random_only = true},
 };

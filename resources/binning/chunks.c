@@ -1,0 +1,316 @@
+/* Chunks: how a bin takes them from the layer below, gives them back, and finds its blocks in them.
+ *
+ * They are allocated and freed on a stream of the layer's own, which never waits for anybody's work: a user's stream
+ * may be gone by the time when a chunk is to be freed. Who gets a place of a fresh chunk waits for that stream, once.
+ */
+#include "core/error.h"
+#include "core/made_stream.h"
+#include "core/memory.h"
+#include "core/uses.h"
+#include "resources/binning/bins.h"
+
+static strata_resource *below(const binning *self)
+{
+    return self->resource.upstream;
+}
+
+static strata_device *device_of(const binning *self)
+{
+    return self->resource.stack->device;
+}
+
+/* Made streams are known. */
+static strata_status make_stream(binning *self)
+{
+    CUstream stream;
+    strata_status status = strata_made_stream_create(device_of(self), false, "a stream for chunks", &stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    self->timeline = strata_known_timeline(device_of(self), stream);
+    atomic_store_explicit(&self->stream, stream, memory_order_release);
+    return STRATA_SUCCESS;
+}
+
+static strata_status own_stream(binning *self, CUstream *out)
+{
+    strata_status status = STRATA_SUCCESS;
+    *out = atomic_load_explicit(&self->stream, memory_order_acquire);
+    if (*out)
+        return STRATA_SUCCESS;
+    strata_lock_take(&self->making);
+    if (!atomic_load_explicit(&self->stream, memory_order_relaxed))
+        status = make_stream(self);
+    *out = atomic_load_explicit(&self->stream, memory_order_relaxed);
+    strata_lock_release(&self->making);
+    return status;
+}
+
+/* ---- the index ---- */
+
+static bool enter_index(binning *self, const bin_chunk *chunk)
+{
+    strata_spin_take(&self->index_lock);
+    bool entered = strata_index_insert(&self->index, chunk->block.address, chunk->block.id.slot);
+    strata_spin_release(&self->index_lock);
+    return entered;
+}
+
+static void leave_index(binning *self, const bin_chunk *chunk)
+{
+    strata_spin_take(&self->index_lock);
+    if (strata_index_at(&self->index, chunk->block.address) == chunk->block.id.slot)
+        strata_index_remove(&self->index, chunk->block.address);
+    strata_spin_release(&self->index_lock);
+}
+
+static bin_bytes *bytes_of_slot(const binning *self, uint32_t slot)
+{
+    return bin_bytes_in(&self->resource, strata_table_entry(strata_resource_table(&self->resource), slot));
+}
+
+/* The chunk that contains an address. The index is locked. */
+static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
+{
+    CUdeviceptr start;
+    uint32_t slot = strata_index_floor(&self->index, address, &start);
+    const bin_chunk *chunk =
+        slot ? atomic_load_explicit(&bytes_of_slot(self, slot)->where, memory_order_relaxed) : NULL;
+    return chunk && address - start < chunk->block.bytes ? chunk : NULL;
+}
+
+/* The block of a place, which may come to its end while it is looked at. */
+static bool describe(const binning *self, const bin_place *place, strata_block *out)
+{
+    strata_table *table = strata_resource_table(&self->resource);
+    uint32_t slot = atomic_load_explicit(&place->slot, memory_order_acquire);
+    return slot && strata_entry_describe(table, slot, out) && strata_table_state(table, out->id) == STRATA_BLOCK_LIVE &&
+           out->address == bin_address(place);
+}
+
+bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block *out)
+{
+    bool found = false;
+    strata_spin_take(&self->index_lock);
+    const bin_chunk *chunk = chunk_at(self, address);
+    if (chunk) {
+        size_t which = (size_t)(address - chunk->block.address) / chunk->bin->size;
+        found =
+            which < chunk->count && describe(self, &chunk->places[which], out) && address - out->address < out->bytes;
+    }
+    strata_spin_release(&self->index_lock);
+    *of_chunk = chunk != NULL;
+    if (!found)
+        *out = (strata_block){0};
+    return found;
+}
+
+/* ---- giving back ---- */
+
+static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
+{
+    uint64_t places = (uint64_t)chunk->count * chunk->bin->size;
+    atomic_fetch_add_explicit(&self->taken_bytes, comes ? chunk->taken : -chunk->taken, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->place_bytes, comes ? places : -places, memory_order_relaxed);
+    atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
+}
+
+/* A chunk that nothing touches, in no list. After a failure it is as before, in its bin's list. */
+static strata_status give_back(binning *self, bin_chunk *chunk)
+{
+    CUstream stream = atomic_load_explicit(&self->stream, memory_order_acquire);
+    leave_index(self, chunk);
+    strata_status status = below(self)->ops->deallocate(below(self), &chunk->block, stream);
+    if (status == STRATA_SUCCESS) {
+        count_chunk(self, chunk, false);
+        strata_host_free(chunk);
+        return STRATA_SUCCESS;
+    }
+    if (!chunk->orphan && !enter_index(self, chunk)) { /* nobody could find what it had */
+        chunk->orphan = true;
+        chunk->clean = NULL;
+        chunk->clean_count = 0;
+    }
+    bin_enter_chunk(chunk->bin, chunk);
+    return status;
+}
+
+/* Waits for what the layer's own stream does, so that what was given back there is free. */
+static strata_status wait_for_own_stream(binning *self)
+{
+    size_t bytes;
+    strata_status status = strata_point_synchronize(strata_timeline_now(self->timeline));
+    return status == STRATA_SUCCESS ? below(self)->ops->reap(below(self), STRATA_REAP_FINISHED, &bytes) : status;
+}
+
+strata_status bins_give_back(binning *self, size_t enough, size_t *given)
+{
+    strata_status status = STRATA_SUCCESS;
+    *given = 0;
+    for (size_t i = 0; i < self->bin_count && status == STRATA_SUCCESS; i++) {
+        bin_chunk *chunk;
+        while (*given < enough && status == STRATA_SUCCESS && (chunk = bin_take_whole_chunk(self->bins[i]))) {
+            size_t bytes = chunk->block.bytes;
+            status = give_back(self, chunk);
+            if (status != STRATA_SUCCESS)
+                break;
+            *given += bytes;
+            atomic_fetch_add_explicit(&self->given_back, 1, memory_order_relaxed);
+        }
+    }
+    return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self) : status;
+}
+
+static void end_stream(binning *self)
+{
+    CUstream stream = atomic_load_explicit(&self->stream, memory_order_relaxed);
+    bool gone = !stream;
+    for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && !gone; i++)
+        strata_made_stream_end(device_of(self), stream, &gone);
+}
+
+void bins_close(binning *self)
+{
+    size_t bytes = 0;
+    strata_status status = STRATA_ERROR_BUSY;
+    strata_error_hush();
+    for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && status != STRATA_SUCCESS; i++)
+        status = bins_give_back(self, SIZE_MAX, &bytes);
+    end_stream(self);
+    strata_error_unhush(status != STRATA_SUCCESS);
+}
+
+/* ---- growing ---- */
+
+static bin_chunk *make_chunk(bin *self, uint32_t places)
+{
+    bin_chunk *chunk = strata_host_zalloc(sizeof *chunk + places * sizeof chunk->places[0]);
+    if (!chunk)
+        return NULL;
+    chunk->bin = self;
+    chunk->count = places;
+    for (uint32_t i = 0; i < places; i++)
+        chunk->places[i].chunk = chunk;
+    return chunk;
+}
+
+/* Nobody below or beside meets the block any more: it is the layer's alone, under another identity. */
+static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
+{
+    strata_table *table = strata_resource_table(&self->resource);
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    strata_block_id held;
+    strata_status status = strata_block_quarantine(&self->resource, block, block, &held);
+    if (status == STRATA_ERROR_UNSUPPORTED) { /* the entry's last generation */
+        held = block->id;
+        status = STRATA_SUCCESS;
+    }
+    if (status != STRATA_SUCCESS)
+        return status;
+    chunk->block = *block;
+    chunk->block.id = held;
+    chunk->taken = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    bin_bytes *bytes = bin_bytes_in(&self->resource, entry);
+    atomic_store_explicit(&bytes->where, chunk, memory_order_release);
+    return STRATA_SUCCESS;
+}
+
+/* The first place is the caller's, the others are chained. */
+static void chain_places(bin_chunk *chunk)
+{
+    for (uint32_t i = chunk->count; --i > 0;) {
+        chunk->places[i].older = chunk->clean;
+        chunk->clean = &chunk->places[i];
+    }
+    chunk->clean_count = chunk->count - 1;
+}
+
+/* What was taken and cannot be used goes back at once, or is kept for somebody who gives back. */
+static void drop_chunk(binning *self, bin_chunk *chunk)
+{
+    strata_error_hush();
+    chunk->orphan = true;
+    give_back(self, chunk);
+    strata_error_unhush(false);
+}
+
+/* Somebody met it by its address in the meantime, and has it, or has freed it. */
+static __attribute__((cold)) void give_block_back(binning *self, const strata_block *block)
+{
+    strata_error_hush();
+    below(self)->ops->deallocate(below(self), block, block->stream);
+    strata_error_unhush(false);
+}
+
+static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t places, bin_place **out)
+{
+    strata_request request = {.bytes = bytes, .tag = self->tag};
+    strata_block block;
+    strata_status status = own_stream(self, &request.stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    bin_chunk *chunk = make_chunk(of, places);
+    if (!chunk)
+        return strata_fail_host_memory("a chunk");
+    status = below(self)->ops->allocate(below(self), &request, &block);
+    if (status == STRATA_SUCCESS && (status = hold(self, chunk, &block)) != STRATA_SUCCESS)
+        give_block_back(self, &block);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(chunk);
+        return status;
+    }
+    count_chunk(self, chunk, true);
+    chunk->point = strata_timeline_now(self->timeline);
+    if (!enter_index(self, chunk)) {
+        drop_chunk(self, chunk);
+        return strata_fail_host_memory("the address of a chunk");
+    }
+    atomic_fetch_add_explicit(&self->grown, 1, memory_order_relaxed);
+    chain_places(chunk);
+    *out = &chunk->places[0];
+    bin_enter_chunk(of, chunk);
+    return STRATA_SUCCESS;
+}
+
+static bool is_for_want_of_memory(strata_status status)
+{
+    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+}
+
+/* Where there is no room for a whole chunk there may be after others were given back, or for one place alone. */
+static strata_status try_to_take(binning *self, bin *of, bin_place **out)
+{
+    strata_status status = take_chunk(self, of, of->chunk_bytes, of->places, out);
+    if (!is_for_want_of_memory(status))
+        return status;
+    size_t given;
+    bins_give_back(self, SIZE_MAX, &given);
+    if (given)
+        status = take_chunk(self, of, of->chunk_bytes, of->places, out);
+    if (is_for_want_of_memory(status) && of->places > 1)
+        status = take_chunk(self, of, of->size, 1, out);
+    return status;
+}
+
+/* What the layer below says, in the words of the request. */
+static __attribute__((cold)) strata_status refuse(const binning *self, const bin *of, const strata_request *request,
+                                                  const strata_error *why)
+{
+    const strata_error kept = *why;
+    if (!is_for_want_of_memory(kept.status))
+        return strata_error_raise_again(&kept);
+    strata_error *error = strata_error_begin(kept.status);
+    *error = kept;
+    error->requested = request->bytes;
+    error->tag = request->tag;
+    return strata_error_raise(error, "%s: no room for a block of %zu bytes (tag \"%.60s\"), nor below: %.300s",
+                              self->resource.ops->name, of->size, strata_tag_name(request->tag), kept.message);
+}
+
+strata_status bin_grow(binning *self, bin *of, const strata_request *request, bin_place **out)
+{
+    strata_error_hush();
+    strata_status status = try_to_take(self, of, out);
+    const strata_error why = *strata_error_unsaid();
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS ? status : refuse(self, of, request, &why);
+}

@@ -1,0 +1,288 @@
+/* Making `fixed`, which has one bin, and `binning`, which has several, by hand and from stack texts. */
+#include <strata/binning.h>
+#include <strata/fixed.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/mode.h"
+#include "core/options.h"
+#include "core/size_text.h"
+#include "resources/binning/bins.h"
+#include "resources/builtin.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What the options are if they are 0: those of RMM's fixed_size_memory_resource and of the binning_memory_resource in
+ * its benchmarks. */
+static const uint64_t FIXED_BYTES = UINT64_C(1) << 20, BINNING_MIN = UINT64_C(256) << 10,
+                      BINNING_MAX = UINT64_C(4) << 20;
+
+/* More than any device has; what is smaller can be rounded and multiplied. */
+static const uint64_t MOST_BYTES = UINT64_C(1) << 46;
+
+/* ---- making ---- */
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + BIN_GRANULE - 1) & ~(uint64_t)(BIN_GRANULE - 1);
+}
+
+/* Of one bin, where `chunk` bytes are asked for; 0: nobody says. */
+static uint64_t chunk_for(uint64_t size, uint64_t chunk)
+{
+    uint64_t usual = BIN_LEAST_PLACES * size > BIN_LEAST_CHUNK ? BIN_LEAST_PLACES * size : BIN_LEAST_CHUNK;
+    return chunk ? (chunk > size ? chunk : size) : usual;
+}
+
+static bool make_bins(binning *self, const uint64_t *sizes, size_t count, uint64_t chunk)
+{
+    self->bins = strata_host_zalloc(count * sizeof *self->bins);
+    for (size_t i = 0; self->bins && i < count; i++) {
+        uint64_t size = round_up(sizes[i]);
+        self->bins[i] = bin_make((size_t)size, (size_t)chunk_for(size, chunk));
+        if (!self->bins[i])
+            return false;
+        self->bin_count = i + 1;
+    }
+    return self->bins != NULL;
+}
+
+/* For each number of bits the first bin that is not too small for the least size of so many. */
+static void index_bins(binning *self)
+{
+    for (unsigned bits = 0; bits <= 64; bits++) {
+        size_t least = bits ? (size_t)1 << (bits - 1) : 0, i = 0;
+        while (i < self->bin_count && self->bins[i]->size <= least)
+            i++;
+        self->first_bin[bits] = (uint8_t)i;
+    }
+}
+
+static strata_status make(const strata_resource_ops *ops, const uint64_t *sizes, size_t count, uint64_t chunk,
+                          bool refuse_larger, strata_resource **out)
+{
+    binning *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a layer of bins");
+    self->resource.ops = ops;
+    self->refuse_larger = refuse_larger;
+    strata_lock_init(&self->making, STRATA_RANK_OWNER);
+    strata_spin_init(&self->index_lock, STRATA_RANK_INDEX);
+    strata_status status = strata_tag_intern(ops->name, &self->tag);
+    if (status == STRATA_SUCCESS && !make_bins(self, sizes, count, chunk))
+        status = strata_fail_host_memory("a layer of bins");
+    if (status != STRATA_SUCCESS) {
+        binning_destroy(&self->resource);
+        return status;
+    }
+    index_bins(self);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+/* What is wrong with a bin of that size and its chunk; NULL: nothing. */
+static const char *problem_of(uint64_t size, uint64_t chunk)
+{
+    if (!size)
+        return "a block has at least one byte";
+    if (size > MOST_BYTES || chunk > MOST_BYTES)
+        return "no device has 64 TiB";
+    if (chunk_for(round_up(size), chunk) / round_up(size) > BIN_PLACES_MOST)
+        return "a chunk has at most 1048576 blocks";
+    return NULL;
+}
+
+/* ---- fixed ---- */
+
+strata_status strata_fixed_create(const strata_fixed_options *given, strata_resource **out)
+{
+    strata_fixed_options options;
+    strata_status status = strata_options_begin("fixed", out, &options, sizeof options, given);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const uint64_t bytes = options.bytes ? options.bytes : FIXED_BYTES;
+    const char *problem = problem_of(bytes, options.chunk);
+    if (!problem && options.chunk && options.chunk < round_up(bytes))
+        problem = "a chunk has room for at least one block";
+    if (!problem && (unsigned)options.larger > STRATA_FIXED_REFUSE)
+        problem = "larger is neither pass nor refuse";
+    if (problem)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "fixed: blocks of %llu bytes in chunks of %llu (0: as usual): %s", (unsigned long long)bytes,
+                           (unsigned long long)options.chunk, problem);
+    return make(&strata_fixed_ops, &bytes, 1, options.chunk, options.larger == STRATA_FIXED_REFUSE, out);
+}
+
+/* ---- binning ---- */
+
+static bool is_power_of_two(uint64_t value)
+{
+    return value && !(value & (value - 1));
+}
+
+/* The powers of two from min to max. */
+static strata_status sizes_between(const strata_binning_options *options, uint64_t sizes[BINS_MOST], size_t *count)
+{
+    uint64_t min = options->min ? options->min : BINNING_MIN, max = options->max ? options->max : BINNING_MAX;
+    const char *problem = NULL;
+    if (!options->min && min > max)
+        min = max;
+    if (!options->max && max < min)
+        max = min;
+    if (!is_power_of_two(min) || !is_power_of_two(max))
+        problem = "min and max are powers of two; other sizes go into bins";
+    else if (min < BIN_GRANULE)
+        problem = "min is at least 256 bytes, to which blocks are aligned";
+    else if (min > max)
+        problem = "min is larger than max";
+    else if (max > MOST_BYTES)
+        problem = "no device has 64 TiB";
+    if (problem)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins from %llu to %llu bytes: %s",
+                           (unsigned long long)min, (unsigned long long)max, problem);
+    for (uint64_t size = min; size <= max; size *= 2)
+        sizes[(*count)++] = size;
+    return STRATA_SUCCESS;
+}
+
+static strata_status sizes_given(const strata_binning_options *options, uint64_t sizes[BINS_MOST], size_t *count)
+{
+    if (!options->bins || options->bin_count > BINS_MOST)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: 1 to %d bins, %zu are given", BINS_MOST,
+                           options->bin_count);
+    if (options->min || options->max)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "binning: either bins, or powers of two from min to max: both are given");
+    *count = options->bin_count;
+    memcpy(sizes, options->bins, *count * sizeof *sizes);
+    return STRATA_SUCCESS;
+}
+
+static strata_status check_sizes(const uint64_t *sizes, size_t count, uint64_t chunk)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *problem = problem_of(sizes[i], chunk);
+        if (!problem && i && round_up(sizes[i]) <= round_up(sizes[i - 1]))
+            problem = "bins stand in ascending order, each larger than the one before when rounded up to 256 bytes";
+        if (problem)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bin %zu of %zu, %llu bytes: %s", i + 1, count,
+                               (unsigned long long)sizes[i], problem);
+    }
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_binning_create(const strata_binning_options *given, strata_resource **out)
+{
+    strata_binning_options options;
+    uint64_t sizes[BINS_MOST];
+    size_t count = 0;
+    strata_status status = strata_options_begin("binning", out, &options, sizeof options, given);
+    if (status == STRATA_SUCCESS)
+        status = options.bins || options.bin_count ? sizes_given(&options, sizes, &count)
+                                                   : sizes_between(&options, sizes, &count);
+    if (status == STRATA_SUCCESS)
+        status = check_sizes(sizes, count, options.chunk);
+    return status == STRATA_SUCCESS ? make(&strata_binning_ops, sizes, count, options.chunk, false, out) : status;
+}
+
+/* ---- in stack texts ---- */
+
+static const strata_option fixed_texts[] = {
+    {"bytes", STRATA_OPTION_SIZE, offsetof(strata_fixed_options, bytes), NULL, "of each block"},
+    {"chunk", STRATA_OPTION_SIZE, offsetof(strata_fixed_options, chunk), NULL,
+     "bytes that are taken from the layer below at a time"},
+    {"larger", STRATA_OPTION_CHOICE, offsetof(strata_fixed_options, larger), "pass|refuse",
+     "what becomes of requests for more than a block"},
+};
+
+/* In sanitizer mode each block is one of the owner at the bottom, so that tools see where it ends. */
+static strata_status in_mode(strata_status status, strata_resource **out)
+{
+    strata_mode mode;
+    if (status != STRATA_SUCCESS)
+        return status;
+    if ((status = strata_mode_now(&mode)) != STRATA_SUCCESS) {
+        binning_destroy(*out);
+        *out = NULL;
+        return status;
+    }
+    ((binning *)*out)->all_below = mode == STRATA_MODE_SANITIZER;
+    return STRATA_SUCCESS;
+}
+
+static strata_status make_fixed(int device, const void *options, strata_resource **out)
+{
+    (void)device;
+    return in_mode(strata_fixed_create(options, out), out);
+}
+
+const strata_layer strata_fixed_layer = {
+    .size = sizeof(strata_layer),
+    .name = "fixed",
+    .help = "blocks of one size, cut from larger ones",
+    .options = fixed_texts,
+    .option_count = sizeof fixed_texts / sizeof fixed_texts[0],
+    .options_size = sizeof(strata_fixed_options),
+    .create = make_fixed,
+};
+
+typedef struct binning_text {
+    uint64_t min, max, chunk;
+    char bins[256]; /* STRATA_OPTION_STRING */
+} binning_text;
+
+static const strata_option binning_texts[] = {
+    {"min", STRATA_OPTION_SIZE, offsetof(binning_text, min), NULL, "the smallest bin, a power of two"},
+    {"max", STRATA_OPTION_SIZE, offsetof(binning_text, max), NULL, "the largest bin, a power of two"},
+    {"bins", STRATA_OPTION_STRING, offsetof(binning_text, bins), NULL, "sizes instead of these: 1KiB;4KiB;64KiB"},
+    {"chunk", STRATA_OPTION_SIZE, offsetof(binning_text, chunk), NULL,
+     "bytes that a bin takes from the layer below at a time"},
+};
+
+/* Reads sizes that ';' separates. */
+static strata_status read_sizes(const char *text, uint64_t sizes[BINS_MOST], size_t *count)
+{
+    const char *at = text;
+    for (*count = 0;; at++) {
+        size_t length = strcspn(at, ";");
+        if (*count == BINS_MOST)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins, character %zu (\"%.24s\"): at most %d sizes",
+                               (size_t)(at - text) + 1, at, BINS_MOST);
+        if (!strata_read_size(at, length, &sizes[*count]))
+            return strata_fail(
+                STRATA_ERROR_INVALID_VALUE,
+                "binning: bins, character %zu (\"%.24s\"): expected a size such as 64KiB, and ';' between "
+                "two",
+                (size_t)(at - text) + 1, at);
+        ++*count;
+        at += length;
+        if (!*at)
+            return STRATA_SUCCESS;
+    }
+}
+
+static strata_status make_binning(int device, const void *given, strata_resource **out)
+{
+    (void)device;
+    const binning_text *text = given;
+    uint64_t sizes[BINS_MOST];
+    strata_binning_options options = {.min = text->min, .max = text->max, .chunk = text->chunk};
+    if (text->bins[0]) {
+        strata_status status = read_sizes(text->bins, sizes, &options.bin_count);
+        if (status != STRATA_SUCCESS)
+            return status;
+        options.bins = sizes;
+    }
+    return in_mode(strata_binning_create(&options, out), out);
+}
+
+const strata_layer strata_binning_layer = {
+    .size = sizeof(strata_layer),
+    .name = "binning",
+    .help = "blocks of a few sizes, cut from larger ones",
+    .options = binning_texts,
+    .option_count = sizeof binning_texts / sizeof binning_texts[0],
+    .options_size = sizeof(binning_text),
+    .create = make_binning,
+};
