@@ -58,7 +58,7 @@ typedef struct bin_chunk {
     struct bin *bin;                  /* constant, like the next ones */
     strata_block block;               /* as the layer below has it, under the identity that this layer holds it by */
     uint64_t taken;                   /* bytes that the owner at the bottom counts as live for it */
-    strata_point point;               /* its allocation */
+    _Atomic strata_point point;       /* its allocation; 0: complete. Any thread */
     uint32_t count;                   /* places */
     struct bin_chunk *before, *after; /* guarded by the bin's lock, like the next ones */
     bin_place *clean;                 /* chained by `older` */

@@ -259,7 +259,7 @@ static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t p
         return status;
     }
     count_chunk(self, chunk, true);
-    chunk->point = strata_timeline_now(self->timeline);
+    atomic_store_explicit(&chunk->point, strata_timeline_now(self->timeline), memory_order_relaxed);
     if (!enter_index(self, chunk)) {
         drop_chunk(self, chunk);
         return strata_fail_host_memory("the address of a chunk");

@@ -157,8 +157,8 @@ static strata_status make_wait(strata_point point, void *stream)
  * the host can, since nothing but chunks keeps the layer's stream. */
 static strata_status follow_chunk(const binning *self, const search *found)
 {
-    strata_point point = found->place->chunk->point;
-    if (strata_point_known_complete(point))
+    strata_point point = atomic_load_explicit(&found->place->chunk->point, memory_order_relaxed);
+    if (!point || strata_point_known_complete(point))
         return STRATA_SUCCESS;
     return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(found->stream, point);
 }
@@ -301,7 +301,8 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
     size_t given = 0;
     strata_error_hush();
     strata_status status = below->ops->allocate(below, request, out);
-    bool full = status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+    bool full = (status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) &&
+                request->bytes <= self->resource.stack->device->info.total_bytes;
     if (full) {
         const strata_error why = *strata_error_unsaid();
         bins_give_back(self, SIZE_MAX, &given);

@@ -256,6 +256,8 @@ void bin_finish(const binning *layer, bin *self, bin_place *place)
                                  .id = {.table = strata_table_id(table), .slot = slot, .generation = generation},
                                  .bytes = self->size,
                                  .last = true});
+    if (atomic_load_explicit(&place->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
+        atomic_store_explicit(&place->chunk->point, 0, memory_order_relaxed);
     atomic_store_explicit(&place->slot, 0, memory_order_relaxed);
     strata_entry_end(table, entry, slot);
     strata_counters_add(&self->counters, strata_thread_self(), BIN_ENDED, 1);

@@ -55,6 +55,7 @@ static const struct {
     {"stream_0_of_one_thread_comes_after_stream_0_of_another", "", at_home},
     {"calls_through_a_stack_mean_the_same", "[direct", at_home},
     {"every_call_leaves_the_callers_context_as_it_was", "", at_home},
+    {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
 
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
@@ -66,6 +67,7 @@ static const struct {
     {"calls_answer_as_the_model_says", "", chance},                  /* three quarters are noticed all the same */
 
     {"a_free_that_races_with_a_free_and_a_new_block_is_recognised", "", threads},
+    {"blocks_go_from_a_thread_that_allocates_to_one_that_frees", "", threads},
     {"blocks_made_in_one_thread_are_freed_in_another", "", threads},
     {"threads_allocate_and_free_on_streams_of_every_kind", "", threads},
     {"threads_use_it_at_the_same_time", "", threads},

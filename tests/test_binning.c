@@ -1,0 +1,678 @@
+/* fixed and binning: whose memory a stream gets and what it waits for, chunks that come and go, what layers above and
+ * below see of it, and what is refused. What holds for every layer is in test_layers, random traffic in test_model. */
+#include <pthread.h>
+#include <string.h>
+
+#include "support/captures.h"
+#include "support/effort.h"
+#include "support/faults.h"
+#include "support/fixture.h"
+#include "support/sweep.h"
+
+enum { KIB = 1024, BYTES = 64 * KIB, CHUNK = 4 * BYTES };
+
+static uint64_t value(test_fixture *fixture, const char *name)
+{
+    uint64_t got = 0;
+    check_ok(strata_control(strata_runtime_stack(fixture->runtime), name, &got, NULL));
+    return got;
+}
+
+/* Gives the fixture a runtime with this stack. */
+static void use_stack(test_fixture *fixture, const char *text)
+{
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    const strata_runtime_config config = {.stack_text = text, .stream_capacity = 16};
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+}
+
+static CUstream pooled(test_fixture *fixture)
+{
+    return test_stream(fixture, TEST_STREAM_POOL);
+}
+
+static void close_all(test_fixture *fixture, const CUstream *streams, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        test_stream_close(fixture, streams[i]);
+}
+
+/* ---- whose memory, and what is waited for: chunks of four blocks ---- */
+
+static void a_stream_gets_back_what_it_freed_without_a_driver_call(test_fixture *fixture)
+{
+    CUstream stream = pooled(fixture);
+    strata_block first = test_allocate(fixture, 1000, stream), second = test_allocate(fixture, BYTES, stream), block;
+    assert_true(first.bytes == BYTES && first.requested == 1000 && first.alignment == 256);
+    test_write(fixture, &second, 0x11, stream);
+    test_free_on(fixture, &first, stream);
+    test_free_on(fixture, &second, stream);
+    test_stall *stall = test_stall_begin(stream);
+    test_calls calls;
+    test_calls_begin(&calls);
+    for (size_t i = 0; i < 10; i++) {
+        block = test_allocate(fixture, 1 + i, stream);
+        assert_true(block.address == second.address); /* the one that was freed last */
+        check_status(strata_runtime_deallocate(fixture->runtime, &second), STRATA_ERROR_DOUBLE_FREE);
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE));
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE));
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    }
+    assert_int_equal(test_calls_total(&calls), 0);
+    test_stall_end(stall);
+    assert_int_equal(value(fixture, "fixed.hits"), 10);
+    assert_int_equal(value(fixture, "fixed.chunks"), 1);
+    assert_int_equal(value(fixture, "fixed.waits"), 0);
+    test_stream_close(fixture, stream);
+}
+
+/* All but one place of the only chunk. */
+static void fill_chunk(test_fixture *fixture, CUstream stream, strata_block *blocks)
+{
+    for (size_t i = 0; i < 3; i++)
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+}
+
+static void free_blocks(test_fixture *fixture, CUstream stream, const strata_block *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        test_free_on(fixture, &blocks[i], stream);
+}
+
+/* Each stream only touches the block in its own turn, so that every order but that of the turns shows. A stream that
+ * comes third has nothing to do with the first, but for the memory. */
+static void a_third_stream_waits_for_work_inherited_through_two_hand_overs(test_fixture *fixture)
+{
+    CUstream streams[4] = {pooled(fixture), pooled(fixture), pooled(fixture), pooled(fixture)};
+    strata_block others[3], block, before = {0};
+    const unsigned char *seen[3];
+    fill_chunk(fixture, streams[3], others);
+    test_stall *stall = test_stall_begin(streams[0]);
+    for (size_t i = 0; i < 3; i++) {
+        block = test_allocate(fixture, BYTES, streams[i]);
+        assert_true(i == 0 || block.address == before.address);
+        if (i != 1) /* nothing of the second stream's own would be waited for */
+            test_write(fixture, &block, (unsigned char)(i + 1), streams[i]);
+        seen[i] = i != 1 ? test_read(fixture, &block, streams[i]) : NULL;
+        before = block;
+        test_free_on(fixture, &block, streams[i]);
+    }
+    assert_int_equal(value(fixture, "fixed.waits"), 2);
+    assert_int_equal(value(fixture, "fixed.chunks"), 1);
+    test_stall_end(stall);
+    check_bytes(seen[0], 1, BYTES);
+    check_bytes(seen[2], 3, BYTES);
+    free_blocks(fixture, streams[3], others, 3);
+    close_all(fixture, streams, 4);
+}
+
+static void what_is_complete_goes_to_another_stream_without_a_wait(test_fixture *fixture)
+{
+    CUstream streams[3] = {pooled(fixture), pooled(fixture), test_stream(fixture, TEST_STREAM_UNKNOWN)};
+    strata_block others[3], block = {0};
+    fill_chunk(fixture, streams[0], others);
+    strata_block first = test_allocate(fixture, BYTES, streams[0]);
+    test_write(fixture, &first, 0x11, streams[0]);
+    test_free_on(fixture, &first, streams[0]);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    for (size_t i = 1; i < 3; i++) {
+        test_calls calls;
+        test_calls_begin(&calls);
+        block = test_allocate(fixture, BYTES, streams[i]);
+        assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+        assert_true(block.address == first.address);
+        test_write(fixture, &block, 0x22, streams[i]);
+        test_free_on(fixture, &block, streams[i]);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+    }
+    assert_int_equal(value(fixture, "fixed.waits"), 0);
+    assert_int_equal(value(fixture, "fixed.chunks"), 1);
+    free_blocks(fixture, streams[0], others, 3);
+    close_all(fixture, streams, 3);
+}
+
+static void what_another_stream_still_uses_does_not_hold_up_the_stream_that_freed_it(test_fixture *fixture)
+{
+    CUstream streams[2] = {pooled(fixture), pooled(fixture)};
+    strata_block used = test_allocate(fixture, BYTES, streams[0]), other;
+    test_write(fixture, &used, 0x11, streams[0]);
+    test_stall *stall = test_stall_begin(streams[1]);
+    const unsigned char *seen = test_read(fixture, &used, streams[1]);
+    test_free_on(fixture, &used, streams[0]);
+    other = test_allocate(fixture, BYTES, streams[0]);
+    assert_true(other.address != used.address);
+    test_write(fixture, &other, 0x22, streams[0]);
+    if (!test_is_swept()) /* there a fault may let the library wait on the host */
+        test_synchronize(streams[0]);
+    strata_block more[2] = {test_allocate(fixture, BYTES, streams[0]), test_allocate(fixture, BYTES, streams[0])};
+    strata_block again = test_allocate(fixture, BYTES, streams[0]); /* rather than another chunk */
+    assert_true(again.address == used.address);
+    test_write(fixture, &again, 0x33, streams[0]);
+    test_stall_end(stall);
+    check_bytes(seen, 0x11, BYTES);
+    assert_int_equal(value(fixture, "fixed.waits"), 1);
+    free_blocks(fixture, streams[0], more, 2);
+    test_free_on(fixture, &other, streams[0]);
+    test_free_on(fixture, &again, streams[0]);
+    close_all(fixture, streams, 2);
+}
+
+/* The stream's last work on the block is noted nowhere: that it was submitted before the stream was unregistered is
+ * what counts. */
+static void a_block_whose_stream_is_gone_comes_after_all_that_it_was_given(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_REGISTERED), other = pooled(fixture);
+    strata_block others[3], block, next;
+    fill_chunk(fixture, other, others);
+    block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &block, 0x11, home);
+    test_synchronize(home);
+    test_stall *stall = test_stall_begin(home);
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, home);
+    test_stream_forget(fixture, home);
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    next = test_allocate(fixture, BYTES, other);
+    assert_true(next.address == block.address);
+    test_write(fixture, &next, 0x22, other);
+    test_stall_end(stall);
+    check_bytes(seen, 0x11, BYTES);
+    check_cu(test_cu()->StreamDestroy(home));
+    test_free_on(fixture, &next, other);
+    free_blocks(fixture, other, others, 3);
+    test_stream_close(fixture, other);
+}
+
+/* ---- chunks ---- */
+
+static void trimming_gives_back_chunks_of_which_nothing_is_in_use(test_fixture *fixture)
+{
+    CUstream stream = pooled(fixture);
+    strata_block blocks[12];
+    size_t released;
+    for (size_t i = 0; i < 12; i++)
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+    assert_int_equal(value(fixture, "fixed.chunk_bytes"), 3 * CHUNK);
+    strata_usage usage = test_usage(fixture);
+    assert_true(usage.live_blocks == 12 && usage.live_bytes == 12 * BYTES && usage.retired_bytes == 0);
+    test_stall *stall = test_stall_begin(stream);
+    free_blocks(fixture, stream, blocks, 7); /* the first chunk and most of the second */
+    usage = test_usage(fixture);
+    assert_true(usage.live_blocks == 5 && usage.live_bytes == 5 * BYTES && usage.retired_bytes == 7 * BYTES);
+    assert_true(usage.bytes_outstanding == 12 * BYTES);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released)); /* nothing is complete */
+    assert_int_equal(value(fixture, "fixed.chunks"), 3);
+    test_stall_end(stall);
+    check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, &released)); /* everything may stay */
+    assert_int_equal(value(fixture, "fixed.chunks"), 3);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(value(fixture, "fixed.free_bytes"), 7 * BYTES);
+    assert_int_equal(value(fixture, "fixed.retired_bytes"), 0);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
+    assert_int_equal(value(fixture, "fixed.chunks"), 2);
+    assert_int_equal(value(fixture, "fixed.given_back"), 1);
+    if (strcmp(fixture->stack, "fixed(bytes=64KiB, chunk=256KiB), direct") == 0)
+        assert_int_equal(released, CHUNK);
+    usage = test_usage(fixture);
+    assert_true(usage.live_blocks == 5 && usage.live_bytes == 5 * BYTES && usage.bytes_outstanding == 5 * BYTES);
+    free_blocks(fixture, stream, blocks + 7, 5);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
+    usage = test_usage(fixture);
+    assert_true(value(fixture, "fixed.chunks") == 0 && usage.bytes_outstanding == 0 && usage.live_blocks == 0);
+    test_stream_close(fixture, stream);
+}
+
+static void what_does_not_fit_into_a_block_passes(test_fixture *fixture)
+{
+    CUstream stream = pooled(fixture);
+    strata_block large = test_allocate(fixture, BYTES + 1, stream), found;
+    assert_true(large.bytes < 2 * BYTES);
+    test_write(fixture, &large, 0x11, stream);
+    check_ok(strata_runtime_find(fixture->runtime, large.address + BYTES, &found));
+    assert_memory_equal(&found, &large, sizeof found);
+    assert_true(value(fixture, "fixed.passed") == 1 && value(fixture, "fixed.chunks") == 0);
+    check_status(strata_runtime_allocate_request(
+                     fixture->runtime, &(strata_request){.bytes = 100, .alignment = 4096, .stream = stream}, &found),
+                 STRATA_ERROR_UNSUPPORTED);
+    test_free_on(fixture, &large, stream);
+    check_status(strata_runtime_deallocate_on(fixture->runtime, &large, stream), STRATA_ERROR_DOUBLE_FREE);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
+    test_stream_close(fixture, stream);
+}
+
+static void addresses_in_a_chunk_and_in_no_block_lead_nowhere(test_fixture *fixture)
+{
+    strata_block first = test_allocate(fixture, BYTES, NULL), second = test_allocate(fixture, BYTES, NULL), found;
+    CUdeviceptr chunk = first.address < second.address ? first.address : second.address;
+    check_ok(strata_runtime_find(fixture->runtime, second.address + BYTES - 1, &found));
+    assert_memory_equal(&found, &second, sizeof found);
+    test_free_on(fixture, &first, NULL);
+    check_status(strata_runtime_find(fixture->runtime, first.address, &found), STRATA_ERROR_FOREIGN_POINTER);
+    check_status(strata_runtime_find(fixture->runtime, chunk + CHUNK - 1, &found), STRATA_ERROR_FOREIGN_POINTER);
+    size_t live = 0;
+    check_ok(strata_runtime_find(fixture->runtime, second.address, &found));
+    test_free_on(fixture, &second, NULL);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    live = test_usage(fixture).live_blocks;
+    assert_int_equal(live, 0);
+}
+
+static void count_block(const strata_block *block, void *data)
+{
+    (void)block;
+    ++*(size_t *)data;
+}
+
+static void a_visit_of_all_blocks_meets_no_chunk(test_fixture *fixture)
+{
+    strata_block blocks[2] = {test_allocate(fixture, 1, NULL), test_allocate(fixture, CHUNK, NULL)};
+    size_t visited = 0;
+    check_ok(strata_stack_visit_blocks(strata_runtime_stack(fixture->runtime), count_block, &visited));
+    assert_int_equal(visited, 2);
+    free_blocks(fixture, NULL, blocks, 2);
+}
+
+/* ---- layers above and below ---- */
+
+/* Counts what it is told of blocks that it never saw. */
+typedef struct listener {
+    strata_resource resource;
+    size_t finished, reused, unseen;
+    size_t bytes;
+} listener;
+
+static strata_status listener_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    if (status == STRATA_SUCCESS)
+        *(uint64_t *)strata_block_layer_bytes(resource, out->id) = out->id.generation;
+    return status;
+}
+
+static void listener_completed(strata_resource *resource, const strata_completion *completion)
+{
+    listener *self = (listener *)resource;
+    const uint64_t *seen = strata_block_layer_bytes(resource, completion->id);
+    assert_true(completion->last);
+    self->unseen += !*seen || *seen > completion->id.generation; /* what a layer holds has a later one */
+    self->bytes += completion->bytes;
+    self->finished += completion->kind == STRATA_COMPLETION_FINISHED;
+    self->reused += completion->kind == STRATA_COMPLETION_REUSED;
+}
+
+static void listener_destroy(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static const strata_resource_ops listener_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(uint64_t),
+    .name = "listener",
+    .allocate = listener_allocate,
+    .completed = listener_completed,
+    .destroy = listener_destroy,
+};
+
+static void layers_above_hear_of_blocks_and_layers_below_of_chunks(test_fixture *fixture)
+{
+    static listener above, below;
+    strata_resource *resources[4] = {&above.resource, NULL, &below.resource, NULL};
+    strata_runtime_config config = {.stream_capacity = 4};
+    size_t released;
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    above = below = (listener){.resource.ops = &listener_ops};
+    check_ok(strata_fixed_create(&(strata_fixed_options){.bytes = BYTES, .chunk = CHUNK}, &resources[1]));
+    strata_status status = strata_async_create(0, NULL, &resources[3]);
+    if (status == STRATA_SUCCESS)
+        status = strata_stack_build(resources, 4, 0, &config.stack);
+    if (status != STRATA_SUCCESS) {
+        strata_resource_destroy(resources[1]);
+        strata_resource_destroy(resources[3]);
+    }
+    check_ok(status);
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+    CUstream stream = pooled(fixture);
+    strata_block block = test_allocate(fixture, 1, stream), large = test_allocate(fixture, CHUNK, stream);
+    test_free_on(fixture, &block, stream);
+    block = test_allocate(fixture, 2, stream);
+    assert_true(above.reused == 1 && above.finished == 0 && above.bytes == BYTES);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &large, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_true(above.reused == 1 && above.finished == 2 && above.bytes == 2 * BYTES + CHUNK);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_true(above.finished == 2 && above.bytes == 2 * BYTES + CHUNK);
+    assert_true(below.finished == 2 && below.reused == 0 && below.bytes == 2 * CHUNK);
+    assert_true(above.unseen == 0 && below.unseen == 0);
+    test_stream_close(fixture, stream);
+}
+
+static uint64_t in_use(test_fixture *fixture, const char *which)
+{
+    return value(fixture, which);
+}
+
+static void a_budget_above_counts_blocks_and_one_below_counts_chunks(test_fixture *fixture)
+{
+    CUstream streams[2] = {pooled(fixture), pooled(fixture)};
+    strata_block blocks[3], refused;
+    size_t released;
+    for (size_t i = 0; i < 3; i++)
+        blocks[i] = test_allocate(fixture, 1000 * (i + 1), streams[0]);
+    assert_int_equal(in_use(fixture, "budget[0].in_use"), 3 * BYTES);
+    assert_int_equal(in_use(fixture, "budget[1].in_use"), CHUNK);
+    check_status(strata_runtime_allocate(fixture->runtime, 1, streams[0], &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    /* Retired, and surely what the next request on that stream gets. */
+    test_stall *stall = test_stall_begin(streams[0]);
+    test_free_on(fixture, &blocks[2], streams[0]);
+    check_status(strata_runtime_allocate(fixture->runtime, 1, streams[1], &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    blocks[2] = test_allocate(fixture, BYTES, streams[0]);
+    assert_int_equal(in_use(fixture, "budget[0].reused"), 1);
+    assert_int_equal(in_use(fixture, "budget[0].in_use"), 3 * BYTES);
+    test_stall_end(stall);
+    free_blocks(fixture, streams[0], blocks, 3);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(in_use(fixture, "budget[0].in_use"), 0);
+    assert_int_equal(in_use(fixture, "budget[1].in_use"), CHUNK);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
+    assert_int_equal(in_use(fixture, "budget[1].in_use"), 0);
+    close_all(fixture, streams, 2);
+}
+
+static void where_no_chunk_fits_a_block_may(test_fixture *fixture)
+{
+    use_stack(fixture, "fixed(bytes=64KiB, chunk=256KiB), budget(limit=448KiB, wait=none), async");
+    strata_block blocks[7], refused, large;
+    for (size_t i = 0; i < 7; i++)
+        blocks[i] = test_allocate(fixture, BYTES, NULL);
+    assert_int_equal(value(fixture, "fixed.chunks"), 4); /* of four blocks, and three of one */
+    assert_int_equal(value(fixture, "budget.in_use"), 7 * BYTES);
+    check_status(strata_runtime_allocate_request(fixture->runtime,
+                                                 &(strata_request){.bytes = 5000, .stream = NULL, .tag = 0}, &refused),
+                 STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "fixed: no room for a block of 65536 bytes");
+    assert_true(strata_last_error()->requested == 5000 && strata_last_error()->limit == 448 * KIB);
+    assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
+    /* A request that passes has room made for it. */
+    check_status(strata_runtime_allocate(fixture->runtime, BYTES + 1, NULL, &large), STRATA_ERROR_OUT_OF_BUDGET);
+    free_blocks(fixture, NULL, blocks, 7);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(value(fixture, "budget.in_use"), 7 * BYTES);
+    large = test_allocate(fixture, 6 * BYTES, NULL);
+    assert_int_equal(value(fixture, "fixed.chunks"), 0);
+    test_free_on(fixture, &large, NULL);
+}
+
+/* ---- captures ---- */
+
+/* A stream that is known and is being captured gets what needs no wait for anything outside, and nothing else. */
+static void a_captured_stream_is_given_only_what_needs_no_wait(test_fixture *fixture)
+{
+    CUstream streams[3] = {pooled(fixture), pooled(fixture), pooled(fixture)};
+    strata_block others[3], taken, fresh;
+    fill_chunk(fixture, streams[0], others);
+    strata_block block = test_allocate(fixture, BYTES, streams[0]);
+    test_stall *stall = test_stall_begin(streams[0]);
+    test_write(fixture, &block, 0x11, streams[0]);
+    test_free_on(fixture, &block, streams[0]);
+    test_begin_capture(streams[1]);
+    test_calls calls;
+    test_calls_begin(&calls);
+    fresh = test_allocate(fixture, BYTES, streams[1]); /* of another chunk */
+    taken = test_allocate(fixture, BYTES, streams[1]);
+    assert_true(fresh.address != block.address && taken.address != block.address);
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &taken));
+    assert_true(test_allocate(fixture, BYTES, streams[1]).address == taken.address);
+    assert_int_equal(test_end_capture(streams[1]), 0);
+    test_stall_end(stall);
+    check_ok(strata_runtime_find(fixture->runtime, taken.address, &taken));
+    test_free_on(fixture, &taken, streams[1]);
+    test_free_on(fixture, &fresh, streams[1]);
+    free_blocks(fixture, streams[0], others, 3);
+    close_all(fixture, streams, 3);
+}
+
+/* ---- threads ---- */
+
+enum { HANDED = 16 };
+
+typedef struct belt {
+    test_fixture *fixture;
+    CUstream stream;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    strata_block blocks[HANDED];
+    size_t put, taken, turns;
+    size_t failures;
+} belt;
+
+static void *free_what_comes(void *data)
+{
+    belt *self = data;
+    test_make_current();
+    for (size_t i = 0; i < self->turns; i++) {
+        pthread_mutex_lock(&self->lock);
+        while (self->put == self->taken)
+            pthread_cond_wait(&self->changed, &self->lock);
+        strata_block block = self->blocks[self->taken++ % HANDED];
+        pthread_cond_signal(&self->changed);
+        pthread_mutex_unlock(&self->lock);
+        strata_runtime *runtime = self->fixture->runtime;
+        self->failures += strata_runtime_prepare_block_use(runtime, &block, self->stream, STRATA_ACCESS_READ_WRITE) ||
+                          test_cu()->MemsetD8Async(block.address, (unsigned char)i, 256, self->stream) ||
+                          strata_runtime_finish_block_use(runtime, &block, self->stream, STRATA_ACCESS_READ_WRITE) ||
+                          strata_runtime_deallocate_on(runtime, &block, self->stream);
+    }
+    test_leave_thread();
+    return NULL;
+}
+
+/* What the one allocates the other frees: every place changes its stream each time. */
+static void blocks_go_from_a_thread_that_allocates_to_one_that_frees(test_fixture *fixture)
+{
+    static belt one;
+    CUstream home = pooled(fixture);
+    one = (belt){.fixture = fixture, .stream = pooled(fixture), .turns = test_effort(1000, 100)};
+    pthread_mutex_init(&one.lock, NULL);
+    pthread_cond_init(&one.changed, NULL);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, free_what_comes, &one), 0);
+    size_t failures = 0;
+    for (size_t i = 0; i < one.turns; i++) {
+        strata_block block;
+        failures += strata_runtime_allocate(fixture->runtime, 1 + i % BYTES, home, &block) ||
+                    strata_runtime_prepare_block_use(fixture->runtime, &block, home, STRATA_ACCESS_WRITE) ||
+                    test_cu()->MemsetD8Async(block.address, 1, 256, home) ||
+                    strata_runtime_finish_block_use(fixture->runtime, &block, home, STRATA_ACCESS_WRITE);
+        pthread_mutex_lock(&one.lock);
+        while (one.put - one.taken == HANDED)
+            pthread_cond_wait(&one.changed, &one.lock);
+        one.blocks[one.put++ % HANDED] = block;
+        pthread_cond_signal(&one.changed);
+        pthread_mutex_unlock(&one.lock);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_cond_destroy(&one.changed);
+    pthread_mutex_destroy(&one.lock);
+    assert_int_equal(failures + one.failures, 0);
+    assert_true(value(fixture, "fixed.chunks") <= (HANDED + 2 + 3) / 4 + 1);
+    size_t released;
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
+    assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
+    test_stream_close(fixture, home);
+    test_stream_close(fixture, one.stream);
+}
+
+/* ---- bins ---- */
+
+static void a_request_gets_the_smallest_bin_that_is_large_enough(test_fixture *fixture)
+{
+    static const struct {
+        const char *stack;
+        size_t asked, given;
+    } rows[] = {
+        {"binning(min=1KiB, max=8KiB), async", 1, 1024},
+        {"binning(min=1KiB, max=8KiB), async", 1024, 1024},
+        {"binning(min=1KiB, max=8KiB), async", 1025, 2048},
+        {"binning(min=1KiB, max=8KiB), async", 4097, 8192},
+        {"binning(min=1KiB, max=8KiB), async", 8193, 8193},
+        {"binning, async", 1, 256 * KIB},
+        {"binning, async", 3 << 20, 4 << 20},
+        {"binning(min=8MiB), async", 1, 8 << 20},
+        {"binning(max=64KiB), async", 1, 64 * KIB},
+        {"binning(bins=1KiB;4KiB;64KiB), async", 1025, 4096},
+        {"binning(bins=\"700;5 KiB\"), async", 700, 768},
+        {"binning(bins=\"700;5 KiB\"), async", 769, 5120},
+        {"fixed, async", 1, 1 << 20},
+        {"fixed(bytes=1000), async", 1, 1024},
+        {"fixed(bytes=1000), async", 1024, 1024},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        use_stack(fixture, rows[i].stack);
+        strata_block block = test_allocate(fixture, rows[i].asked, NULL);
+        size_t charge;
+        strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+        check_ok(top->ops->charge(top, &(strata_request){.bytes = rows[i].asked}, &charge));
+        if (block.bytes != rows[i].given || (rows[i].given != rows[i].asked && charge != rows[i].given))
+            fail_msg("%s: %zu bytes for %zu, %zu expected, %zu charged", rows[i].stack, block.bytes, rows[i].asked,
+                     rows[i].given, charge);
+        test_free_on(fixture, &block, NULL);
+    }
+}
+
+static void larger_requests_are_refused_where_that_is_asked_for(test_fixture *fixture)
+{
+    strata_block block;
+    use_stack(fixture, "fixed(bytes=64KiB, larger=refuse), async");
+    check_status(strata_runtime_allocate(fixture->runtime, BYTES + 1, NULL, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "a block has at most 65536 bytes, 65537 were asked for");
+    assert_true(strata_last_error()->requested == BYTES + 1 && strata_last_error()->limit == BYTES);
+    block = test_allocate(fixture, BYTES, NULL);
+    test_free_on(fixture, &block, NULL);
+}
+
+static void in_sanitizer_mode_every_block_is_one_of_the_owners(test_fixture *fixture)
+{
+    check_ok(strata_set_mode(STRATA_MODE_SANITIZER));
+    strata_status made, status = strata_runtime_destroy(fixture->runtime);
+    fixture->runtime = NULL;
+    const strata_runtime_config config = {.stack_text = "binning(min=1KiB, max=64KiB), async"};
+    made = strata_runtime_create(&config, &fixture->runtime);
+    check_ok(strata_set_mode(STRATA_MODE_NORMAL));
+    check_ok(status);
+    check_ok(made);
+    strata_block block = test_allocate(fixture, 1000, NULL);
+    assert_true(block.bytes == 1000 && value(fixture, "binning.chunks") == 0 && value(fixture, "binning.passed") == 1);
+    test_free_on(fixture, &block, NULL);
+}
+
+static void write_piece(const char *text, size_t length, void *data)
+{
+    strncat(data, text, length);
+}
+
+static void a_report_tells_of_each_bin(test_fixture *fixture)
+{
+    static char report[1 << 16];
+    strata_block block = test_allocate(fixture, 3000, NULL);
+    report[0] = '\0';
+    check_ok(strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_JSON, write_piece, report));
+    assert_non_null(strstr(report, "\"bins\""));
+    assert_non_null(strstr(report, "\"live_blocks\""));
+    test_free_on(fixture, &block, NULL);
+}
+
+/* ---- what is refused ---- */
+
+static void bad_options_are_refused_with_their_place(test_fixture *fixture)
+{
+    static const struct {
+        const char *text;
+        strata_status status;
+        const char *words;
+    } rows[] = {
+        {"fixed(bytes=4KiX), async", STRATA_ERROR_SYNTAX, "character 13"},
+        {"fixed(larger=perhaps), async", STRATA_ERROR_SYNTAX, "pass|refuse"},
+        {"fixed(bytes=1MiB, chunk=64KiB), async", STRATA_ERROR_INVALID_VALUE, "at least one block"},
+        {"fixed(bytes=256, chunk=1GiB), async", STRATA_ERROR_INVALID_VALUE, "at most 1048576 blocks"},
+        {"fixed(bytes=1000TiB), async", STRATA_ERROR_INVALID_VALUE, "no device"},
+        {"fixed(chunk=1000TiB), async", STRATA_ERROR_INVALID_VALUE, "no device"},
+        {"fixed(bytes=64KiB)", STRATA_ERROR_SYNTAX, "cannot stand last"},
+        {"binning(min=1000), async", STRATA_ERROR_INVALID_VALUE, "powers of two"},
+        {"binning(min=128), async", STRATA_ERROR_INVALID_VALUE, "at least 256 bytes"},
+        {"binning(min=2MiB, max=1MiB), async", STRATA_ERROR_INVALID_VALUE, "min is larger than max"},
+        {"binning(max=128TiB), async", STRATA_ERROR_INVALID_VALUE, "no device"},
+        {"binning(min=1KiB, bins=1KiB), async", STRATA_ERROR_INVALID_VALUE, "both are given"},
+        {"binning(bins=1KiB;4KiX;8KiB), async", STRATA_ERROR_INVALID_VALUE, "character 6 (\"4KiX;8KiB\")"},
+        {"binning(bins=1KiB;), async", STRATA_ERROR_INVALID_VALUE, "character 6"},
+        {"binning(bins=0;1KiB), async", STRATA_ERROR_INVALID_VALUE, "bin 1 of 2"},
+        {"binning(bins=4KiB;1KiB), async", STRATA_ERROR_INVALID_VALUE,
+         "bin 2 of 2, 1024 bytes: bins stand in ascending"},
+        {"binning(bins=1;256), async", STRATA_ERROR_INVALID_VALUE, "bin 2 of 2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        strata_stack *stack;
+        check_status(strata_stack_create(rows[i].text, 0, &stack), rows[i].status);
+        check_last_error(rows[i].status, rows[i].words);
+        assert_null(stack);
+    }
+    strata_resource *made;
+    uint64_t many[65];
+    for (size_t i = 0; i < 65; i++)
+        many[i] = 256 * (i + 1);
+    check_status(strata_binning_create(&(strata_binning_options){.bins = many, .bin_count = 65}, &made),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "1 to 64 bins, 65");
+    check_status(strata_binning_create(&(strata_binning_options){.bin_count = 2}, &made), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_fixed_create(&(strata_fixed_options){.larger = (strata_fixed_larger)2}, &made),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_fixed_create(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_binning_create(&(strata_binning_options){.bins = many, .bin_count = 64}, &made));
+    check_ok(strata_resource_destroy(made));
+    (void)fixture;
+}
+
+int main(void)
+{
+    static const test_case ordering[] = {
+        TEST_CASE(a_stream_gets_back_what_it_freed_without_a_driver_call),
+        TEST_CASE(a_third_stream_waits_for_work_inherited_through_two_hand_overs),
+        TEST_CASE(what_is_complete_goes_to_another_stream_without_a_wait),
+        TEST_CASE(what_another_stream_still_uses_does_not_hold_up_the_stream_that_freed_it),
+        TEST_CASE(a_block_whose_stream_is_gone_comes_after_all_that_it_was_given),
+        TEST_CASE(trimming_gives_back_chunks_of_which_nothing_is_in_use),
+        TEST_CASE(what_does_not_fit_into_a_block_passes),
+        TEST_CASE(addresses_in_a_chunk_and_in_no_block_lead_nowhere),
+        TEST_CASE(a_visit_of_all_blocks_meets_no_chunk),
+        TEST_CASE(blocks_go_from_a_thread_that_allocates_to_one_that_frees),
+    };
+    static const test_case others[] = {
+        TEST_CASE(a_captured_stream_is_given_only_what_needs_no_wait),
+        TEST_CASE(layers_above_hear_of_blocks_and_layers_below_of_chunks),
+        TEST_CASE(where_no_chunk_fits_a_block_may),
+        TEST_CASE(larger_requests_are_refused_where_that_is_asked_for),
+        TEST_CASE(in_sanitizer_mode_every_block_is_one_of_the_owners),
+        TEST_CASE(a_request_gets_the_smallest_bin_that_is_large_enough),
+        TEST_CASE(bad_options_are_refused_with_their_place),
+    };
+    static const test_case counting[] = {TEST_CASE(a_budget_above_counts_blocks_and_one_below_counts_chunks)};
+    static const test_case telling[] = {TEST_CASE(a_report_tells_of_each_bin)};
+    static const char *const stacks[] = {"fixed(bytes=64KiB, chunk=256KiB), async",
+                                         "fixed(bytes=64KiB, chunk=256KiB), direct"};
+    static const char *const budgets[] = {
+        "budget(limit=192KiB, wait=none), fixed(bytes=64KiB, chunk=256KiB), budget(limit=1MiB), async"};
+    static const char *const bins[] = {"binning, async"};
+    test_open_driver();
+    int failed = test_run_on(stacks, 2, ordering, sizeof ordering / sizeof ordering[0]);
+    failed |= test_run_on(stacks, 1, others, sizeof others / sizeof others[0]);
+    failed |= test_run_on(budgets, 1, counting, 1);
+    return test_run_on(bins, 1, telling, 1) | failed;
+}
