@@ -284,10 +284,15 @@ static void measure_sharing(const bench *self)
 
 void bench_layers(const bench *self)
 {
-    static const char *const layers[] = {
-        "budget(limit=64GiB)", "budget(limit=64GiB), budget(limit=64GiB)", "logging(format=null)",
-        "statistics",          "logging(format=null, duration=on)",        "logging(format=null, enabled=off)",
-        "guard(sample=1000)"};
+    static const char *const layers[] = {"budget(limit=64GiB)",
+                                         "budget(limit=64GiB), budget(limit=64GiB)",
+                                         "logging(format=null)",
+                                         "statistics",
+                                         "logging(format=null, duration=on)",
+                                         "logging(format=null, enabled=off)",
+                                         "guard(sample=1000)",
+                                         "fixed(bytes=4KiB)",
+                                         "binning(min=1KiB, max=4MiB)"};
     report_heading(self->report, "What layers add to an allocation and its free, beside the null resource alone",
                    false);
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
@@ -300,6 +305,7 @@ void bench_layers(const bench *self)
     measure(self, "logging(format=null, enabled=off)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "statistics", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure(self, "guard(sample=1000)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, "fixed(bytes=4KiB)", THREADS, (bench_target){REPORT_NO_TARGET, 0});
     measure_sharing(self);
     const bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
     measure(self, production, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 1.5 * PAIR_ADDS});

@@ -707,7 +707,9 @@ int main(int count, char **arguments)
                                          "budget(limit=1GiB), statistics(stacks=on), async",
                                          "budget(limit=1GiB, soft=512MiB), guard, nvtx, direct",
                                          "guard(kernel=off, stacks=off), async",
-                                         "guard(sample=1, sample_seed=1), async"};
+                                         "guard(sample=1, sample_seed=1), async",
+                                         "binning(min=4KiB, max=1MiB, chunk=256KiB), async",
+                                         "budget(limit=1GiB), fixed(bytes=8KiB), direct"};
 #ifdef __SANITIZE_THREAD__ /* takes a minute for those with a guard, all on one thread */
     enum { LAYERS = 3 };
 #else

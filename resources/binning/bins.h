@@ -25,7 +25,6 @@
 #ifndef STRATA_RESOURCES_BINNING_BINS_H
 #define STRATA_RESOURCES_BINNING_BINS_H
 
-#include "core/address_index.h"
 #include "core/counters.h"
 #include "core/stack.h"
 #include "core/stream_map.h"
@@ -118,7 +117,9 @@ typedef struct binning {
     _Atomic(CUstream) stream;  /* for chunks; made when first needed, under `making` */
 
     strata_spin index_lock;
-    strata_address_index index; /* from a chunk's first address to its entry; guarded by index_lock */
+    bin_chunk **index; /* all chunks but orphans, by their addresses, which may be any; guarded by index_lock, like the
+                          next ones */
+    size_t indexed, index_room;
 
     /* Of chunks, any thread, relaxed: added up as they come and go. */
     _Atomic uint64_t taken_bytes, place_bytes;

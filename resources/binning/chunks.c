@@ -9,6 +9,8 @@
 #include "core/uses.h"
 #include "resources/binning/bins.h"
 
+#include <string.h>
+
 static strata_resource *below(const binning *self)
 {
     return self->resource.upstream;
@@ -47,35 +49,67 @@ static strata_status own_stream(binning *self, CUstream *out)
 
 /* ---- the index ---- */
 
-static bool enter_index(binning *self, const bin_chunk *chunk)
+/* Where a chunk that begins at `address` stands, or would. The index is locked. */
+static size_t place_in_index(const binning *self, CUdeviceptr address)
+{
+    size_t low = 0, high = self->indexed;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (self->index[middle]->block.address < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The index is locked. */
+static bool make_room_in_index(binning *self)
+{
+    if (self->indexed < self->index_room)
+        return true;
+    size_t room = self->index_room ? 2 * self->index_room : 16;
+    bin_chunk **larger = strata_host_zalloc(room * sizeof *larger);
+    if (!larger)
+        return false;
+    if (self->indexed)
+        memcpy(larger, self->index, self->indexed * sizeof *larger);
+    strata_host_free(self->index);
+    self->index = larger;
+    self->index_room = room;
+    return true;
+}
+
+static bool enter_index(binning *self, bin_chunk *chunk)
 {
     strata_spin_take(&self->index_lock);
-    bool entered = strata_index_insert(&self->index, chunk->block.address, chunk->block.id.slot);
+    bool room = make_room_in_index(self);
+    if (room) {
+        size_t at = place_in_index(self, chunk->block.address);
+        memmove(&self->index[at + 1], &self->index[at], (self->indexed++ - at) * sizeof *self->index);
+        self->index[at] = chunk;
+    }
     strata_spin_release(&self->index_lock);
-    return entered;
+    return room;
 }
 
 static void leave_index(binning *self, const bin_chunk *chunk)
 {
     strata_spin_take(&self->index_lock);
-    if (strata_index_at(&self->index, chunk->block.address) == chunk->block.id.slot)
-        strata_index_remove(&self->index, chunk->block.address);
+    size_t at = place_in_index(self, chunk->block.address);
+    if (at < self->indexed && self->index[at] == chunk)
+        memmove(&self->index[at], &self->index[at + 1], (--self->indexed - at) * sizeof *self->index);
     strata_spin_release(&self->index_lock);
-}
-
-static bin_bytes *bytes_of_slot(const binning *self, uint32_t slot)
-{
-    return bin_bytes_in(&self->resource, strata_table_entry(strata_resource_table(&self->resource), slot));
 }
 
 /* The chunk that contains an address. The index is locked. */
 static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
 {
-    CUdeviceptr start;
-    uint32_t slot = strata_index_floor(&self->index, address, &start);
-    const bin_chunk *chunk =
-        slot ? atomic_load_explicit(&bytes_of_slot(self, slot)->where, memory_order_relaxed) : NULL;
-    return chunk && address - start < chunk->block.bytes ? chunk : NULL;
+    size_t at = place_in_index(self, address);
+    if (at < self->indexed && self->index[at]->block.address == address)
+        return self->index[at];
+    const bin_chunk *chunk = at ? self->index[at - 1] : NULL;
+    return chunk && address - chunk->block.address < chunk->block.bytes ? chunk : NULL;
 }
 
 /* The block of a place, which may come to its end while it is looked at. */

@@ -576,7 +576,7 @@ void binning_destroy(strata_resource *resource)
     binning_destroy_chunks(self);
     for (size_t i = 0; i < self->bin_count; i++)
         bin_end(self->bins[i]);
-    strata_index_end(&self->index);
+    strata_host_free(self->index);
     strata_lock_destroy(&self->making);
     strata_host_free(self->bins);
     strata_host_free(self);
