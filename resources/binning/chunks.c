@@ -327,10 +327,12 @@ static strata_status try_to_take(binning *self, bin *of, bin_place **out)
 
 /* What the layer below says, in the words of the request. */
 static __attribute__((cold)) strata_status refuse(const binning *self, const bin *of, const strata_request *request,
-                                                  const strata_error *why)
+                                                  strata_status status, const strata_error *why)
 {
     const strata_error kept = *why;
-    if (!is_for_want_of_memory(kept.status))
+    if (kept.status != status) /* it said nothing */
+        return status;
+    if (!is_for_want_of_memory(status))
         return strata_error_raise_again(&kept);
     strata_error *error = strata_error_begin(kept.status);
     *error = kept;
@@ -346,5 +348,5 @@ strata_status bin_grow(binning *self, bin *of, const strata_request *request, bi
     strata_status status = try_to_take(self, of, out);
     const strata_error why = *strata_error_unsaid();
     strata_error_unhush(false);
-    return status == STRATA_SUCCESS ? status : refuse(self, of, request, &why);
+    return status == STRATA_SUCCESS ? status : refuse(self, of, request, status, &why);
 }

@@ -153,12 +153,20 @@ static strata_status make_wait(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
+static bool follows(const strata_stream_ref *stream, strata_point point)
+{
+    strata_clock *clock = strata_timeline_clock(stream, false);
+    bool after = strata_timeline_follows(stream, clock, point);
+    strata_clock_unref(clock);
+    return after;
+}
+
 /* Orders the stream after the allocation of a fresh chunk. A stream that is captured could wait for nothing outside;
  * the host can, since nothing but chunks keeps the layer's stream. */
 static strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->place->chunk->point, memory_order_relaxed);
-    if (!point || strata_point_known_complete(point))
+    if (!point || strata_point_known_complete(point) || follows(found->stream, point))
         return STRATA_SUCCESS;
     return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(found->stream, point);
 }
@@ -306,7 +314,7 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
     if (full) {
         const strata_error why = *strata_error_unsaid();
         bins_give_back(self, SIZE_MAX, &given);
-        if (!given)
+        if (!given && why.status == status)
             strata_error_raise_again(&why);
     }
     strata_error_unhush(status != STRATA_SUCCESS && !given);
@@ -534,10 +542,11 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
     return status;
 }
 
+/* 0: the owner cannot say. */
 static size_t reserved_below(const binning *self)
 {
     strata_resource *below = self->resource.upstream;
-    strata_usage usage;
+    strata_usage usage = {0};
     strata_error_hush();
     strata_status status = below->ops->usage(below, &usage);
     strata_error_unhush(false);
@@ -551,10 +560,10 @@ static strata_status binning_trim(strata_resource *resource, size_t keep_bytes, 
     strata_status status = STRATA_SUCCESS;
     size_t before = reserved_below(self), given, told = 0;
     *bytes = 0;
-    if (keep_bytes < before) {
+    if (before ? keep_bytes < before : keep_bytes != SIZE_MAX) {
         for (size_t i = 0; i < self->bin_count; i++)
             bin_sweep(self, self->bins[i], true);
-        status = bins_give_back(self, before - keep_bytes, &given);
+        status = bins_give_back(self, before ? before - keep_bytes : SIZE_MAX, &given);
     }
     if (status == STRATA_SUCCESS)
         status = below->ops->trim(below, keep_bytes, &told);
