@@ -53,9 +53,10 @@ static strata_status refuse(const reader *in, size_t position, const char *forma
                        in->text + position, what);
 }
 
-static bool is_word_character(char c)
+/* `more`: characters that words of this kind may have besides. */
+static bool is_word_character(char c, const char *more)
 {
-    return isalnum((unsigned char)c) || (c && strchr("_-.%/:+;", c));
+    return isalnum((unsigned char)c) || (c && (strchr("_-.%/:+", c) || strchr(more, c)));
 }
 
 static char skip_space(reader *in)
@@ -65,20 +66,25 @@ static char skip_space(reader *in)
     return in->text[in->at];
 }
 
-static strata_status read_word(reader *in, const char *expected, word *out)
+static strata_status read_word_with(reader *in, const char *more, const char *expected, word *out)
 {
     skip_space(in);
     *out = (word){.text = in->text + in->at, .position = in->at};
-    while (is_word_character(in->text[in->at]))
+    while (is_word_character(in->text[in->at], more))
         in->at++;
     out->length = in->at - out->position;
     return out->length ? STRATA_SUCCESS : refuse(in, in->at, "expected %s", expected);
 }
 
+static strata_status read_word(reader *in, const char *expected, word *out)
+{
+    return read_word_with(in, "", expected, out);
+}
+
 static strata_status read_value(reader *in, word *out)
 {
     if (skip_space(in) != '"')
-        return read_word(in, "a value", out);
+        return read_word_with(in, ";", "a value", out); /* which may be a list */
     size_t start = ++in->at;
     while (in->text[in->at] && in->text[in->at] != '"')
         in->at++;

@@ -411,32 +411,36 @@ static void where_no_chunk_fits_a_block_may(test_fixture *fixture)
 
 /* ---- captures ---- */
 
-/* A stream that is known and is being captured gets what needs no wait for anything outside, and nothing else. */
-static void a_captured_stream_is_given_only_what_needs_no_wait(test_fixture *fixture)
+/* While a blocking stream is captured, nothing can be given to the legacy stream that waits for anything, and no event
+ * recorded there. */
+static void the_legacy_stream_beside_a_capture_is_given_only_what_needs_no_wait(test_fixture *fixture)
 {
-    CUstream streams[3] = {pooled(fixture), pooled(fixture), pooled(fixture)};
-    strata_block others[3], taken, fresh;
-    fill_chunk(fixture, streams[0], others);
-    strata_block block = test_allocate(fixture, BYTES, streams[0]);
-    test_stall *stall = test_stall_begin(streams[0]);
-    test_write(fixture, &block, 0x11, streams[0]);
-    test_free_on(fixture, &block, streams[0]);
-    test_begin_capture(streams[1]);
+    CUstream other = pooled(fixture), captured;
+    strata_block others[3], block, fresh, taken, again;
+    check_cu(test_cu()->StreamCreate(&captured, CU_STREAM_DEFAULT));
+    fill_chunk(fixture, other, others);
+    block = test_allocate(fixture, BYTES, other);
+    test_stall *stall = test_stall_begin(other);
+    test_write(fixture, &block, 0x11, other);
+    test_free_on(fixture, &block, other);
+    test_begin_capture(captured);
     test_calls calls;
     test_calls_begin(&calls);
-    fresh = test_allocate(fixture, BYTES, streams[1]); /* of another chunk */
-    taken = test_allocate(fixture, BYTES, streams[1]);
+    fresh = test_allocate(fixture, BYTES, NULL); /* of another chunk */
+    taken = test_allocate(fixture, BYTES, NULL);
     assert_true(fresh.address != block.address && taken.address != block.address);
     assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
-    check_ok(strata_runtime_deallocate(fixture->runtime, &taken));
-    assert_true(test_allocate(fixture, BYTES, streams[1]).address == taken.address);
-    assert_int_equal(test_end_capture(streams[1]), 0);
+    test_free_on(fixture, &taken, NULL);
+    again = test_allocate(fixture, BYTES, NULL);
+    assert_true(again.address == taken.address);
+    test_free_on(fixture, &again, NULL);
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    assert_int_equal(test_end_capture(captured), 0);
     test_stall_end(stall);
-    check_ok(strata_runtime_find(fixture->runtime, taken.address, &taken));
-    test_free_on(fixture, &taken, streams[1]);
-    test_free_on(fixture, &fresh, streams[1]);
-    free_blocks(fixture, streams[0], others, 3);
-    close_all(fixture, streams, 3);
+    check_cu(test_cu()->StreamDestroy(captured));
+    test_free_on(fixture, &fresh, NULL);
+    free_blocks(fixture, other, others, 3);
+    test_stream_close(fixture, other);
 }
 
 /* ---- threads ---- */
@@ -655,7 +659,7 @@ int main(void)
         TEST_CASE(blocks_go_from_a_thread_that_allocates_to_one_that_frees),
     };
     static const test_case others[] = {
-        TEST_CASE(a_captured_stream_is_given_only_what_needs_no_wait),
+        TEST_CASE(the_legacy_stream_beside_a_capture_is_given_only_what_needs_no_wait),
         TEST_CASE(layers_above_hear_of_blocks_and_layers_below_of_chunks),
         TEST_CASE(where_no_chunk_fits_a_block_may),
         TEST_CASE(larger_requests_are_refused_where_that_is_asked_for),

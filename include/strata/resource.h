@@ -266,7 +266,7 @@ typedef enum strata_option_type {
     STRATA_OPTION_SIZE,     /* digits with an optional unit, such as 8GiB or 512MB: uint64_t, bytes */
     STRATA_OPTION_DURATION, /* digits with ns, us, ms or s: uint64_t, nanoseconds, more than 0 */
     STRATA_OPTION_CHOICE,   /* one of the words in `choices`: int, its position among them */
-    STRATA_OPTION_STRING,   /* a word or "quoted text": char[256] */
+    STRATA_OPTION_STRING,   /* a word, with ";" in it for lists, or "quoted text": char[256] */
     STRATA_OPTION_AMOUNT,   /* a size, or a share of the device's memory such as 50%: strata_amount */
 } strata_option_type;
 
