@@ -167,7 +167,7 @@ static void a_block_whose_stream_is_gone_comes_after_all_that_it_was_given(test_
     fill_chunk(fixture, other, others);
     block = test_allocate(fixture, BYTES, home);
     test_write(fixture, &block, 0x11, home);
-    test_synchronize(home);
+    test_read(fixture, &block, other); /* an event marks the write: what comes now is behind that */
     test_stall *stall = test_stall_begin(home);
     const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, home);
     test_stream_forget(fixture, home);
@@ -280,8 +280,9 @@ static void a_visit_of_all_blocks_meets_no_chunk(test_fixture *fixture)
 /* Counts what it is told of blocks that it never saw. */
 typedef struct listener {
     strata_resource resource;
-    size_t finished, reused, unseen;
+    size_t finished, reused, unseen, late;
     size_t bytes;
+    bool ended;
 } listener;
 
 static strata_status listener_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -297,15 +298,18 @@ static void listener_completed(strata_resource *resource, const strata_completio
     listener *self = (listener *)resource;
     const uint64_t *seen = strata_block_layer_bytes(resource, completion->id);
     assert_true(completion->last);
+    self->late += self->ended;
     self->unseen += !*seen || *seen > completion->id.generation; /* what a layer holds has a later one */
     self->bytes += completion->bytes;
     self->finished += completion->kind == STRATA_COMPLETION_FINISHED;
     self->reused += completion->kind == STRATA_COMPLETION_REUSED;
 }
 
+/* What a layer that freed itself would leave where it was. */
 static void listener_destroy(strata_resource *resource)
 {
-    (void)resource;
+    ((listener *)resource)->ended = true;
+    resource->position = 1000;
 }
 
 static const strata_resource_ops listener_ops = {
@@ -350,7 +354,11 @@ static void layers_above_hear_of_blocks_and_layers_below_of_chunks(test_fixture 
     assert_true(above.finished == 2 && above.bytes == 2 * BYTES + CHUNK);
     assert_true(below.finished == 2 && below.reused == 0 && below.bytes == 2 * CHUNK);
     assert_true(above.unseen == 0 && below.unseen == 0);
+    block = test_allocate(fixture, 1, stream);
+    test_free_on(fixture, &block, stream);
     test_stream_close(fixture, stream);
+    use_stack(fixture, "direct"); /* at the end the chunk goes back when the layer above has ended */
+    assert_true(above.late == 0 && below.late == 0 && below.finished == 3);
 }
 
 static uint64_t in_use(test_fixture *fixture, const char *which)
