@@ -242,7 +242,7 @@ strata_status bin_grow(binning *layer, bin *self, const strata_request *request,
  * layer below. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 
-/* Gives all chunks back, all of whose places are clean, and ends the stream. */
+/* Gives all chunks back, whose places all are clean, waits until they are free, and ends the stream. */
 void bins_close(binning *self);
 
 /* The live block that contains an address of a chunk. *of_chunk: it is one. */

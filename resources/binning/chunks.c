@@ -207,8 +207,11 @@ void bins_close(binning *self)
     size_t bytes = 0;
     strata_status status = STRATA_ERROR_BUSY;
     strata_error_hush();
-    for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && status != STRATA_SUCCESS; i++)
+    for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && status != STRATA_SUCCESS; i++) {
         status = bins_give_back(self, SIZE_MAX, &bytes);
+        if (status == STRATA_SUCCESS && atomic_load_explicit(&self->stream, memory_order_relaxed))
+            status = wait_for_own_stream(self); /* so that layers between hear of it before they end */
+    }
     end_stream(self);
     strata_error_unhush(status != STRATA_SUCCESS);
 }

@@ -145,7 +145,7 @@ typedef struct search {
 static bool is_captured(const binning *self, const search *for_it)
 {
     return for_it->stream->known &&
-           strata_stream_is_capturing(self->resource.stack->device, for_it->stream->handle, false);
+           strata_stream_is_capturing(self->resource.stack->device, for_it->stream->handle, true);
 }
 
 static strata_status make_wait(strata_point point, void *stream)
