@@ -36,16 +36,9 @@ static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 
 /* ---- making blocks ---- */
 
-static inline strata_block facts_of(const bin *of, const bin_place *place, const strata_request *request)
+static inline void fill_facts(strata_block *block, const bin *of, const bin_place *place, const strata_request *request)
 {
-    return (strata_block){
-        .address = bin_address(place),
-        .bytes = of->size,
-        .requested = request->bytes,
-        .alignment = BIN_GRANULE,
-        .tag = request->tag,
-        .stream = request->stream,
-    };
+    strata_block_fill(block, request, bin_address(place), of->size, BIN_GRANULE);
 }
 
 /* Brings a block to life in an entry of its own. */
@@ -89,7 +82,7 @@ static inline bool hand_out_again(binning *self, bin *of, bin_place *place, stra
         return false;
     tell_reused(self, of, entry, slot);
     strata_entry_renew(entry, bin_bytes_in(&self->resource, entry));
-    *out = facts_of(of, place, request);
+    fill_facts(out, of, place, request);
     publish(self, place, slot, timeline, true, out);
     strata_stripe *mine = strata_counters_mine(&of->counters, strata_thread_current);
     strata_counters_add_to(&of->counters, mine, BIN_ENDED, 1);
@@ -107,7 +100,8 @@ static strata_status make_block(binning *self, bin *of, bin_place *place, const 
     uint32_t slot = strata_table_take_slot(table_of(self));
     if (!slot)
         return strata_fail_host_memory("a block");
-    strata_block block = facts_of(of, place, request);
+    strata_block block;
+    fill_facts(&block, of, place, request);
     strata_status status = strata_note_begin_on(&note, stream);
     if (status == STRATA_SUCCESS) {
         publish(self, place, slot, note.stream.timeline, note.stream.known, &block);
