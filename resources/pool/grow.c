@@ -7,9 +7,13 @@
 
 #include <string.h>
 
-static const double DEAR_SLACK = 0.25;
+/* What may be reserved beyond what was live at most, once moving is dear, and how much more each time that it still is.
+ */
+static const double DEAR_SLACK = 0.10, DEAR_STEP = 0.05;
 
 enum {
+    DEAR_SHARE = 8,    /* moving more than this part of all memory is dear, */
+    DEAR_MOVES = 2,    /* if it is more than so many frames a request */
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
     FRAMES = 512,      /* that there are to be at least, before larger ones are made */
@@ -232,12 +236,29 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
 
 /* ---- new memory ---- */
 
+static void forget_moves(pool *self)
+{
+    self->moved_bytes = 0;
+    self->misses_before = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
+    self->moved_before = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
+}
+
+/* Moving is paid again and again, and growing once. When much was moved of what there is, and more than a frame or two
+ * for each request that no cache served, growing is the cheaper of the two. */
+static bool is_moving_dear(const pool *self)
+{
+    const uint64_t requests = atomic_load_explicit(&self->counts.misses, memory_order_relaxed) - self->misses_before;
+    const uint64_t moves = atomic_load_explicit(&self->counts.moved, memory_order_relaxed) - self->moved_before;
+    return self->moved_bytes >= self->pages.reserved / DEAR_SHARE && moves >= requests * DEAR_MOVES;
+}
+
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
 static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
 {
     const uint64_t granule = self->pages.granule;
-    uint64_t share = round_up(self->pages.reserved / GROWTH_SHARE, granule);
-    if (share > GROWTH_MOST * granule)
+    const bool dear = is_moving_dear(self);
+    uint64_t share = round_up(self->pages.reserved / (dear ? DEAR_SHARE : GROWTH_SHARE), granule);
+    if (!dear && share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
     const uint64_t initial = round_up(self->initial_bytes, granule);
@@ -431,16 +452,23 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_mo
 
 /* ---- what is tried ---- */
 
-/* What may be reserved while memory can be moved instead. Moving is paid again and again, and growing once: when as
- * much was moved as there is, growing is the cheaper of the two, up to a quarter beyond what was live at most. */
+/* The slack; where moving is dear, some more each time that all memory has been moved. */
+static double slack_now(pool *self)
+{
+    if (is_moving_dear(self) && self->moved_bytes >= self->pages.reserved) {
+        self->dear_slack += self->dear_slack > 0 ? DEAR_STEP : DEAR_SLACK;
+        forget_moves(self);
+    }
+    return self->dear_slack > self->slack ? self->dear_slack : self->slack;
+}
+
+/* What may be reserved while memory can be moved instead. */
 static uint64_t within_slack(pool *self, const pool_want *want)
 {
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    const double slack =
-        self->moved_bytes < self->pages.reserved || self->slack > DEAR_SLACK ? self->slack : DEAR_SLACK;
-    const uint64_t most = (uint64_t)((double)self->peak_live * (1 + slack)) + self->pages.granule;
+    const uint64_t most = (uint64_t)((double)self->peak_live * (1 + slack_now(self))) + self->pages.granule;
     return most > self->initial_bytes ? most : self->initial_bytes;
 }
 
@@ -457,7 +485,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     const uint64_t reserved = self->pages.reserved;
     pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
     if (self->pages.reserved > reserved)
-        self->moved_bytes = 0;
+        forget_moves(self);
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, &how, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)

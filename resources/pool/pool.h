@@ -45,7 +45,10 @@ typedef struct pool {
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
     pool_pages pages;               /* guarded by growth */
-    uint64_t moved_bytes;           /* since memory was last made within the slack; the same */
+    uint64_t moved_bytes;           /* since memory was last made within the slack; guarded by growth */
+    double dear_slack;              /* as slack, where moving was dear; the same */
+    uint64_t misses_before;         /* counts.misses at that time; the same */
+    uint64_t moved_before;          /* counts.moved at that time; the same */
     uint64_t peak_live;             /* the most that was seen live; guarded by growth */
     _Atomic uint64_t peak_reserved; /* written under growth */
     _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
