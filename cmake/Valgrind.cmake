@@ -12,7 +12,8 @@
 # understands atomics; tests/valgrind.supp names it for DRD, protocol by protocol. What stands between locks, which is all of
 # the simulated driver and most of the rest, DRD judges in the code that is shipped, as it was optimized.
 find_program(STRATA_VALGRIND valgrind)
-mark_as_advanced(STRATA_VALGRIND)
+find_path(STRATA_VALGRIND_INCLUDE_DIR valgrind/memcheck.h)
+mark_as_advanced(STRATA_VALGRIND STRATA_VALGRIND_INCLUDE_DIR)
 
 # Valgrind sees nothing of simulated memory without its header, has no place beside a sanitizer, and 3.19 gives up on the
 # debug information that clang 14 writes.

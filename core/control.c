@@ -1,8 +1,10 @@
-/* Named values of a stack: finding the layer and the value that a name means, and the report of all of them. */
+/* Named values: finding the layer and the value that a name means, and the report of all of them. What is the process's
+ * and no stack's has rooms of its own, which are named like layers and found behind them. */
 #include <strata/control.h>
 
 #include "core/emitter.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/size_text.h"
 #include "core/stack.h"
 
@@ -14,14 +16,62 @@
 
 enum { NAME_SIZE = 160, LIST_SIZE = 320 };
 
+/* ---- the process's values ---- */
+
+typedef struct room {
+    const char *name;
+    const strata_value *values;
+    size_t value_count;
+    strata_status (*get_value)(size_t which, uint64_t *value);
+} room;
+
+enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
+
+static const strata_value host_values[HOST_VALUES] = {
+    [HOST_BYTES] = {"bytes", STRATA_VALUE_BYTES, false, "host memory of the library's own books"},
+    [HOST_RESIDENT] = {"resident", STRATA_VALUE_BYTES, false, "physical memory of the arena that they are in"},
+};
+
+static strata_status get_host_value(size_t which, uint64_t *value)
+{
+    if (which == HOST_BYTES)
+        *value = strata_host_bytes();
+    else if (!strata_host_resident(value))
+        return strata_fail(
+            STRATA_ERROR_UNSUPPORTED,
+            "host.resident: the library's books are in the C library's heap, which is the program's, too (%s)",
+            strata_host_allocator_reason());
+    return STRATA_SUCCESS;
+}
+
+static const room rooms[] = {
+    {"host", host_values, HOST_VALUES, get_host_value},
+};
+
+enum { ROOMS = sizeof rooms / sizeof rooms[0] };
+
+/* ---- places ---- */
+
+/* A value of a layer, or of a room. */
 typedef struct value_place {
     strata_resource *layer;
+    const room *room; /* NULL: the layer's */
     size_t which;
 } value_place;
 
+static const char *name_of(const value_place *place)
+{
+    return place->room ? place->room->name : place->layer->ops->name;
+}
+
+static size_t count_of(const value_place *place)
+{
+    return place->room ? place->room->value_count : place->layer->ops->value_count;
+}
+
 static const strata_value *value_at(const value_place *place)
 {
-    return &place->layer->ops->values[place->which];
+    return place->room ? &place->room->values[place->which] : &place->layer->ops->values[place->which];
 }
 
 /* ---- names ---- */
@@ -60,6 +110,14 @@ static bool read_turn(const char **text, size_t *turn)
     return true;
 }
 
+static const room *find_room(const char *name, size_t length)
+{
+    for (size_t i = 0; i < ROOMS; i++)
+        if (strlen(rooms[i].name) == length && strncmp(rooms[i].name, name, length) == 0)
+            return &rooms[i];
+    return NULL;
+}
+
 static strata_status refuse_layer(const strata_stack *stack, const char *name)
 {
     char layers[LIST_SIZE] = "";
@@ -70,19 +128,21 @@ static strata_status refuse_layer(const strata_stack *stack, const char *name)
     }
     return strata_fail(STRATA_ERROR_INVALID_VALUE,
                        "\"%.100s\" names no value of this stack: expected LAYER.VALUE, with a layer of %s, such as "
-                       "\"budget.limit\", or \"budget[1].limit\" for the second one",
+                       "\"budget.limit\", or \"budget[1].limit\" for the second one, or a value of the process such as "
+                       "\"host.bytes\"",
                        name, layers);
 }
 
-static strata_status refuse_value(const strata_resource *layer, const char *name)
+static strata_status refuse_value(const value_place *place, const char *name)
 {
+    value_place one = *place;
     char values[LIST_SIZE] = "";
     size_t used = 0;
-    for (size_t i = 0; i < layer->ops->value_count && used < sizeof values; i++) {
-        int length = snprintf(values + used, sizeof values - used, "%s%s", i ? ", " : "", layer->ops->values[i].name);
+    for (one.which = 0; one.which < count_of(place) && used < sizeof values; one.which++) {
+        int length = snprintf(values + used, sizeof values - used, "%s%s", one.which ? ", " : "", value_at(&one)->name);
         used += length > 0 ? (size_t)length : 0;
     }
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", layer->ops->name, name,
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", name_of(place), name,
                        used ? values : "nothing: it has none");
 }
 
@@ -94,13 +154,15 @@ static strata_status find_value(const strata_stack *stack, const char *name, val
     if (!read_turn(&rest, &turn) || *rest != '.')
         return refuse_layer(stack, name);
     rest++;
-    place->layer = find_layer(stack, name, length, turn);
-    if (!place->layer)
+    *place = (value_place){.layer = find_layer(stack, name, length, turn)};
+    if (!place->layer && turn == 0)
+        place->room = find_room(name, length);
+    if (!place->layer && !place->room)
         return refuse_layer(stack, name);
-    for (place->which = 0; place->which < place->layer->ops->value_count; place->which++)
+    for (; place->which < count_of(place); place->which++)
         if (strcmp(value_at(place)->name, rest) == 0)
             return STRATA_SUCCESS;
-    return refuse_value(place->layer, rest);
+    return refuse_value(place, rest);
 }
 
 static strata_status check_call(const strata_stack *stack, const char *name)
@@ -115,7 +177,8 @@ static strata_status check_call(const strata_stack *stack, const char *name)
 static strata_status get(const value_place *place, uint64_t *value)
 {
     *value = 0;
-    strata_status status = place->layer->ops->get_value(place->layer, place->which, value);
+    strata_status status = place->room ? place->room->get_value(place->which, value)
+                                       : place->layer->ops->get_value(place->layer, place->which, value);
     if (status != STRATA_SUCCESS)
         *value = 0;
     return status;
@@ -241,7 +304,7 @@ void strata_control_visit(strata_stack *stack,
         return;
     for (size_t i = 0; i < stack->count; i++) {
         value_place place = {.layer = stack->layers[i]};
-        for (; place.which < place.layer->ops->value_count; place.which++) {
+        for (; place.which < count_of(&place); place.which++) {
             if (!get_quietly(&place, &value))
                 continue;
             full_name(stack, &place, name);
@@ -266,16 +329,20 @@ static void print_value(strata_emitter *to, const strata_value *what, uint64_t v
     }
 }
 
+static void print_values(strata_emitter *to, value_place place)
+{
+    uint64_t value;
+    for (; place.which < count_of(&place); place.which++)
+        if (get_quietly(&place, &value))
+            print_value(to, value_at(&place), value);
+}
+
 static void print_layer(strata_emitter *to, strata_resource *layer)
 {
-    value_place place = {.layer = layer};
-    uint64_t value;
     strata_emit_object_begin(to, to->format == STRATA_FORMAT_TEXT ? layer->ops->name : NULL);
     if (to->format == STRATA_FORMAT_JSON)
         strata_emit_text(to, "layer", layer->ops->name);
-    for (; place.which < layer->ops->value_count; place.which++)
-        if (get_quietly(&place, &value))
-            print_value(to, value_at(&place), value);
+    print_values(to, (value_place){.layer = layer});
     if (layer->ops->describe)
         layer->ops->describe(layer, to);
     strata_emit_object_end(to);
@@ -313,6 +380,11 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_emit_text(&to, "stack", stack->text);
     strata_emit_count(&to, "device", (uint64_t)stack->device->ordinal);
     print_usage(&to, &usage);
+    for (size_t i = 0; i < ROOMS; i++) {
+        strata_emit_object_begin(&to, rooms[i].name);
+        print_values(&to, (value_place){.room = &rooms[i]});
+        strata_emit_object_end(&to);
+    }
     strata_emit_list_begin(&to, "layers");
     for (size_t i = 0; i < stack->count; i++)
         print_layer(&to, stack->layers[i]);

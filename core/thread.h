@@ -61,9 +61,11 @@ typedef struct strata_thread {
     strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a
                                                      lock; dropped under the threads' lock, when it ends or no call that
                                                      could use them is in flight any more, as the table ends */
-    void *cells[STRATA_CELLS_LIMIT];              /* by number of the cells: this thread's, once it was looked for; NULL
-                                                     for 0. The same rule */
-    struct strata_thread *next, *previous;        /* all threads; guarded by the threads' lock */
+    uint32_t host_calls;             /* for host memory, until they are many: core/arena.c. The thread's own */
+    uint32_t host_cache;             /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
+    void *cells[STRATA_CELLS_LIMIT]; /* by number of the cells: this thread's, once it was looked for; NULL
+                                        for 0. The same rule */
+    struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
 } strata_thread;
 
 extern _Thread_local strata_thread *strata_thread_current __attribute__((tls_model("initial-exec")));

@@ -480,6 +480,12 @@ static void info_names_driver_devices_and_stack(void **state)
                                           "jansson", "zlib",   "host_allocator"};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
         assert_true(json_is_string(json_object_get(info, strings[i])));
+    assert_outcome(text, 0, "\n  in use         ", "");
+    assert_true(json_integer_value(json_object_get(info, "host_bytes")) > 0);
+    bool own_heap = json_is_null(json_object_get(info, "host_allocator_reason"));
+    assert_true(own_heap == json_is_integer(json_object_get(info, "host_resident")));
+    assert_true((strstr(text->out, "\nhost allocator   libc (") == NULL) == own_heap);
+    assert_true((strstr(text->out, "\nhost allocator   jemalloc ") != NULL) == own_heap);
     json_t *device = json_array_get(json_object_get(info, "devices"), 0);
     assert_true(json_integer_value(json_object_get(device, "total_bytes")) > 0);
     assert_true(json_is_boolean(json_object_get(json_object_get(device, "capabilities"), "memory_pools")));

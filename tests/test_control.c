@@ -1,4 +1,5 @@
 /* Named values of a stack: what a name means, what is refused and how, setting from texts, and the report of all. */
+#include "core/memory.h"
 #include "support/report.h"
 
 #include <strata/control.h>
@@ -134,6 +135,9 @@ static void names_that_mean_nothing_are_refused_with_what_there_is(void **state)
         {"knobs.peak", "knobs has no value \"peak\""},
         {"knobs.level ", "knobs has no value \"level \""},
         {"aligned.level", "aligned has no value \"level\"; expected nothing: it has none"},
+        {"host", "or a value of the process such as \"host.bytes\""},
+        {"host.level", "host has no value \"level\"; expected bytes, resident"},
+        {"host[1].bytes", "\"host[1].bytes\" names no value"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         uint64_t got = 1, set = 5;
@@ -159,6 +163,57 @@ static void calls_without_a_stack_or_a_name_are_refused(void **state)
     check_status(strata_stats_print(stack, STRATA_FORMAT_TEXT, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_stats_print(stack, (strata_format)2, test_report_write, NULL), STRATA_ERROR_INVALID_VALUE);
     strata_control_visit(NULL, NULL, NULL);
+}
+
+/* ---- the process's values ---- */
+
+static void host_memory_is_known_to_every_stack(void **state)
+{
+    (void)state;
+    strata_block blocks[200];
+    strata_resource *top = strata_stack_top(stack);
+    uint64_t before = value("host.bytes"), got = 1;
+    assert_true(before > 200 * 96 && value("host[0].bytes") == before);
+    for (size_t i = 0; i < 200; i++)
+        check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 100}, &blocks[i]));
+    uint64_t with_blocks = value("host.bytes");
+    assert_true(with_blocks >= before + 4096 * 96); /* the first chunk of entries */
+    for (size_t i = 0; i < 200; i++)
+        check_ok(strata_resource_deallocate(top, &blocks[i], NULL));
+    assert_true(value("host.bytes") <= with_blocks);
+    if (strata_host_resident(&got)) {
+        assert_true(value("host.resident") >= 200 * 96);
+    } else {
+        check_status(strata_control(stack, "host.resident", &got, NULL), STRATA_ERROR_UNSUPPORTED);
+        check_last_error(STRATA_ERROR_UNSUPPORTED, "in the C library's heap");
+        assert_true(got == 0);
+    }
+}
+
+static void the_processs_values_are_only_read(void **state)
+{
+    (void)state;
+    uint64_t set = 5;
+    check_status(strata_control(stack, "host.bytes", NULL, &set), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "host.bytes can be read and not set");
+    check_status(strata_control_set_text(stack, "host.bytes", "5"), STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_layer_called_host_is_the_one_that_is_meant(void **state)
+{
+    (void)state;
+    strata_resource_ops ops = knobs_ops;
+    strata_resource *owner;
+    strata_stack *other;
+    uint64_t got;
+    ops.name = "host";
+    layers[1] = (knobs){.resource.ops = &ops, .values[COUNT] = 77, .in_use = true};
+    check_ok(strata_null_create(0, NULL, &owner));
+    check_ok(strata_stack_build((strata_resource *[]){&layers[1].resource, owner}, 2, 0, &other));
+    check_ok(strata_control(other, "host.level", &got, NULL));
+    assert_true(got == 77);
+    check_status(strata_control(other, "host.bytes", &got, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_stack_destroy(other));
 }
 
 /* ---- setting ---- */
@@ -293,6 +348,7 @@ static void the_report_in_json_has_every_layer_with_its_values(void **state)
     assert_true(json_integer_value(json_object_get(memory, "live_blocks")) == 1);
     assert_true(json_is_integer(json_object_get(memory, "reserved_free")));
     assert_null(json_object_get(memory, "limit"));
+    assert_true(json_integer_value(json_object_get(json_object_get(root, "host"), "bytes")) > 4096 * 96);
     json_t *list = json_object_get(root, "layers");
     static const char *const names[] = {"knobs", "aligned", "knobs", "null"};
     assert_int_equal(json_array_size(list), 4);
@@ -318,6 +374,7 @@ static void the_report_in_text_has_a_line_for_each(void **state)
         "stack: knobs, aligned, knobs, null\n",
         "memory:\n",
         "  live_bytes: 0\n",
+        "\nhost:\n  bytes: ",
         "layers:\n",
         "  - knobs:\n    level: 0\n",
         "  - knobs:\n    level: 10\n    peak.bytes: 11\n    period: 12\n    on: yes\n",
@@ -368,6 +425,9 @@ int main(void)
         ON_A_STACK(a_name_means_the_first_layer_of_it_and_an_index_one_further_in),
         ON_A_STACK(names_that_mean_nothing_are_refused_with_what_there_is),
         ON_A_STACK(calls_without_a_stack_or_a_name_are_refused),
+        ON_A_STACK(host_memory_is_known_to_every_stack),
+        ON_A_STACK(the_processs_values_are_only_read),
+        cmocka_unit_test(a_layer_called_host_is_the_one_that_is_meant),
         ON_A_STACK(the_old_value_is_read_before_the_new_one_is_set),
         ON_A_STACK(what_cannot_be_set_is_refused_and_nothing_changes),
         ON_A_STACK(each_type_is_set_from_a_text_as_in_a_stack_text),

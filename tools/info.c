@@ -101,13 +101,19 @@ static void print_info(const settings *from, const strata_driver_info *driver, c
            *from->environment_driver ? from->environment_driver : "not set");
     printf("  library        %s\n", driver->library);
     char stack[1024];
+    uint64_t resident;
     strata_escape(stack, sizeof stack, strata_runtime_default_stack());
     printf("stack            %s (STRATA_STACK is %s)\n", stack, from->environment_stack ? "set" : "not set");
     if (from->mode == STRATA_MODE_SANITIZER)
         printf("  mode           sanitizer, as STRATA_MODE says: direct in place of async\n");
     if (*from->stack_problem)
         printf("  is wrong       %s\n", from->stack_problem);
-    printf("host allocator   %s\n", strata_host_allocator_name());
+    const char *reason = strata_host_allocator_reason();
+    printf("host allocator   %s%s%s%s\n", strata_host_allocator_name(), reason ? " (" : "", reason ? reason : "",
+           reason ? ")" : "");
+    printf("  in use         %s\n", words_of_bytes(strata_host_bytes()).text);
+    if (strata_host_resident(&resident))
+        printf("  resident       %s\n", words_of_bytes(resident).text);
     printf("jansson          %s\n", jansson_version());
     printf("zlib             %s\n", zlibVersion());
     for (int i = 0; i < driver->device_count; i++)
@@ -142,6 +148,7 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
 {
     json_t *object = json_object();
     json_t *list = json_array();
+    uint64_t resident;
     json_object_set_new(object, "strata", json_string(strata_version_string()));
     json_object_set_new(object, "driver", json_string(command_driver_word(driver)));
     json_object_set_new(object, "driver_choice", json_string(driver->choice));
@@ -156,6 +163,10 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
                                   string_or_null(*from->environment_driver ? from->environment_driver : NULL),
                                   "STRATA_STACK", string_or_null(from->environment_stack)));
     json_object_set_new(object, "host_allocator", json_string(strata_host_allocator_name()));
+    json_object_set_new(object, "host_allocator_reason", string_or_null(strata_host_allocator_reason()));
+    json_set_number(object, "host_bytes", strata_host_bytes());
+    if (strata_host_resident(&resident))
+        json_set_number(object, "host_resident", resident);
     json_object_set_new(object, "jansson", json_string(jansson_version()));
     json_object_set_new(object, "zlib", json_string(zlibVersion()));
     for (int i = 0; i < driver->device_count; i++)

@@ -2,7 +2,13 @@
  *
  * A value's name is the layer's and its own, "budget.limit". Where a layer stands in a stack more than once,
  * "budget[1].limit" is the second from the outside, and the first needs no number. Sizes are bytes, durations
- * nanoseconds, switches 0 or 1. */
+ * nanoseconds, switches 0 or 1.
+ *
+ * Two values are the process's, and every stack knows them, unless it has a layer called "host":
+ *
+ *     host.bytes      host memory that all stacks and runtimes of the process have for their books at the moment
+ *     host.resident   physical memory of the arena that it comes from, with what the arena keeps for later and its own
+ *                     books. UNSUPPORTED where the books are in the C library's heap: docs/host-memory.md says when */
 #ifndef STRATA_CONTROL_H
 #define STRATA_CONTROL_H
 
@@ -24,13 +30,14 @@ STRATA_API strata_status strata_control(strata_stack *stack, const char *name, u
 STRATA_API strata_status strata_control_set_text(strata_stack *stack, const char *name, const char *text);
 
 /* Calls visit for every value of every layer, outermost first. `name` is the full name, good during the call. Values
- * that cannot be read at the moment are left out. */
+ * that cannot be read at the moment are left out, and so are those of the process. */
 STRATA_API void
 strata_control_visit(strata_stack *stack,
                      void (*visit)(const char *name, const strata_value *what, uint64_t value, void *data), void *data);
 
-/* Writes what all layers of a stack count and know, outermost first, and what the owner of the memory uses. Any thread;
- * of what changes meanwhile it shows some moment. Errors: INVALID_VALUE, SHUT_DOWN, FORKED. */
+/* Writes what the owner of the memory uses, the process's values, and what all layers of a stack count and know,
+ * outermost first. Any thread; of what changes meanwhile it shows some moment. Errors: INVALID_VALUE, SHUT_DOWN,
+ * FORKED. */
 STRATA_API strata_status strata_stats_print(strata_stack *stack, strata_format format, strata_write_callback write,
                                             void *data);
 

@@ -1,0 +1,30 @@
+# cmake -DSOURCE= -DBUILD= -DCOMPILER= -DMAKE= -DOPTIONS= -P BuildJemalloc.cmake: builds jemalloc in the folder BUILD, unless
+# it is there already. Several build folders may ask at once: one of them builds, the others wait.
+set(archive "${BUILD}/lib/libjemalloc_pic.a")
+set(work "${BUILD}/work")
+file(MAKE_DIRECTORY "${BUILD}")
+file(LOCK "${BUILD}/lock" GUARD PROCESS)
+if(EXISTS "${archive}")
+  return()
+endif()
+file(REMOVE_RECURSE "${work}")
+file(MAKE_DIRECTORY "${work}")
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+
+# What the make that may be running this one tells its children would confuse that of jemalloc.
+foreach(name MAKEFLAGS MFLAGS MAKELEVEL CFLAGS CPPFLAGS LDFLAGS)
+  unset(ENV{${name}})
+endforeach()
+set(ENV{force_tls} 0)
+foreach(step "${SOURCE}/configure;CC=${COMPILER};EXTRA_CFLAGS=-g1;${OPTIONS}" "${MAKE};-j${cores};lib/libjemalloc_pic.a")
+  execute_process(COMMAND ${step} WORKING_DIRECTORY "${work}" RESULT_VARIABLE failed
+    OUTPUT_FILE "${BUILD}/log" ERROR_FILE "${BUILD}/log")
+  if(failed)
+    file(READ "${BUILD}/log" words)
+    message(FATAL_ERROR "${words}\njemalloc cannot be built here; -DSTRATA_JEMALLOC=OFF does without it.")
+  endif()
+endforeach()
+file(MAKE_DIRECTORY "${BUILD}/include" "${BUILD}/lib")
+file(COPY "${work}/include/jemalloc/jemalloc.h" DESTINATION "${BUILD}/include/jemalloc")
+file(RENAME "${work}/lib/libjemalloc_pic.a" "${archive}")
+file(REMOVE_RECURSE "${work}")

@@ -1,0 +1,91 @@
+# Host memory for Strata's own book-keeping: strata::jemalloc is a jemalloc that nobody outside the library can see.
+#
+#   STRATA_JEMALLOC=AUTO   where its source is at hand, and the build is none that must see each allocation by itself: a
+#                          sanitizer's, a fuzz target's. Otherwise the C library's allocator (the default)
+#   STRATA_JEMALLOC=ON     the same, or it is an error
+#   STRATA_JEMALLOC=OFF    the C library's allocator
+#
+# The source lies in build/third-party/jemalloc/source, where scripts/setup puts it; any release from 5.2.1 on may be unpacked
+# there. It is built once for all build folders of the checkout, beside it, while the rest is compiled.
+#
+# How it is configured, and why:
+#   * Names of its own, hidden, and no `malloc`: a program's calls never come here, nor does a program's own jemalloc meet
+#     this one.
+#   * force_tls=0. A thread's data of jemalloc are 2.6 kB. The library has a thread-local word of the initial-exec kind, so all
+#     of its thread-local memory must find room in what the loader keeps for libraries that are opened late (1.6 kB), or
+#     dlopen fails: "cannot allocate memory in static TLS block". So jemalloc keeps them behind a key of pthreads.
+#   * One arena of jemalloc's own, for its own data: Strata's memory comes from another one (core/arena.c). No caches that it
+#     gives to threads by itself, no memory from sbrk, which is the C library's, no thread of its own.
+#   * The page size is the largest that a kernel of the architecture may have: one that is larger than at configure time would
+#     stop jemalloc at its start.
+set(STRATA_JEMALLOC "AUTO" CACHE STRING "Host memory from a private jemalloc: AUTO, ON or OFF")
+set_property(CACHE STRATA_JEMALLOC PROPERTY STRINGS AUTO ON OFF)
+set(STRATA_THIRD_PARTY "${PROJECT_SOURCE_DIR}/build/third-party" CACHE PATH
+  "Folder with sources of others, and what is built of them")
+
+set(strata_jemalloc_home "${STRATA_THIRD_PARTY}/jemalloc")
+set(strata_jemalloc_source "${strata_jemalloc_home}/source")
+
+# Why there is none; empty if there can be one.
+function(strata_jemalloc_obstacle out)
+  find_program(STRATA_MAKE NAMES gmake make)
+  mark_as_advanced(STRATA_MAKE)
+  set(${out} "" PARENT_SCOPE)
+  if(NOT EXISTS "${strata_jemalloc_source}/configure")
+    set(${out} "there is no source in ${strata_jemalloc_source}; scripts/setup fetches it" PARENT_SCOPE)
+  elseif(NOT STRATA_MAKE)
+    set(${out} "there is no make to build it with" PARENT_SCOPE)
+  elseif(CMAKE_CROSSCOMPILING)
+    set(${out} "it is not built for another kind of machine" PARENT_SCOPE)
+  elseif(STRATA_SANITIZE OR STRATA_FUZZ)
+    set(${out} "sanitizers are to see each allocation" PARENT_SCOPE)
+  endif()
+endfunction()
+
+set(STRATA_HAVE_JEMALLOC OFF)
+if(STRATA_JEMALLOC STREQUAL "AUTO" OR STRATA_JEMALLOC)
+  strata_jemalloc_obstacle(strata_obstacle)
+  if(strata_obstacle STREQUAL "")
+    set(STRATA_HAVE_JEMALLOC ON)
+  elseif(STRATA_JEMALLOC STREQUAL "AUTO")
+    message(STATUS "Host memory: the C library's allocator (${strata_obstacle})")
+  else()
+    message(FATAL_ERROR "STRATA_JEMALLOC is ${STRATA_JEMALLOC}, but ${strata_obstacle}.")
+  endif()
+else()
+  message(STATUS "Host memory: the C library's allocator")
+endif()
+if(NOT STRATA_HAVE_JEMALLOC)
+  return()
+endif()
+
+file(READ "${strata_jemalloc_source}/VERSION" strata_jemalloc_version)
+string(REGEX MATCH "^[0-9.]+" strata_jemalloc_version "${strata_jemalloc_version}")
+set(strata_jemalloc_page 16)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64|i.86)$")
+  set(strata_jemalloc_page 12)
+endif()
+set(strata_jemalloc_options --with-jemalloc-prefix=strata_je_ --with-private-namespace=strata_ --without-export
+  --disable-initial-exec-tls --disable-cxx --disable-doc --disable-shared
+  --with-lg-page=${strata_jemalloc_page} --with-lg-hugepage=21
+  --with-malloc-conf=narenas:1,tcache:false,oversize_threshold:0,dss:disabled)
+string(SHA256 strata_jemalloc_key "${strata_jemalloc_version} ${strata_jemalloc_options} ${CMAKE_SYSTEM_PROCESSOR}")
+string(SUBSTRING "${strata_jemalloc_key}" 0 12 strata_jemalloc_key)
+set(strata_jemalloc_build "${strata_jemalloc_home}/${strata_jemalloc_version}-${strata_jemalloc_key}")
+set(strata_jemalloc_archive "${strata_jemalloc_build}/lib/libjemalloc_pic.a")
+
+add_custom_command(OUTPUT "${PROJECT_BINARY_DIR}/jemalloc.stamp" BYPRODUCTS "${strata_jemalloc_archive}"
+  COMMAND "${CMAKE_COMMAND}" "-DSOURCE=${strata_jemalloc_source}" "-DBUILD=${strata_jemalloc_build}"
+    "-DCOMPILER=${CMAKE_C_COMPILER}" "-DMAKE=${STRATA_MAKE}" "-DOPTIONS=${strata_jemalloc_options}"
+    -P "${CMAKE_CURRENT_LIST_DIR}/BuildJemalloc.cmake"
+  COMMAND "${CMAKE_COMMAND}" -E touch "${PROJECT_BINARY_DIR}/jemalloc.stamp"
+  COMMENT "Host memory: jemalloc ${strata_jemalloc_version}" VERBATIM)
+add_custom_target(strata_jemalloc_built DEPENDS "${PROJECT_BINARY_DIR}/jemalloc.stamp")
+
+file(MAKE_DIRECTORY "${strata_jemalloc_build}/include")
+add_library(strata_jemalloc STATIC IMPORTED GLOBAL)
+add_library(strata::jemalloc ALIAS strata_jemalloc)
+set_target_properties(strata_jemalloc PROPERTIES
+  IMPORTED_LOCATION "${strata_jemalloc_archive}" INTERFACE_INCLUDE_DIRECTORIES "${strata_jemalloc_build}/include")
+add_dependencies(strata_jemalloc strata_jemalloc_built)
+message(STATUS "Host memory: jemalloc ${strata_jemalloc_version}, from ${strata_jemalloc_source}")
