@@ -14,12 +14,15 @@
 /* An owner's bytes of a block. */
 typedef struct strata_retired_bytes {
     _Atomic strata_point point; /* the free is complete when this is. Written by the thread that frees, read by any. */
-    bool deferred;              /* the free is counted already; written by the thread that frees */
     CUdeviceptr start;          /* the range that stands in the index; guarded by the lock */
     uint64_t length;
     uint64_t outstanding; /* bytes that are not free yet; the same */
     uint32_t next;        /* in the list of strays; the same */
+    bool deferred;        /* the free is counted already; written by the thread that frees */
 } strata_retired_bytes;
+
+_Static_assert(sizeof(strata_entry) + sizeof(strata_retired_bytes) <= 128,
+               "a block of async alone has two cache lines");
 
 typedef struct strata_retired {
     strata_resource *owner;

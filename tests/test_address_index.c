@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/address_index.h"
+#include "core/memory.h"
 
 enum { MOST = 400, STEPS = 40000 };
 
@@ -180,6 +181,121 @@ static void an_emptied_index_holds_no_memory(void **state)
     assert_null(index.root);
 }
 
+/* Starts of blocks that lie far apart, which is where a trie is at its worst. */
+static void a_start_that_has_no_neighbours_costs_little_host_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        CUdeviceptr distance;
+        uint64_t most; /* bytes a start */
+    } rows[] = {{512, 12}, {4096, 100}, {16384, 12}, {96 << 10, 72}, {1 << 20, 12}, {6 << 20, 72}};
+    enum { STARTS = 4096 };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        strata_address_index index = {0};
+        uint64_t before = strata_host_bytes();
+        for (uint32_t k = 0; k < STARTS; k++)
+            assert_true(strata_index_insert(&index, (UINT64_C(1) << 46) + k * rows[i].distance, k + 1));
+        uint64_t each = (strata_host_bytes() - before) / STARTS;
+        if (each > rows[i].most)
+            fail_msg("%llu bytes apart: %llu bytes each", rows[i].distance, (unsigned long long)each);
+        for (uint32_t k = 0; k < STARTS; k++)
+            assert_int_equal(strata_index_at(&index, (UINT64_C(1) << 46) + k * rows[i].distance), k + 1);
+        strata_index_end(&index);
+        assert_true(strata_host_bytes() == before);
+    }
+}
+
+/* A lone start that gets a neighbour goes down, as far as the two are alike, and is found on the way and below it. */
+static void starts_that_differ_in_any_digit_are_told_apart(void **state)
+{
+    (void)state;
+    for (unsigned bit = 8; bit < 56; bit++) {
+        strata_address_index index = {0};
+        model all = {.count = 0};
+        CUdeviceptr first = UINT64_C(0x5a5a5a5a5a5a00), second = first ^ UINT64_C(1) << bit;
+        assert_true(strata_index_insert(&index, first, 0xffffff));
+        assert_int_equal(strata_index_at(&index, second), 0);
+        strata_index_remove(&index, second);
+        assert_true(strata_index_insert(&index, second, 1));
+        model_insert(&all, first, 0xffffff);
+        model_insert(&all, second, 1);
+        assert_int_equal(strata_index_at(&index, first), 0xffffff);
+        assert_int_equal(strata_index_at(&index, second), 1);
+        const CUdeviceptr middle = (first & second) | UINT64_C(1) << (bit - 1);
+        const CUdeviceptr asked[] = {0, first - 1, first, first + 1, second - 1, second, second + 1, middle, highest};
+        for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+            check_floor(&index, &all, asked[i]);
+            check_ceiling(&index, &all, asked[i]);
+        }
+        strata_index_remove(&index, first);
+        model_remove(&all, first);
+        check_floor(&index, &all, highest);
+        check_ceiling(&index, &all, 0);
+        assert_int_equal(strata_index_at(&index, first), 0);
+        strata_index_remove(&index, second);
+        assert_null(index.root);
+    }
+}
+
+/* The linker puts this in front of the library's own (--wrap). */
+static size_t countdown; /* how many allocations succeed before one fails, plus one; 0: all do */
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return countdown && --countdown == 0 ? NULL : __real_strata_host_zalloc(bytes);
+}
+
+/* Returns how often it failed. Each time everything is as it was. */
+static size_t insert_with_every_refusal(strata_address_index *index, model *all, CUdeviceptr start, uint32_t slot)
+{
+    size_t which = 1;
+    for (;; which++) {
+        countdown = which;
+        bool entered = strata_index_insert(index, start, slot);
+        countdown = 0;
+        if (entered)
+            break;
+        assert_int_equal(strata_index_at(index, start), 0);
+        for (size_t i = 0; i < all->count; i++) {
+            check_floor(index, all, all->starts[i]);
+            check_ceiling(index, all, all->starts[i]);
+        }
+        check_floor(index, all, start);
+        check_ceiling(index, all, start);
+    }
+    model_insert(all, start, slot);
+    assert_int_equal(strata_index_at(index, start), slot);
+    return which - 1;
+}
+
+static void an_insertion_without_host_memory_changes_nothing(void **state)
+{
+    (void)state;
+    strata_address_index index = {0};
+    model all = {.count = 0};
+    uint64_t before = strata_host_bytes();
+    static const CUdeviceptr starts[] = {
+        UINT64_C(0x7f0000000000),
+        UINT64_C(0x7f0000000100),
+        UINT64_C(0x7f0000010000),
+        UINT64_C(0x7f0000010100),
+        UINT64_C(0x7f4000000000),
+        UINT64_C(0xff00000000ff00),
+        0,
+        256,
+    };
+    size_t refused = 0;
+    for (uint32_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        refused += insert_with_every_refusal(&index, &all, starts[i], i + 1);
+    assert_true(refused >= 8);
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        strata_index_remove(&index, starts[i]);
+    assert_null(index.root);
+    assert_true(strata_host_bytes() == before);
+}
+
 static void random_traffic_finds_what_a_sorted_array_finds(void **state)
 {
     (void)state;
@@ -220,6 +336,9 @@ int main(void)
         cmocka_unit_test(inserting_again_replaces_the_slot),
         cmocka_unit_test(an_address_above_all_that_there_can_be_is_not_taken_for_a_low_one),
         cmocka_unit_test(an_emptied_index_holds_no_memory),
+        cmocka_unit_test(a_start_that_has_no_neighbours_costs_little_host_memory),
+        cmocka_unit_test(starts_that_differ_in_any_digit_are_told_apart),
+        cmocka_unit_test(an_insertion_without_host_memory_changes_nothing),
         cmocka_unit_test(random_traffic_finds_what_a_sorted_array_finds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
