@@ -20,6 +20,7 @@ static const cost costs[] = {
     {"null", 512, 98},
     {"direct", 512, 110},
     {"async", 512, 142},
+    {"async", 8192, 300}, /* at its worst: two in each leaf of the index */
     {"async", 16384, 142},
     {"budget, logging(format=null), statistics, null", 512, 200},
     {"budget, logging(format=null), statistics, async", 512, 240},

@@ -1,0 +1,124 @@
+/* strata_bench_host: what the library's own host memory costs, beside the C library's: pairs of an allocation and its
+ * free, of 64 to 1,087 bytes, zeroed, as the library asks for them. One, and 64 that are alive at a time; one thread
+ * and more.
+ *
+ *     strata_bench_host            on the library's arena, where it has one
+ *     STRATA_HOST_MEMORY=libc strata_bench_host
+ *                                  what its functions cost over the C library's heap
+ */
+#include "core/memory.h"
+#include "core/thread.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { PAIRS = 1 << 18, ROUNDS = 21, MOST_LIVE = 64, MOST_THREADS = 4 };
+
+typedef struct allocator {
+    const char *name;
+    void *(*zalloc)(size_t bytes);
+    void (*free)(void *memory);
+    bool stateless; /* on threads that the library does not know: without a cache */
+} allocator;
+
+static void *c_zalloc(size_t bytes)
+{
+    return calloc(1, bytes);
+}
+
+static const allocator allocators[] = {
+    {"C library", c_zalloc, free, true},
+    {"Strata", strata_host_zalloc, strata_host_free, false},
+    {"Strata without a cache", strata_host_zalloc, strata_host_free, true},
+};
+
+enum { ALLOCATORS = sizeof allocators / sizeof allocators[0] };
+
+typedef struct work {
+    const allocator *with;
+    size_t live;
+    double nanoseconds; /* a pair */
+} work;
+
+static double now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void make_pairs(const work *self, size_t count)
+{
+    void *live[MOST_LIVE] = {NULL};
+    for (size_t i = 0; i < count; i++) {
+        void **place = &live[i % self->live];
+        self->with->free(*place);
+        *place = self->with->zalloc(64 + (i * 7) % 1024);
+        if (!*place)
+            exit(1);
+    }
+    for (size_t i = 0; i < self->live; i++)
+        self->with->free(live[i]);
+}
+
+static void *run(void *data)
+{
+    work *self = data;
+    if (!self->with->stateless && !strata_thread_self())
+        exit(1);
+    make_pairs(self, PAIRS / 16);
+    double begin = now_ns();
+    make_pairs(self, PAIRS);
+    self->nanoseconds = (now_ns() - begin) / PAIRS;
+    return NULL;
+}
+
+/* Threads of their own each time: what one keeps goes with it. */
+static double one_round(const allocator *with, size_t live, size_t threads)
+{
+    pthread_t started[MOST_THREADS];
+    work each[MOST_THREADS];
+    double sum = 0;
+    for (size_t i = 0; i < threads; i++) {
+        each[i] = (work){.with = with, .live = live};
+        if (pthread_create(&started[i], NULL, run, &each[i]) != 0)
+            exit(1);
+    }
+    for (size_t i = 0; i < threads; i++) {
+        pthread_join(started[i], NULL);
+        sum += each[i].nanoseconds;
+    }
+    return sum / (double)threads;
+}
+
+static int by_size(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void report(size_t live, size_t threads)
+{
+    double rounds[ALLOCATORS][ROUNDS];
+    for (size_t round = 0; round < ROUNDS; round++)
+        for (size_t i = 0; i < ALLOCATORS; i++)
+            rounds[i][round] = one_round(&allocators[i], live, threads);
+    printf("%4zu live, %zu thread%s", live, threads, threads == 1 ? ": " : "s:");
+    for (size_t i = 0; i < ALLOCATORS; i++) {
+        qsort(rounds[i], ROUNDS, sizeof rounds[i][0], by_size);
+        printf("%s %s %.1f", i ? "," : "", allocators[i].name, rounds[i][ROUNDS / 2]);
+    }
+    printf("\n");
+}
+
+int main(void)
+{
+    printf("ns a pair of 64 to 1087 bytes, medians of %d rounds; Strata's from %s\n", ROUNDS,
+           strata_host_allocator_name());
+    for (size_t live = 1; live <= MOST_LIVE; live *= MOST_LIVE)
+        for (size_t threads = 1; threads <= MOST_THREADS; threads *= 2)
+            report(live, threads);
+    return 0;
+}
