@@ -39,6 +39,7 @@ static const struct {
     {"work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event", "", covered},
     {"every_driver_call_of_a_free_may_fail_and_the_block_stays", "[direct", covered},
     {"a_free_that_fails_without_host_memory_loses_nothing", "[direct", covered},
+    {"allocating_and_freeing", "[direct", covered}, /* each block that cannot get an event waits for its stream */
     {"launching_with_many_blocks", "", covered},
     {"reading_on_many_streams", "", covered}, /* without memory for a clock, what a write covers is not forgotten */
 
