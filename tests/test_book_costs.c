@@ -8,7 +8,13 @@
 #include "support/effort.h"
 #include "support/fixture.h"
 
-enum { CHUNKS = 25, ENTRIES = STRATA_ENTRY_CHUNK }; /* entries come in chunks: whole ones are looked at */
+enum { ENTRIES = STRATA_ENTRY_CHUNK }; /* entries come in chunks: whole ones are looked at */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { CHUNKS = 2 };
+#else
+enum { CHUNKS = 25 };
+#endif
 
 typedef struct cost {
     const char *stack;
@@ -44,7 +50,7 @@ static void a_live_block_costs_little_host_memory(void **state)
 {
     (void)state;
     const size_t chunk = ENTRIES - 1; /* the first one: there is no entry 0 */
-    const size_t count = test_effort(CHUNKS, 3) * ENTRIES - 1;
+    const size_t count = test_effort(CHUNKS, 2) * ENTRIES - 1;
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         const cost *row = &costs[i];
         strata_stack *stack;

@@ -13,7 +13,13 @@
 #include "support/child.h"
 #include "support/effort.h"
 
-enum { PIECES = 1000, WORKERS = 4, TURNS = 30000, PLACES = 64, FORKS = 40, FORK_PATIENCE_S = 20, SHORT_LIVES = 400 };
+enum { PIECES = 1000, WORKERS = 4, PLACES = 64, FORKS = 40, FORK_PATIENCE_S = 20 };
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1, TURNS = 1000, SHORT_LIVES = 20, OFTEN = 1 };
+#else
+enum { SANITIZED = 0, TURNS = 30000, SHORT_LIVES = 400, OFTEN = 40 };
+#endif
 
 static bool is_zero(const unsigned char *memory, size_t bytes)
 {
@@ -29,7 +35,7 @@ static void memory_is_zero_and_aligned_whoever_had_it_before(void **state)
 {
     (void)state;
     static const size_t sizes[] = {0, 1, 8, 15, 16, 17, 100, 1087, 4096, 14337, 50000, 400000, 3 << 20};
-    for (size_t turn = 0; turn < test_effort(40, 1); turn++) {
+    for (size_t turn = 0; turn < test_effort(OFTEN, 1); turn++) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             for (size_t alignment = 16; alignment <= 8192; alignment *= 2) {
                 unsigned char *memory =
@@ -49,11 +55,8 @@ static void memory_is_zero_and_aligned_whoever_had_it_before(void **state)
 static void what_cannot_fit_is_refused(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* they stop a program that asks for so much, and so does Valgrind */
-#endif
-    if (test_under_valgrind())
-        skip();
+    if (SANITIZED || test_under_valgrind())
+        skip(); /* they stop a program that asks for so much */
     volatile size_t much = SIZE_MAX / 2 + 1;
     assert_null(strata_host_zalloc(much));
     assert_null(strata_host_zalloc_aligned(64, much));
@@ -299,11 +302,9 @@ static void handlers_of_threads_and_exits_have_memory(void **state)
 static void a_child_forked_while_threads_take_memory_has_some_too(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* a sanitizer's allocator is left locked in the child */
-#endif
-    if (test_under_valgrind())
-        skip(); /* which reports as lost what the threads had that the child does not have */
+    if (SANITIZED || test_under_valgrind())
+        skip(); /* the one leaves its allocator locked, the other reports as lost what the child has of its parent's
+                   threads */
     test_child_run("forks_beside_busy_threads", NULL);
 }
 
