@@ -185,7 +185,7 @@ static void live_one_after_another(size_t count)
 static void a_thread_that_ends_gives_back_what_it_kept(void **state)
 {
     (void)state;
-    uint64_t resident, after;
+    uint64_t resident, after = 0;
     live_one_after_another(2);
     uint64_t before = strata_host_bytes();
     bool known = strata_host_resident(&resident);
