@@ -33,7 +33,7 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
     strata_lock_init(&table->lock, STRATA_RANK_TABLE);
     table->number = number;
     table->device = device;
-    table->stride = (uint32_t)((sizeof(strata_entry) + layer_bytes + 31) & ~(size_t)31);
+    table->stride = (uint32_t)((sizeof(strata_entry) + layer_bytes + 15) & ~(size_t)15);
     table->fresh = 1;
     *out = table;
     return STRATA_SUCCESS;
