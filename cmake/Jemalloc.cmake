@@ -5,8 +5,8 @@
 #   STRATA_JEMALLOC=ON     the same, or it is an error
 #   STRATA_JEMALLOC=OFF    the C library's allocator
 #
-# The source lies in build/third-party/jemalloc/source, where scripts/setup puts it; any release from 5.2.1 on may be unpacked
-# there. It is built once for all build folders of the checkout, beside it, while the rest is compiled.
+# The source lies in build/third-party/jemalloc/source, where scripts/setup puts it; another release, from 5.3.0
+# on, may be unpacked there. It is built once for all build folders of the checkout, beside it, while the rest is compiled.
 #
 # How it is configured, and why:
 #   * Names of its own, hidden, and no `malloc`: a program's calls never come here, nor does a program's own jemalloc meet
@@ -26,6 +26,12 @@ set(STRATA_THIRD_PARTY "${PROJECT_SOURCE_DIR}/build/third-party" CACHE PATH
 set(strata_jemalloc_home "${STRATA_THIRD_PARTY}/jemalloc")
 set(strata_jemalloc_source "${strata_jemalloc_home}/source")
 
+set(strata_jemalloc_version 0)
+if(EXISTS "${strata_jemalloc_source}/VERSION")
+  file(READ "${strata_jemalloc_source}/VERSION" strata_jemalloc_version)
+  string(REGEX MATCH "^[0-9.]+" strata_jemalloc_version "${strata_jemalloc_version}")
+endif()
+
 # Why there is none; empty if there can be one.
 function(strata_jemalloc_obstacle out)
   find_program(STRATA_MAKE NAMES gmake make)
@@ -33,6 +39,8 @@ function(strata_jemalloc_obstacle out)
   set(${out} "" PARENT_SCOPE)
   if(NOT EXISTS "${strata_jemalloc_source}/configure")
     set(${out} "there is no source in ${strata_jemalloc_source}; scripts/setup fetches it" PARENT_SCOPE)
+  elseif(strata_jemalloc_version VERSION_LESS 5.3)
+    set(${out} "the source in ${strata_jemalloc_source} is that of ${strata_jemalloc_version}; 5.3.0 is the first that was tried" PARENT_SCOPE)
   elseif(NOT STRATA_MAKE)
     set(${out} "there is no make to build it with" PARENT_SCOPE)
   elseif(CMAKE_CROSSCOMPILING)
@@ -59,8 +67,6 @@ if(NOT STRATA_HAVE_JEMALLOC)
   return()
 endif()
 
-file(READ "${strata_jemalloc_source}/VERSION" strata_jemalloc_version)
-string(REGEX MATCH "^[0-9.]+" strata_jemalloc_version "${strata_jemalloc_version}")
 set(strata_jemalloc_page 16)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64|i.86)$")
   set(strata_jemalloc_page 12)
