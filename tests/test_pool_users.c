@@ -204,6 +204,26 @@ static void memory_of_threads_that_ended_is_not_lost_and_not_given_too_early(tes
     test_free_on(fixture, &block, b);
 }
 
+/* The second one of a piece's new owners is held back: the third need not wait for it. */
+static void those_who_share_a_piece_do_not_wait_for_each_other(test_fixture *fixture)
+{
+    set_limit(fixture, ALL);
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL);
+    leave_behind(fixture, ALL, 0x11, a);
+    strata_block first = test_allocate(fixture, ALL / 4, b);
+    test_stall *stall = test_stall_begin(b);
+    test_write(fixture, &first, 0x22, b);
+    strata_block second = test_allocate(fixture, ALL / 4, c);
+    test_write(fixture, &second, 0x33, c);
+    test_synchronize(c);
+    test_stall_end(stall);
+    check_ends(fixture, &first, 0x22, b);
+    check_ends(fixture, &second, 0x33, c);
+    test_free_on(fixture, &first, b);
+    test_free_on(fixture, &second, c);
+}
+
 /* ---- between two steps of a request ---- */
 
 enum { STREAMS = 400 };
@@ -484,6 +504,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_request_that_new_memory_serves_waits_for_nobody),
         TEST_CASE(a_stale_block_is_recognised_whatever_became_of_its_memory),
         TEST_CASE(memory_of_threads_that_ended_is_not_lost_and_not_given_too_early),
+        TEST_CASE(those_who_share_a_piece_do_not_wait_for_each_other),
         TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
         TEST_CASE(ninety_percent_of_the_device_can_be_had_in_one_block),
         TEST_CASE(two_blocks_of_half_the_limit_fit),

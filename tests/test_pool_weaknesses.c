@@ -261,6 +261,46 @@ static void giving_memory_back_keeps_nobody_from_hits(test_fixture *fixture)
     }
 }
 
+/* The other thread waits on the host for memory that it can only have moved; there is some for who asks for less. */
+static void who_has_to_wait_for_memory_keeps_nobody_from_what_is_there(test_fixture *fixture)
+{
+    pthread_t thread;
+    strata_block gaps[2], walls[2], less;
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL), d = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, 14 * MIB);
+    for (size_t i = 0; i < 2; i++) {
+        gaps[i] = test_allocate(fixture, 4 * MIB, a);
+        walls[i] = test_allocate(fixture, 2 * MIB, a);
+    }
+    leave_behind(fixture, 2 * MIB, 0x11, d);
+    test_stall *stall = test_stall_begin(a);
+    for (size_t i = 0; i < 2; i++) {
+        test_write(fixture, &gaps[i], 0x22, a);
+        test_free_on(fixture, &gaps[i], a);
+    }
+    misser other = {.fixture = fixture, .stream = b, .bytes = 8 * MIB};
+    slow_begin("cuEventSynchronize");
+    assert_int_equal(pthread_create(&thread, NULL, miss, &other), 0);
+    const bool entered = wait_a_while(&slow.entered);
+    const strata_status status = try_to_allocate(fixture, 2 * MIB, c, &less);
+    sem_post(&slow.gate);
+    test_stall_release(stall);
+    pthread_join(thread, NULL);
+    slow_end();
+    test_stall_end(stall);
+    assert_true(entered);
+    assert_false(slow.timed_out);
+    check_ok(status);
+    check_ok(other.status);
+    test_write(fixture, &other.block, 0x33, b);
+    check_ends(fixture, &other.block, 0x33, b);
+    test_free_on(fixture, &other.block, b);
+    test_free_on(fixture, &less, c);
+    for (size_t i = 0; i < 2; i++)
+        test_free_on(fixture, &walls[i], a);
+}
+
 /* ---- 3: how free memory is found ---- */
 
 enum { FEW = 64, MANY = 32768, SEARCHES = 2000, HOLE = 512 };
@@ -661,26 +701,6 @@ static void what_is_left_of_a_piece_waits_for_what_the_whole_did(test_fixture *f
     }
 }
 
-/* The second one of a piece's new owners is held back: the third need not wait for it. */
-static void those_who_share_a_piece_do_not_wait_for_each_other(test_fixture *fixture)
-{
-    set_limit(fixture, ALL);
-    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
-    CUstream c = test_stream(fixture, TEST_STREAM_POOL);
-    leave_behind(fixture, ALL, 0x11, a);
-    strata_block first = test_allocate(fixture, ALL / 4, b);
-    test_stall *stall = test_stall_begin(b);
-    test_write(fixture, &first, 0x22, b);
-    strata_block second = test_allocate(fixture, ALL / 4, c);
-    test_write(fixture, &second, 0x33, c);
-    test_synchronize(c);
-    test_stall_end(stall);
-    check_ends(fixture, &first, 0x22, b);
-    check_ends(fixture, &second, 0x33, c);
-    test_free_on(fixture, &first, b);
-    test_free_on(fixture, &second, c);
-}
-
 /* ---- 12: captures of others ---- */
 
 /* Every way that a request can go, and a trim. */
@@ -844,6 +864,7 @@ int main(void)
         TEST_CASE(pieces_that_a_refused_request_has_joined_wait_for_all_their_streams),
         TEST_CASE(a_miss_of_one_stream_does_not_keep_another_from_hits),
         TEST_CASE(giving_memory_back_keeps_nobody_from_hits),
+        TEST_CASE(who_has_to_wait_for_memory_keeps_nobody_from_what_is_there),
         TEST_CASE(many_free_pieces_are_searched_quickly),
         TEST_CASE(finished_memory_is_handed_over_without_a_wait),
         TEST_CASE(memory_that_several_streams_have_finished_with_is_handed_over_without_a_wait),
@@ -857,7 +878,6 @@ int main(void)
         TEST_CASE(double_wrong_size_and_foreign_frees_are_refused),
         TEST_CASE(frees_never_fail_for_want_of_memory),
         TEST_CASE(what_is_left_of_a_piece_waits_for_what_the_whole_did),
-        TEST_CASE(those_who_share_a_piece_do_not_wait_for_each_other),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
         TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),
         TEST_CASE(an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing),

@@ -1,6 +1,7 @@
 /* Physical memory and addresses, through the driver's virtual memory management. */
 #include "resources/pool/pages.h"
 
+#include "core/error.h"
 #include "core/memory.h"
 
 #include <string.h>
@@ -8,6 +9,7 @@
 enum {
     TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
     LEAST_TIMES = 2,      /* what there is at least to be */
+    TRIES_TO_END = 3,     /* as in resources/async.c */
 };
 
 static bool has_calls(void)
@@ -65,21 +67,37 @@ strata_status pool_pages_open(pool_pages *pages, strata_device *device, strata_e
                : strata_fail_driver(result, call, "reserving addresses for a pool on device %d", device->ordinal);
 }
 
-void pool_pages_close(pool_pages *pages)
+/* What fails is tried again, a few times: nobody else could do it later. */
+static void end_frame(pool_pages *pages, uint32_t frame)
+{
+    for (int i = 0; i < TRIES_TO_END && pages->frames[frame].address; i++)
+        pool_pages_unmap(pages, frame);
+    for (int i = 0; i < TRIES_TO_END && pages->frames[frame].bytes && !pages->frames[frame].address; i++)
+        pool_pages_drop(pages, frame);
+}
+
+static void end_all(pool_pages *pages)
 {
     strata_scope scope;
-    if (pages->bytes && strata_door_now() == STRATA_DOOR_OPEN &&
-        strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        for (uint32_t frame = 1; frame < pages->frame_count; frame++) {
-            if (!pages->frames[frame].bytes)
-                continue;
-            if (pages->frames[frame].address)
-                pool_pages_unmap(pages, frame);
-            pool_pages_drop(pages, frame);
-        }
-        strata_cu.MemAddressFree(pages->base, (size_t)pages->bytes);
-        strata_scope_leave(&scope);
-    }
+    strata_status status = STRATA_ERROR_BUSY;
+    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+        status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return;
+    for (uint32_t frame = 1; frame < pages->frame_count; frame++)
+        end_frame(pages, frame);
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    for (int i = 0; i < TRIES_TO_END && result != CUDA_SUCCESS; i++)
+        result = strata_cu.MemAddressFree(pages->base, (size_t)pages->bytes);
+    strata_scope_leave(&scope);
+}
+
+void pool_pages_close(pool_pages *pages)
+{
+    strata_error_hush();
+    if (pages->bytes && strata_door_now() == STRATA_DOOR_OPEN)
+        end_all(pages);
+    strata_error_unhush(false);
     strata_host_free(pages->frames);
     *pages = (pool_pages){0};
 }
