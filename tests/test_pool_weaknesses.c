@@ -273,8 +273,8 @@ static void who_has_to_wait_for_memory_keeps_nobody_from_what_is_there(test_fixt
         gaps[i] = test_allocate(fixture, 4 * MIB, a);
         walls[i] = test_allocate(fixture, 2 * MIB, a);
     }
+    test_stall *stalls[2] = {test_stall_begin(a), test_stall_begin(d)};
     leave_behind(fixture, 2 * MIB, 0x11, d);
-    test_stall *stall = test_stall_begin(a);
     for (size_t i = 0; i < 2; i++) {
         test_write(fixture, &gaps[i], 0x22, a);
         test_free_on(fixture, &gaps[i], a);
@@ -285,10 +285,12 @@ static void who_has_to_wait_for_memory_keeps_nobody_from_what_is_there(test_fixt
     const bool entered = wait_a_while(&slow.entered);
     const strata_status status = try_to_allocate(fixture, 2 * MIB, c, &less);
     sem_post(&slow.gate);
-    test_stall_release(stall);
+    test_stall_release(stalls[0]);
+    test_stall_release(stalls[1]);
     pthread_join(thread, NULL);
     slow_end();
-    test_stall_end(stall);
+    test_stall_end(stalls[0]);
+    test_stall_end(stalls[1]);
     assert_true(entered);
     assert_false(slow.timed_out);
     check_ok(status);
