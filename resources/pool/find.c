@@ -150,11 +150,14 @@ static strata_status make_wait(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
-/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
-bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot)
+bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
 {
     strata_error_hush();
     strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
+    if (status != STRATA_SUCCESS && attempt) {
+        attempt->why = *strata_error_unsaid();
+        attempt->alone = true;
+    }
     strata_error_unhush(false);
     if (status == STRATA_SUCCESS)
         return true;
@@ -173,7 +176,7 @@ static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cel
     if (!first)
         return POOL_NOTHING;
     const uint32_t rest = pool_piece_at(&self->heap, first)->chain;
-    if (!pool_wait_for_piece(self, want, first)) {
+    if (!pool_wait_for_piece(self, want, first, NULL)) {
         pool_give_list(self, rest);
         return POOL_NOTHING;
     }
@@ -232,12 +235,12 @@ pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot)
     return look == POOL_NOTHING ? take_run(self, want, slot) : look;
 }
 
-static pool_look look_elsewhere(pool *self, const pool_want *want, uint32_t *slot)
+static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     pool_look look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot))
+    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt))
         look = POOL_NOTHING;
     if (look == POOL_FOUND)
         atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
@@ -262,11 +265,11 @@ static bool begin(pool *self)
 }
 
 /* What others have freed, as far as the reuse policies go. */
-static pool_look look_at_others(pool *self, const pool_want *want, uint32_t *slot)
+static pool_look look_at_others(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     pool_look look = self->takes_finished ? look_at_finished(self, want, slot) : look_at_own(self, want, slot);
     if (look == POOL_NOTHING && self->waits)
-        look = look_elsewhere(self, want, slot);
+        look = look_elsewhere(self, want, attempt, slot);
     else if (look == POOL_NOTHING && self->follows)
         look = look_at_followed(self, want, slot);
     return look;
@@ -279,7 +282,7 @@ static pool_look find_with_growth(pool *self, const pool_want *want, bool patien
 {
     strata_lock_take(&self->growth);
     pool_caches_flush(self);
-    pool_look look = look_at_others(self, want, slot);
+    pool_look look = look_at_others(self, want, attempt, slot);
     if (look == POOL_NOTHING)
         look = pool_grow_or_move(self, want, patient, attempt, slot);
     strata_lock_release(&self->growth);
@@ -306,7 +309,6 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
     if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
-    pool_attempt attempt = {CUDA_ERROR_OUT_OF_MEMORY, false};
     pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
     if (self->takes_finished && is_time_to_settle(self, want))
         pool_settle(self);
@@ -316,6 +318,9 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
         look = look_in_depot(self, want, cell, slot);
     if (look == POOL_NOTHING && pool_cache_give(self, cell, want->stream->timeline, true))
         look = look_at_own(self, want, slot);
+    if (look == POOL_FOUND)
+        return STRATA_SUCCESS;
+    pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = "cuMemCreate", .alone = !self->waits};
     if (look == POOL_NOTHING) {
         strata_scope scope;
         strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -326,11 +331,12 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
             look = find_with_patience(self, want, &attempt, slot);
         strata_scope_leave(&scope);
     }
-    if (look == POOL_FAILED || (look == POOL_NOTHING && attempt.host))
+    if (look == POOL_FOUND)
+        return STRATA_SUCCESS;
+    if (look == POOL_FAILED || attempt.host)
         return strata_fail_host_memory("a piece of a pool");
-    if (look == POOL_NOTHING) {
-        const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
-        return strata_fail_allocation(&self->resource, request, result, "cuMemCreate");
-    }
-    return STRATA_SUCCESS;
+    if (attempt.why.status != STRATA_SUCCESS)
+        return strata_error_raise_again(&attempt.why);
+    const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
+    return strata_fail_allocation(&self->resource, request, result, attempt.call);
 }

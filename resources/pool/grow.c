@@ -37,7 +37,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
 
 /* The bytes right before a void, or right behind it, that can be used with it: free memory, whatever it waits for, or
  * one piece that the stream can have without a wait. */
-static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t slot, bool before)
+static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone, uint32_t slot, bool before)
 {
     uint64_t bytes = 0;
     for (;;) {
@@ -46,19 +46,21 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, uint32_t s
         const pool_piece *piece = slot ? pool_piece_at(&self->heap, slot) : NULL;
         if (!piece || piece->state != POOL_FREE)
             return bytes;
-        bool usable = self->waits || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
+        bool usable = !alone || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
         bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
-        if (!self->waits)
+        if (alone)
             return bytes;
     }
 }
 
 /* The cheapest way to use a void; false if the request does not fit there with `extra` bytes to spare. */
-static bool place_in(const pool *self, const pool_want *want, uint32_t slot, uint64_t extra, pool_place *place)
+static bool place_in(const pool *self, const pool_want *want, bool alone, uint32_t slot, uint64_t extra,
+                     pool_place *place)
 {
     const uint64_t granule = self->pages.granule, all = pool_room_for(want);
     const uint64_t room = pool_bytes_of(pool_entry(&self->heap, slot));
-    const uint64_t before = usable_bytes(self, want, slot, true), behind = usable_bytes(self, want, slot, false);
+    const uint64_t before = usable_bytes(self, want, alone, slot, true);
+    const uint64_t behind = usable_bytes(self, want, alone, slot, false);
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
     *place = (pool_place){.slot = slot, .at_end = behind > before, .needed = needed, .room = room};
@@ -69,13 +71,13 @@ static bool place_in(const pool *self, const pool_want *want, uint32_t slot, uin
 }
 
 /* The place that needs the least memory; false if there is none. */
-static bool find_place(const pool *self, const pool_want *want, uint64_t extra, pool_place *place)
+static bool find_place(const pool *self, const pool_want *want, bool alone, uint64_t extra, pool_place *place)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
     for (uint32_t slot = pool_heap_first_void(heap); slot; slot = pool_heap_next_void(heap, slot)) {
         pool_place here;
-        if (!place_in(self, want, slot, extra, &here) || (found && here.needed >= place->needed))
+        if (!place_in(self, want, alone, slot, extra, &here) || (found && here.needed >= place->needed))
             continue;
         *place = here;
         found = true;
@@ -97,24 +99,21 @@ static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t byte
     return rest ? kept : 0;
 }
 
-/* Where `bytes` bytes are mapped in a place. */
-static CUdeviceptr address_in(const pool *self, const pool_place *place, uint64_t bytes)
-{
-    const CUdeviceptr start = pool_address_of(pool_entry(&self->heap, place->slot));
-    return place->at_end ? start + place->room - bytes : start;
-}
-
 /* ---- frames ---- */
 
-/* Takes frames out of their places again, and gives them back to the device. */
-static void drop_frames(pool *self, const uint32_t *frames, size_t count)
+/* Takes frames out of their places again, and gives them back to the device. False if one of them is where it was. */
+static bool drop_frames(pool *self, const uint32_t *frames, size_t count)
 {
+    bool gone = true;
     for (size_t i = 0; i < count; i++) {
         if (self->pages.frames[frames[i]].address)
             pool_pages_unmap(&self->pages, frames[i]);
         if (!self->pages.frames[frames[i]].address)
             pool_pages_drop(&self->pages, frames[i]);
+        else
+            gone = false;
     }
+    return gone;
 }
 
 /* Frames that are to be mapped one behind the other. */
@@ -152,16 +151,17 @@ static uint64_t frame_size(const pool *self, uint64_t left)
     return left < size ? left : size;
 }
 
-static CUresult make_frames(pool *self, uint64_t bytes, pool_frames *frames, bool *host)
+static CUresult make_frames(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
+    attempt->call = "cuMemCreate";
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && frames->bytes < bytes) {
         uint32_t number;
         const uint64_t size = frame_size(self, bytes - frames->bytes);
-        result = pool_pages_make(&self->pages, size, &number, host);
+        result = pool_pages_make(&self->pages, size, &number, &attempt->host);
         if (result == CUDA_SUCCESS && !add_frame(frames, number, size)) {
             drop_frames(self, &number, 1);
-            *host = true;
+            attempt->host = true;
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (result == CUDA_SUCCESS)
@@ -171,8 +171,9 @@ static CUresult make_frames(pool *self, uint64_t bytes, pool_frames *frames, boo
 }
 
 /* Maps frames from an address on, and lets the device use them. On failure none of them is mapped. */
-static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr address)
+static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr address, const char **call)
 {
+    *call = "cuMemMap";
     CUdeviceptr at = address;
     CUresult result = CUDA_SUCCESS;
     size_t mapped = 0;
@@ -180,8 +181,10 @@ static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr ad
         result = pool_pages_map(&self->pages, frames->numbers[mapped], at);
         at += self->pages.frames[frames->numbers[mapped]].bytes;
     }
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        *call = "cuMemSetAccess";
         result = pool_pages_give_access(&self->pages, address, frames->bytes);
+    }
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
         pool_pages_unmap(&self->pages, frames->numbers[i]);
     return result;
@@ -195,7 +198,7 @@ static void note_reserved(pool *self)
 }
 
 /* Cuts the request out of what was mapped and the free memory around it. */
-static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, uint32_t *slot)
+static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, pool_attempt *attempt, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
@@ -204,34 +207,37 @@ static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped
     pool_heap_give(heap, mapped, POOL_FREE);
     pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
     pool_look look = pool_take_fit(self, want, pool_heap_find(heap, timeline, pool_room_for(want)), slot);
-    if (look == POOL_NOTHING && self->waits)
+    if (look == POOL_NOTHING && !attempt->alone)
         look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot))
+    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt))
         look = POOL_NOTHING;
     return look;
 }
 
 /* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
- */
+ * Addresses that something is left at, because it could not be unmapped, are nobody's from then on. */
 static pool_look use_frames(pool *self, const pool_want *want, const pool_place *place, const pool_frames *frames,
                             pool_attempt *attempt, uint32_t *slot)
 {
-    if (attempt->result == CUDA_SUCCESS)
-        attempt->result = map_frames(self, frames, address_in(self, place, frames->bytes));
-    bool mapped = attempt->result == CUDA_SUCCESS;
-    if (!mapped)
-        drop_frames(self, frames->numbers, frames->count);
-    note_reserved(self);
+    const bool made = attempt->result == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
-    const uint32_t kept = keep_of_place(self, place, mapped ? frames->bytes : 0);
+    const uint32_t kept = keep_of_place(self, place, made ? frames->bytes : 0);
     strata_spin_release(&self->lock);
-    if (mapped && !kept) { /* the place is void again, and has to be */
-        drop_frames(self, frames->numbers, frames->count);
-        note_reserved(self);
-        attempt->host = true;
+    attempt->host |= made && !kept;
+    if (kept)
+        attempt->result = map_frames(self, frames, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
+    const bool mapped = kept && attempt->result == CUDA_SUCCESS;
+    const bool gone = mapped || drop_frames(self, frames->numbers, frames->count);
+    note_reserved(self);
+    if (mapped)
+        return finish_place(self, want, kept, attempt, slot);
+    if (kept && gone) {
+        strata_spin_take(&self->lock);
+        pool_heap_give(&self->heap, kept, POOL_VOID);
+        strata_spin_release(&self->lock);
     }
-    return kept ? finish_place(self, want, kept, slot) : POOL_NOTHING;
+    return POOL_NOTHING;
 }
 
 /* ---- new memory ---- */
@@ -272,14 +278,14 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
 {
     pool_place place;
     strata_spin_take(&self->lock);
-    bool found = find_place(self, want, 0, &place) && self->pages.reserved + place.needed <= most;
+    bool found = find_place(self, want, attempt->alone, 0, &place) && self->pages.reserved + place.needed <= most;
     if (found)
         pool_heap_take(&self->heap, place.slot);
     strata_spin_release(&self->lock);
     if (!found)
         return POOL_NOTHING;
     pool_frames frames = {0};
-    attempt->result = make_frames(self, growth_for(self, &place, most), &frames, &attempt->host);
+    attempt->result = make_frames(self, growth_for(self, &place, most), &frames, attempt);
     pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;
@@ -430,7 +436,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_mo
 {
     const pool_place *place = &how->place;
     strata_spin_take(&self->lock);
-    bool found = find_place(self, want, extra, &how->place);
+    bool found = find_place(self, want, attempt->alone, extra, &how->place);
     if (found)
         pool_heap_take(&self->heap, place->slot);
     strata_spin_release(&self->lock);
@@ -444,7 +450,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_mo
     if (attempt->host || (missing && self->pages.reserved + missing > how->most))
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (missing && attempt->result == CUDA_SUCCESS)
-        attempt->result = make_frames(self, place->needed, &frames, &attempt->host);
+        attempt->result = make_frames(self, place->needed, &frames, attempt);
     pool_look look = use_frames(self, want, place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;

@@ -257,6 +257,29 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
     return rest;
 }
 
+uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot)
+{
+    const uint32_t number = take_slot(heap);
+    if (!number)
+        return 0;
+    strata_entry *old = pool_entry(heap, slot), *entry = pool_entry(heap, number);
+    const CUdeviceptr address = pool_address_of(old);
+    pool_points_clear(entry);
+    if (!pool_points_add_all(entry, old) || !strata_index_insert(&heap->index, address, number)) {
+        give_slot(heap, number);
+        return 0;
+    }
+    const pool_piece piece = *pool_piece_in(heap, old);
+    *pool_piece_in(heap, entry) = piece;
+    set_range(entry, address, pool_bytes_of(old));
+    if (piece.previous)
+        pool_piece_at(heap, piece.previous)->next = number;
+    if (piece.next)
+        pool_piece_at(heap, piece.next)->previous = number;
+    give_slot(heap, slot);
+    return number;
+}
+
 /* Makes two neighbours one, the first; neither is in a tree. */
 static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
 {
@@ -515,4 +538,32 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes)
         }
     }
     return best;
+}
+
+typedef struct pending {
+    uint16_t after;
+    strata_point next;
+} pending;
+
+static strata_status look_for_next(strata_point point, void *data)
+{
+    pending *found = data;
+    const uint16_t timeline = strata_point_timeline(point);
+    const uint16_t best = strata_point_timeline(found->next);
+    if (timeline <= found->after || strata_point_known_complete(point) || (best && timeline > best))
+        return STRATA_SUCCESS;
+    if (timeline != best || strata_point_epoch(found->next) < strata_point_epoch(point))
+        found->next = point;
+    return STRATA_SUCCESS;
+}
+
+strata_point pool_heap_next_pending(const pool_heap *heap, uint16_t after)
+{
+    pending found = {.after = after};
+    CUdeviceptr start;
+    uint32_t slot = strata_index_ceiling(&heap->index, 0, &start);
+    for (; slot; slot = pool_piece_at(heap, slot)->next)
+        if (pool_piece_at(heap, slot)->state == POOL_FREE)
+            strata_uses_visit(pool_entry(heap, slot), look_for_next, &found);
+    return found.next;
 }

@@ -97,6 +97,10 @@ void pool_heap_end(pool_heap *heap);
  * state, in no tree either. Its number; 0 without host memory, and nothing changed. */
 uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front);
 
+/* Gives a piece that is in no tree another entry: its own has had all the blocks that it can. The number of the new
+ * one; 0 without host memory, and nothing changed. */
+uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
+
 /* Takes a piece out of its tree: it is the caller's. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
@@ -138,6 +142,10 @@ void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strat
 
 /* The bytes that are free and wait for others than `timeline`. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);
+
+/* The latest point, not known to be complete, that free memory has of the next timeline behind `after`; 0: there is
+ * none. */
+strata_point pool_heap_next_pending(const pool_heap *heap, uint16_t after);
 
 /* The size of the largest free piece. */
 uint64_t pool_heap_largest(const pool_heap *heap);

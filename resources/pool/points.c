@@ -82,6 +82,29 @@ void pool_points_clear(strata_entry *entry)
     }
 }
 
+pool_points pool_points_set_aside(strata_entry *entry)
+{
+    const pool_points points = {first_of(entry), second_of(entry), more_of(entry)};
+    set_first(entry, 0);
+    set_second(entry, 0);
+    if (__builtin_expect(points.more != NULL, 0))
+        atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
+    return points;
+}
+
+void pool_points_put_back(strata_entry *entry, pool_points points)
+{
+    set_first(entry, points.first);
+    set_second(entry, points.second);
+    atomic_store_explicit(&entry->more, points.more, memory_order_relaxed);
+}
+
+void pool_points_drop(pool_points points)
+{
+    if (__builtin_expect(points.more != NULL, 0))
+        strata_host_free(points.more);
+}
+
 static inline bool covers(strata_point have, strata_point point)
 {
     return have && strata_point_timeline(have) == strata_point_timeline(point);

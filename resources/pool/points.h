@@ -24,6 +24,16 @@ void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, 
 /* Forgets all. */
 void pool_points_clear(strata_entry *entry);
 
+/* An entry's points while something else stands in their place, which has none in `more`. */
+typedef struct pool_points {
+    strata_point first, second;
+    strata_more_points *more;
+} pool_points;
+
+pool_points pool_points_set_aside(strata_entry *entry);
+void pool_points_put_back(strata_entry *entry, pool_points points);
+void pool_points_drop(pool_points points);
+
 /* Adds a point; false without host memory, and nothing changed. */
 bool pool_points_add(strata_entry *entry, strata_point point);
 

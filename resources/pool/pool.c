@@ -64,6 +64,20 @@ static void give_piece(pool *self, uint32_t slot)
     strata_spin_release(&self->lock);
 }
 
+/* A piece whose entry has had all its blocks gets another one. False without host memory: then it is free again. */
+static bool renew_piece(pool *self, uint32_t *slot)
+{
+    if (__builtin_expect(strata_entry_is_renewable(pool_entry(&self->heap, *slot)), 1))
+        return true;
+    strata_spin_take(&self->lock);
+    const uint32_t number = pool_heap_renumber(&self->heap, *slot);
+    if (!number)
+        pool_heap_give(&self->heap, *slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+    *slot = number;
+    return number != 0;
+}
+
 static strata_status check_request(const pool *self, const strata_request *request)
 {
     strata_status status = strata_check_alignment(&self->resource, request, MOST_ALIGNMENT);
@@ -111,20 +125,23 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     };
     if ((status = pool_find(self, &want, request, &slot)) != STRATA_SUCCESS)
         return status;
+    if (!renew_piece(self, &slot))
+        return strata_fail_host_memory("a block");
     strata_note note;
     if ((status = begin_note(&note, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
         give_piece(self, slot);
         return status;
     }
-    pool_points_clear(pool_entry(&self->heap, slot));
+    const pool_points points = pool_points_set_aside(pool_entry(&self->heap, slot));
     publish(self, slot, note.stream.timeline, note.stream.known, request, out);
     status = strata_note_end(&note);
     if (status == STRATA_SUCCESS) {
+        pool_points_drop(points);
         count_live_somewhere(self, cell, (int64_t)out->bytes, 1);
         return STRATA_SUCCESS;
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
-    pool_points_clear(pool_entry(&self->heap, slot));
+    pool_points_put_back(pool_entry(&self->heap, slot), points);
     give_piece(self, slot);
     *out = (strata_block){0};
     return status;
@@ -214,11 +231,27 @@ static strata_status add_end_of_home(strata_entry *entry, const strata_block *bl
     return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
 }
 
+/* Work that no event marks, on a stream whose handle is not known, may never be waited for: then the block is not
+ * freed, as nobody could have its memory. */
+static strata_status check_marked(strata_point point, void *data)
+{
+    (void)data;
+    const uint16_t number = strata_point_timeline(point);
+    const strata_timeline *timeline = strata_timeline_of(point);
+    if (strata_point_known_complete(point) ||
+        strata_timeline_is_known(number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) ||
+        strata_point_epoch(strata_timeline_last_closed(number)) >= strata_point_epoch(point))
+        return STRATA_SUCCESS;
+    return strata_point_synchronize(point);
+}
+
 /* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. */
 static strata_status free_in_order(pool *self, strata_entry *entry, const strata_block *block, CUstream stream)
 {
     strata_status status =
         stream == STRATA_STREAM_GONE ? add_end_of_home(entry, block) : add_free_on(self, entry, stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, check_marked, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     report(self, block->id, pool_bytes_of(entry));
@@ -307,8 +340,8 @@ static strata_status pool_deallocate(strata_resource *resource, const strata_blo
         return status;
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
     pool_cell *cell = my_cell(self);
-    bool plain =
-        timeline && !timeline->early && cell && saw_one(entry) && !strata_deferred_any(&resource->stack->deferred);
+    bool plain = timeline && !timeline->early && cell && saw_one(entry) &&
+                 block->id.generation < STRATA_GENERATION_LAST && !strata_deferred_any(&resource->stack->deferred);
     if (__builtin_expect(!plain, 0))
         return free_slowly(self, entry, block, stream);
     const strata_point seen = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
@@ -329,6 +362,34 @@ static strata_status pool_deallocate(strata_resource *resource, const strata_blo
 
 /* ---- the rest of the interface ---- */
 
+/* The latest point, not known to be complete, that free memory has of the next timeline behind `after`; 0: there is
+ * none. */
+static strata_point next_pending(pool *self, uint16_t after)
+{
+    strata_point next = 0;
+    strata_spin_take(&self->lock);
+    if (atomic_load_explicit(&self->begun, memory_order_relaxed))
+        next = pool_heap_next_pending(&self->heap, after);
+    strata_spin_release(&self->lock);
+    return next;
+}
+
+/* Waits on the host for everything that may still touch free memory: for each stream once, whatever is freed
+ * meanwhile. Errors: the first. */
+static strata_status wait_for_free(pool *self)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&self->growth);
+    pool_caches_flush(self);
+    strata_lock_release(&self->growth);
+    for (strata_point point = 0; (point = next_pending(self, strata_point_timeline(point)));) {
+        const strata_status waited = strata_point_synchronize(point);
+        status = status == STRATA_SUCCESS ? waited : status;
+    }
+    return status;
+}
+
+/* Free memory is free at once, so that no bytes become free here but those that a capture had held back. */
 static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     pool *self = (pool *)resource;
@@ -336,9 +397,11 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
     strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
     const int64_t now = strata_counters_sum(&self->deferred, 0);
     *bytes = before > now ? (size_t)(before - now) : 0;
-    return mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred)
-               ? strata_deferred_refuse(&resource->stack->deferred)
-               : STRATA_SUCCESS;
+    if (mode != STRATA_REAP_WAIT)
+        return STRATA_SUCCESS;
+    if (strata_deferred_any(&resource->stack->deferred))
+        return strata_deferred_refuse(&resource->stack->deferred);
+    return wait_for_free(self);
 }
 
 static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)

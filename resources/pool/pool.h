@@ -73,9 +73,13 @@ typedef enum pool_look {
     POOL_FAILED, /* without host memory */
 } pool_look;
 
+/* What came of the ways that need the driver. */
 typedef struct pool_attempt {
-    CUresult result; /* of the driver, where it had no memory */
-    bool host;       /* there was no host memory */
+    CUresult result;  /* its answer to the call by which memory was to be had, */
+    const char *call; /* and which that was */
+    bool host;        /* there was no host memory */
+    bool alone;       /* without memory that waits for other streams */
+    strata_error why; /* why such memory could not be waited for, if its status is not SUCCESS */
 } pool_attempt;
 
 /* What a piece has to have, so that the block fits wherever it begins. */
@@ -91,8 +95,9 @@ pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_
  * lock is held. */
 pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot);
 
-/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again. */
-bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot);
+/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again, and the
+ * attempt, if there is one, knows why. */
+bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt);
 
 /* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
 void pool_settle(pool *self);

@@ -93,6 +93,33 @@ static CUresult CUDAAPI free_async(CUdeviceptr address, CUstream stream)
     return strikes(TEST_FAULT_FREE) ? fault.result : fault.real.MemFreeAsync(address, stream);
 }
 
+static CUresult CUDAAPI mem_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                   const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    return strikes(TEST_FAULT_MEM_CREATE) ? fault.result : fault.real.MemCreate(handle, bytes, properties, flags);
+}
+
+static CUresult CUDAAPI mem_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                                unsigned long long flags)
+{
+    return strikes(TEST_FAULT_MEM_MAP) ? fault.result : fault.real.MemMap(address, bytes, offset, handle, flags);
+}
+
+static CUresult CUDAAPI mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    return strikes(TEST_FAULT_MEM_SET_ACCESS) ? fault.result : fault.real.MemSetAccess(address, bytes, access, count);
+}
+
+static CUresult CUDAAPI mem_unmap(CUdeviceptr address, size_t bytes)
+{
+    return strikes(TEST_FAULT_MEM_UNMAP) ? fault.result : fault.real.MemUnmap(address, bytes);
+}
+
+static CUresult CUDAAPI mem_release(CUmemGenericAllocationHandle handle)
+{
+    return strikes(TEST_FAULT_MEM_RELEASE) ? fault.result : fault.real.MemRelease(handle);
+}
+
 void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult result)
 {
     assert_false(fault.active);
@@ -116,6 +143,11 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
     strata_cu.MemAllocFromPoolAsync = allocate_async;
     strata_cu.MemFree = free_memory;
     strata_cu.MemFreeAsync = free_async;
+    strata_cu.MemCreate = mem_create;
+    strata_cu.MemMap = mem_map;
+    strata_cu.MemSetAccess = mem_set_access;
+    strata_cu.MemUnmap = mem_unmap;
+    strata_cu.MemRelease = mem_release;
 }
 
 static CUresult CUDAAPI is_capturing(CUstream stream, CUstreamCaptureStatus *status)
