@@ -46,8 +46,7 @@ static void hearing_begin(hearing_stack *all, const test_fixture *fixture)
     all->layers[0].resource.ops = all->layers[1].resource.ops = &hearing_ops;
     all->between.ops = &deaf;
     strata_resource *resources[] = {&all->layers[0].resource, &all->between, &all->layers[1].resource, NULL};
-    check_ok(strncmp(fixture->stack, "async", 5) == 0 ? strata_async_create(0, NULL, &resources[3])
-                                                      : strata_direct_create(0, NULL, &resources[3]));
+    check_ok(test_owner_create(fixture, &resources[3]));
     strata_runtime_config config = {.device = 0};
     check_ok(strata_stack_build(resources, 4, 0, &config.stack));
     check_ok(strata_runtime_create(&config, &all->runtime));
@@ -106,9 +105,13 @@ static void bytes_that_are_handed_out_again_are_reported_as_reused(test_fixture 
     strata_block whole, quarters[4];
     check_ok(strata_runtime_stream_acquire(all.runtime, &stream));
     check_ok(strata_runtime_allocate(all.runtime, 4 << 20, stream, &whole));
-    bool ordered = strncmp(fixture->stack, "async", 5) == 0;
-    test_stall *stall = ordered ? test_stall_begin(stream) : NULL;
+    const bool ordered = test_owner_is(fixture, "async"), pool = test_owner_is(fixture, "pool");
+    test_stall *stall = ordered || pool ? test_stall_begin(stream) : NULL;
     check_ok(strata_runtime_deallocate(all.runtime, &whole));
+    if (pool) { /* the bytes are free already: nothing is left to be reported */
+        check_reported_once(&all, &whole);
+        assert_int_equal(all.layers[0].reports[0].kind, STRATA_COMPLETION_FINISHED);
+    }
     size_t overlap = 0;
     for (size_t i = 0; i < 4; i++) {
         check_ok(strata_runtime_allocate(all.runtime, 1 << 20, stream, &quarters[i]));
@@ -126,6 +129,10 @@ static void bytes_that_are_handed_out_again_are_reported_as_reused(test_fixture 
         check_ok(strata_runtime_usage(all.runtime, &usage));
         assert_true(usage.retired_bytes == whole.bytes - reused);
         assert_true(usage.bytes_outstanding == (4 << 20) + whole.bytes - reused);
+        test_stall_end(stall);
+    }
+    if (pool) {
+        assert_true(overlap == whole.bytes);
         test_stall_end(stall);
     }
     check_ok(strata_runtime_reap_pending(all.runtime));

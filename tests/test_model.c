@@ -571,6 +571,18 @@ static void random_traffic_on_bins_with_early_events_answers_as_the_model_says(v
     run("fixed(bytes=256KiB, chunk=1MiB), async", STRATA_EVENTS_EARLY, 2, 24);
 }
 
+static void random_traffic_on_a_pool_answers_as_the_model_says(void **state)
+{
+    (void)state;
+    run("pool", STRATA_EVENTS_LATE, 0, 3);
+}
+
+static void random_traffic_on_a_small_pool_with_early_events_answers_as_the_model_says(void **state)
+{
+    (void)state;
+    run("pool(frame=2MiB, cache=64KiB, slack=1)", STRATA_EVENTS_EARLY, 1, 3);
+}
+
 int main(void)
 {
     test_open_driver();
@@ -584,6 +596,9 @@ int main(void)
         cmocka_unit_test_teardown(random_traffic_on_direct_answers_as_the_model_says, tell_where),
         cmocka_unit_test_teardown(random_traffic_on_bins_answers_as_the_model_says, tell_where),
         cmocka_unit_test_teardown(random_traffic_on_bins_with_early_events_answers_as_the_model_says, tell_where),
+        cmocka_unit_test_teardown(random_traffic_on_a_pool_answers_as_the_model_says, tell_where),
+        cmocka_unit_test_teardown(random_traffic_on_a_small_pool_with_early_events_answers_as_the_model_says,
+                                  tell_where),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     strata_cu.MemFreeHost(seen);

@@ -602,8 +602,7 @@ static void each_layer_keeps_its_own_bytes_of_each_block(test_fixture *fixture)
         layers[i] = (keeping_layer){.resource.ops = &ops[i], .mark = (unsigned char)(17 * i + 1), .bytes = sizes[i]};
         resources[i] = &layers[i].resource;
     }
-    check_ok(strncmp(fixture->stack, "async", 5) == 0 ? strata_async_create(0, NULL, &resources[LAYERS])
-                                                      : strata_direct_create(0, NULL, &resources[LAYERS]));
+    check_ok(test_owner_create(fixture, &resources[LAYERS]));
     check_ok(strata_stack_build(resources, LAYERS + 1, 0, &stack));
     strata_resource *top = strata_stack_top(stack);
     for (int round = 0; round < ROUNDS; round++) {

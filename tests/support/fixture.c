@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const every_resource[] = {"async", "direct", "async(pool=default)"};
-static const char *const stream_ordered[] = {"async", "async(pool=default)"};
+static const char *const every_resource[] = {"async", "direct", "async(pool=default)", "pool"};
+static const char *const stream_ordered[] = {"async", "async(pool=default)", "pool"};
 
 void (*test_before_clearing)(void);
 
@@ -167,6 +167,19 @@ strata_usage test_usage(test_fixture *fixture)
     strata_usage usage;
     check_ok(strata_runtime_usage(fixture->runtime, &usage));
     return usage;
+}
+
+bool test_owner_is(const test_fixture *fixture, const char *owner)
+{
+    const size_t length = strcspn(fixture->stack, "(");
+    return length == strlen(owner) && strncmp(fixture->stack, owner, length) == 0;
+}
+
+strata_status test_owner_create(const test_fixture *fixture, strata_resource **out)
+{
+    if (test_owner_is(fixture, "pool"))
+        return strata_pool_create(0, NULL, out);
+    return test_owner_is(fixture, "async") ? strata_async_create(0, NULL, out) : strata_direct_create(0, NULL, out);
 }
 
 /* ---- running ---- */

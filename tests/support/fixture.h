@@ -90,6 +90,12 @@ const unsigned char *test_read(test_fixture *fixture, const strata_block *block,
 
 strata_usage test_usage(test_fixture *fixture);
 
+/* Whether the stack's owner of memory is this one, whatever its options: for what is each owner's own. */
+bool test_owner_is(const test_fixture *fixture, const char *owner);
+
+/* The same owner again, by itself and with its default options, for stacks that a test builds. */
+strata_status test_owner_create(const test_fixture *fixture, strata_resource **out);
+
 /* ---- running ---- */
 
 typedef struct test_case {

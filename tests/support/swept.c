@@ -44,6 +44,8 @@ BY_HAND(strata_direct_create, (int ordinal, const strata_direct_options *options
         (ordinal, options, out))
 BY_HAND(strata_guard_create, (int ordinal, const strata_guard_options *options, strata_resource **out),
         (ordinal, options, out))
+BY_HAND(strata_pool_create, (int ordinal, const strata_pool_options *options, strata_resource **out),
+        (ordinal, options, out))
 BY_HAND(strata_stack_build, (strata_resource *const *resources, size_t count, int ordinal, strata_stack **out),
         (resources, count, ordinal, out))
 BY_HAND(strata_callback_create, (int ordinal, const strata_callback_options *options, strata_resource **out),

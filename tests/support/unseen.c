@@ -6,7 +6,8 @@
  * one that will be cannot be known when the first is made. */
 static const char covered[] = "a later wait of the same call, or of the next try, covers it";
 
-/* direct waits for all of the freeing stream, since a program's work on a block's own stream is not told to Strata. */
+/* direct and pool wait for all of the freeing stream, since a program's work on a block's own stream is not told to
+ * Strata. */
 static const char whole[] = "the stream is waited for as a whole, and its newest work is on other blocks";
 
 static const char noted[] = "the use is noted and never made";
@@ -46,6 +47,7 @@ static const struct {
     {"a_free_comes_after_uses_on_every_stream", "[pinned", covered},
 
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[direct", whole},
+    {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[pool", whole},
     {"a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on", "[direct", whole},
 
     {"blocks_have_no_more_bytes_than_were_free_without_them", "[managed", whole},
@@ -58,6 +60,7 @@ static const struct {
     {"every_call_leaves_the_callers_context_as_it_was", "", at_home},
     {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
+    {"a_use_on_another_stream_waits_for_the_allocation", "[pool", at_home},
 
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
     {"uses_on_other_streams_are_ordered_through_the_layer", "[guard(sample", awaited},
