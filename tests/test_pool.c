@@ -218,6 +218,7 @@ static void memory_beside_what_cannot_be_waited_for_serves_by_itself(test_fixtur
     assert_int_equal(test_end_capture(captured), 0);
     check_ok(status);
     assert_false(overlap(&old, &block));
+    assert_true(test_usage(fixture).reserved_bytes <= 3 * (size_t)GRANULE);
     test_write(fixture, &block, 0x22, stream);
     test_free_on(fixture, &block, stream);
     check_cu(test_cu()->StreamDestroy(captured));
