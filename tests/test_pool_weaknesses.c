@@ -497,7 +497,7 @@ static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixtur
 
 /* ---- 7: streams that are gone ---- */
 
-enum { SHORT_LIVED = 300, LEFT_EVENTS = 700 };
+enum { SHORT_LIVED = 300, LEFT_EVENTS = 700, MOST_HOMES = 150 };
 
 static size_t count_homes(const test_fixture *fixture)
 {
@@ -532,7 +532,7 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
     }
     check_cu(test_sim_control()->get_accounts(&accounts));
     assert_true(accounts.events < LEFT_EVENTS);
-    assert_true(count_homes(fixture) < count / 2);
+    assert_true(count_homes(fixture) <= MOST_HOMES);
     assert_true(reserved[1] <= 2 * reserved[0]);
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     empty_the_pool(fixture);
@@ -581,7 +581,9 @@ static void double_wrong_size_and_foreign_frees_are_refused(test_fixture *fixtur
     wrong.address += 512;
     assert_int_not_equal(strata_runtime_deallocate_on(fixture->runtime, &wrong, a), STRATA_SUCCESS);
     check_live(fixture, &block);
-    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &second));
+    /* Under Valgrind there are not enough addresses for a second pool. */
+    const char *stack = test_under_valgrind() ? "direct" : fixture->stack;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &second));
     check_ok(strata_runtime_allocate(second, EDGE, a, &foreign));
     check_status(strata_runtime_deallocate_on(fixture->runtime, &foreign, a), STRATA_ERROR_FOREIGN_POINTER);
     check_ok(strata_runtime_deallocate_on(second, &foreign, a));
