@@ -22,8 +22,14 @@ enum { EXITS_IN_THREAD = 255 }; /* what cmocka does when an assertion fails in a
 static const char *const mode_names[] = {"seeds", "faults", "edges"};
 
 sweep_board *sweep_shared;
+static bool sweep_is_full; /* of a child: what the sweep was asked for */
 bool sweep_is_child;
 static int output; /* where a child's words go */
+
+bool test_is_swept_in_full(void)
+{
+    return sweep_is_full;
+}
 
 bool test_is_swept(void)
 {
@@ -49,6 +55,7 @@ static bool make_child(int *status)
         dup2(output, STDOUT_FILENO);
         dup2(output, STDERR_FILENO);
         unsetenv("STRATA_TEST_SWEEP");
+        sweep_is_full = getenv("STRATA_TEST_FULL") != NULL;
         unsetenv("STRATA_TEST_FULL"); /* more runs, of the same cases */
         sweep_is_child = true;
         alarm(PATIENCE_S);

@@ -32,6 +32,9 @@ void test_sweep_begin(void);
 /* Whether this process is such a child: its main may leave out what is no case of test_run_on. */
 bool test_is_swept(void);
 
+/* Whether that child is of a sweep in its full form. */
+bool test_is_swept_in_full(void);
+
 /* What a child does for test_run_on: notes the case, or runs it if it is the one and exits. */
 typedef struct test_sweep_case {
     const char *name;

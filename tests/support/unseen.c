@@ -12,6 +12,7 @@ static const char whole[] = "the stream is waited for as a whole, and its newest
 
 static const char noted[] = "the use is noted and never made";
 static const char at_home[] = "nothing touches the block on its own stream";
+static const char reused[] = "the pool waits for what its memory's last stream did, which may have finished meanwhile";
 static const char awaited[] = "the case waits for the device before the memory goes";
 static const char another[] =
     "a stack that the case makes itself frees in stream order: only what is free waits for it";
@@ -61,6 +62,7 @@ static const struct {
     {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[pool", at_home},
+    {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},
 
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
     {"uses_on_other_streams_are_ordered_through_the_layer", "[guard(sample", awaited},
