@@ -491,6 +491,7 @@ static void info_names_driver_devices_and_stack(void **state)
     assert_true(json_is_boolean(json_object_get(json_object_get(device, "capabilities"), "memory_pools")));
     json_decref(info);
     free(text);
+    free(blank);
     free(object);
 }
 
