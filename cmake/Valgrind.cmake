@@ -68,7 +68,7 @@ function(strata_add_valgrind_tests name)
   list(TRANSFORM environment REPLACE "^STRATA_DRIVER=.*" "STRATA_DRIVER=sim")
   # The simulated driver's checker, which keeps a call stack of every call, watches the tests elsewhere; here its own tests
   # turn it on.
-  list(FILTER environment EXCLUDE REGEX "^STRATA_SIM_CHECK")
+  list(pool.*|binning|FILTER environment EXCLUDE REGEX "^STRATA_SIM_CHECK")
   # Valgrind has fewer addresses to give than pools of a large device reserve.
   list(APPEND environment STRATA_TEST_VALGRIND=1 STRATA_SIM_MEMORY=4GiB)
   math(EXPR timeout "${STRATA_TEST_TIMEOUT} * 2") # others may be at work on the machine, too
