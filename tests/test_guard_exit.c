@@ -17,7 +17,7 @@
 
 /* ---- in the child ---- */
 
-static strata_runtime *runtime;
+static strata_runtime *runtime; /* never ended */
 
 static void say_line(const char *line)
 {
@@ -99,10 +99,9 @@ static void nothing_is_wrong(void)
 
 static void a_private_runtime_was_not_ended(void)
 {
-    static strata_runtime *own; /* never ended */
     begin();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &own));
-    overrun(own);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &runtime));
+    overrun(runtime);
 }
 
 /* Its callback's data would be on a stack that is gone. */
@@ -114,15 +113,15 @@ static void never_called(const strata_guard_finding *finding, void *data)
 
 static void a_stack_was_made_by_hand(void)
 {
-    static strata_runtime *own; /* never ended */
     strata_resource *layers[2];
     strata_stack *stack;
     begin();
-    child_ok(strata_guard_create(0, &(strata_guard_options){.on_finding_call = never_called}, &layers[0]));
+    child_ok(strata_guard_create(0, &(strata_guard_options){.on_finding_call = never_called, .no_debuggers = 1},
+                                 &layers[0]));
     child_ok(strata_async_create(0, NULL, &layers[1]));
     child_ok(strata_stack_build(layers, 2, 0, &stack));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &own));
-    overrun(own);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
+    overrun(runtime);
 }
 
 static void a_stack_was_ended(void)
@@ -440,6 +439,10 @@ static void a_stream_that_a_thread_keeps_does_not_keep_the_process(void **state)
     print_message("skipped: the thread sanitizer flushes the streams itself when the process ends\n");
     skip();
 #endif
+    if (test_under_valgrind()) {
+        print_message("skipped: Valgrind frees what the C library keeps, streams first, when the process ends\n");
+        skip();
+    }
     assert_int_equal(run("a_thread_keeps_stdout", ENDS), STRATA_GUARD_EXIT_STATUS);
     expect_said("guard: overrun: block 0x");
 }
