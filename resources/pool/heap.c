@@ -152,7 +152,7 @@ static pool_home *look_for_home(const pool_heap *heap, uint16_t timeline)
     return home;
 }
 
-/* A home whose tree is empty is anybody's. NULL without host memory. */
+/* A home stays, for whoever has the number of its timeline next. NULL without host memory. */
 static pool_home *home_of(pool_heap *heap, uint16_t timeline)
 {
     pool_home *home = look_for_home(heap, timeline);

@@ -7,16 +7,10 @@
 #include "core/block_paths.h"
 #include "core/error.h"
 #include "core/memory.h"
-#include "core/options.h"
-#include "resources/builtin.h"
 #include "resources/pool/cache.h"
+#include "resources/pool/ops.h"
 
-enum {
-    DEFAULT_SLACK = 40, /* thousandths */
-    DEFAULT_FRAME = 16 << 20,
-    DEFAULT_CACHE = 4 << 20,
-    MOST_ALIGNMENT = 1 << 30,
-};
+enum { MOST_ALIGNMENT = 1 << 30 };
 
 /* ---- blocks ---- */
 
@@ -412,34 +406,6 @@ static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, 
     return status;
 }
 
-static strata_status pool_usage(strata_resource *resource, strata_usage *usage)
-{
-    pool *self = (pool *)resource;
-    int64_t blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed);
-    const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        blocks += atomic_load_explicit(&cell->live_blocks, memory_order_relaxed);
-    const size_t live = (size_t)pool_live_bytes(self);
-    const int64_t deferred = strata_counters_sum(&self->deferred, 0);
-    const size_t retired = deferred > 0 ? (size_t)deferred : 0;
-    strata_spin_take(&self->lock);
-    const size_t largest = (size_t)(self->begun ? pool_heap_largest(&self->heap) : 0);
-    strata_spin_release(&self->lock);
-    const size_t reserved = (size_t)atomic_load_explicit(&self->reserved, memory_order_relaxed);
-    *usage = (strata_usage){
-        .live_bytes = live,
-        .retired_bytes = retired,
-        .bytes_outstanding = live + retired,
-        .live_blocks = blocks > 0 ? (size_t)blocks : 0,
-        .reserved_bytes = reserved,
-        .reserved_peak = (size_t)atomic_load_explicit(&self->peak_reserved, memory_order_relaxed),
-        .reserved_free = reserved > live + retired ? reserved - live - retired : 0,
-        .largest_free = largest,
-        .limit = (size_t)atomic_load_explicit(&self->limit, memory_order_relaxed),
-    };
-    return STRATA_SUCCESS;
-}
-
 static strata_status pool_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
@@ -509,161 +475,9 @@ static void pool_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-/* ---- values ---- */
+/* ---- as a resource ---- */
 
-enum { RESERVED, RESERVED_PEAK, LIMIT, FREE, LARGEST_FREE, HITS, MISSES, STEALS, GROWN, MOVED, FLUSHES };
-
-static const strata_value values[] = {
-    [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "held from the device"},
-    [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "the most that was held"},
-    [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be held, 0: no limit but the device's"},
-    [FREE] = {"free", STRATA_VALUE_BYTES, false, "held and not in blocks"},
-    [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "the largest free piece"},
-    [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
-    [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
-    [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
-    [GROWN] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
-    [MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
-    [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
-};
-
-static uint64_t sum_hits(const pool *self)
-{
-    uint64_t hits = 0;
-    const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        hits += atomic_load_explicit(&cell->hits, memory_order_relaxed);
-    return hits;
-}
-
-static strata_status get_value(strata_resource *resource, size_t which, uint64_t *value)
-{
-    pool *self = (pool *)resource;
-    strata_usage usage;
-    pool_usage(resource, &usage);
-    switch (which) {
-    case RESERVED:
-        *value = usage.reserved_bytes;
-        break;
-    case RESERVED_PEAK:
-        *value = usage.reserved_peak;
-        break;
-    case LIMIT:
-        *value = usage.limit;
-        break;
-    case FREE:
-        *value = usage.reserved_free;
-        break;
-    case LARGEST_FREE:
-        *value = usage.largest_free;
-        break;
-    case HITS:
-        *value = sum_hits(self);
-        break;
-    case MISSES:
-        *value = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
-        break;
-    case STEALS:
-        *value = atomic_load_explicit(&self->counts.handed, memory_order_relaxed);
-        break;
-    case GROWN:
-        *value = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
-        break;
-    case MOVED:
-        *value = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-        break;
-    default:
-        *value = atomic_load_explicit(&self->counts.flushes, memory_order_relaxed);
-    }
-    return STRATA_SUCCESS;
-}
-
-static strata_status set_value(strata_resource *resource, size_t which, uint64_t value)
-{
-    (void)which;
-    atomic_store_explicit(&((pool *)resource)->limit, value, memory_order_relaxed);
-    return STRATA_SUCCESS;
-}
-
-/* ---- the snapshot ---- */
-
-enum { PIECES_AT_ONCE = 64 };
-
-typedef struct seen_piece {
-    CUdeviceptr address;
-    uint64_t bytes, requested;
-    uint16_t home;
-    uint8_t state;
-    bool live;
-    strata_tag tag;
-} seen_piece;
-
-/* The pieces from an address on; the lock is held only so long, as what is written of them may go to a file. */
-static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
-{
-    size_t count = 0;
-    CUdeviceptr start;
-    strata_spin_take(&self->lock);
-    uint32_t slot = strata_index_ceiling(&self->heap.index, *from, &start);
-    for (; slot && count < PIECES_AT_ONCE; slot = pool_piece_at(&self->heap, slot)->next) {
-        const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_piece *piece = pool_piece_at(&self->heap, slot);
-        const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-        seen[count++] = (seen_piece){
-            .address = pool_address_of(entry),
-            .bytes = pool_bytes_of(entry),
-            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
-            .home = piece->home,
-            .state = piece->state,
-            .live = (word & STRATA_BLOCK_LIVE) != 0,
-            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
-        };
-        *from = pool_address_of(entry) + pool_bytes_of(entry);
-    }
-    strata_spin_release(&self->lock);
-    return count;
-}
-
-static const char *state_name(const seen_piece *piece)
-{
-    if (piece->state == POOL_VOID)
-        return "void";
-    if (piece->state == POOL_FREE)
-        return piece->home == POOL_HOME_NONE ? "free" : "free, in order";
-    return piece->live ? "block" : "cached";
-}
-
-static void describe_piece(strata_emitter *to, const seen_piece *piece)
-{
-    strata_emit_object_begin(to, NULL);
-    strata_emit_hex(to, "address", piece->address);
-    strata_emit_bytes(to, "bytes", piece->bytes);
-    strata_emit_text(to, "state", state_name(piece));
-    if (piece->state == POOL_TAKEN && piece->live) {
-        strata_emit_bytes(to, "requested", piece->requested);
-        strata_emit_text(to, "tag", strata_tag_name(piece->tag));
-    }
-    strata_emit_object_end(to);
-}
-
-/* All of the address space that was ever used, piece by piece; what lies behind it, one large void, is left out. Other
- * threads may go on: then pieces that change meanwhile are seen as they were or as they are. */
-static void pool_describe(strata_resource *resource, strata_emitter *to)
-{
-    pool *self = (pool *)resource;
-    seen_piece seen[PIECES_AT_ONCE];
-    CUdeviceptr from = 0;
-    strata_emit_list_begin(to, "pieces");
-    if (atomic_load_explicit(&self->begun, memory_order_acquire))
-        for (size_t count; (count = look_at_pieces(self, &from, seen));)
-            for (size_t i = 0; i < count; i++)
-                if (seen[i].state != POOL_VOID ||
-                    seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
-                    describe_piece(to, &seen[i]);
-    strata_emit_list_end(to);
-}
-
-static const strata_resource_ops pool_ops = {
+const strata_resource_ops pool_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(pool_piece),
     .name = "pool",
@@ -680,134 +494,9 @@ static const strata_resource_ops pool_ops = {
     .find = pool_find_block,
     .destroy = pool_destroy,
     .device = pool_device,
-    .values = values,
-    .value_count = sizeof values / sizeof values[0],
-    .get_value = get_value,
-    .set_value = set_value,
+    .values = pool_values,
+    .value_count = POOL_VALUE_COUNT,
+    .get_value = pool_get_value,
+    .set_value = pool_set_value,
     .describe = pool_describe,
-};
-
-/* ---- making ---- */
-
-static strata_status check_options(const strata_pool_options *options)
-{
-    const char *problem = NULL;
-    if ((unsigned)options->follow_event_dependencies > STRATA_SWITCH_OFF ||
-        (unsigned)options->opportunistic > STRATA_SWITCH_OFF ||
-        (unsigned)options->internal_dependencies > STRATA_SWITCH_OFF)
-        problem = "a switch is neither default nor on nor off";
-    else if ((unsigned)options->export_type > STRATA_EXPORT_FABRIC)
-        problem = "the export type is none of those that there are";
-    else if (options->frame > UINT64_C(1) << 40)
-        problem = "a frame is larger than 1 TiB";
-    if (problem)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem);
-    if (options->max_size && options->initial_size > options->max_size)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: initial_size is %llu bytes and max_size only %llu",
-                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
-    return STRATA_SUCCESS;
-}
-
-static void set_options(pool *self, const strata_pool_options *options)
-{
-    const uint64_t frame = options->frame ? options->frame : DEFAULT_FRAME;
-    self->limit = options->max_size;
-    self->slack = (double)(options->slack ? options->slack : DEFAULT_SLACK) / 1000;
-    self->frame_bytes = (frame + self->pages.granule - 1) / self->pages.granule * self->pages.granule;
-    self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
-    self->initial_bytes = options->initial_size;
-    self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
-    self->takes_finished = options->opportunistic != STRATA_SWITCH_OFF && !options->deterministic;
-    self->waits = options->internal_dependencies != STRATA_SWITCH_OFF;
-}
-
-strata_status strata_pool_create(int ordinal, const strata_pool_options *given, strata_resource **out)
-{
-    strata_pool_options options;
-    strata_device *device;
-    strata_status status = strata_options_begin("pool", out, &options, sizeof options, given);
-    if (status == STRATA_SUCCESS)
-        status = check_options(&options);
-    if (status == STRATA_SUCCESS)
-        status = strata_device_get(ordinal, &device);
-    if (status != STRATA_SUCCESS)
-        return status;
-    pool *self = strata_host_zalloc_aligned(64, sizeof *self);
-    if (!self)
-        return strata_fail_host_memory("a pool");
-    self->resource.ops = &pool_ops;
-    self->device = device;
-    if ((status = pool_pages_open(&self->pages, device, options.export_type)) != STRATA_SUCCESS) {
-        strata_host_free(self);
-        return status;
-    }
-    set_options(self, &options);
-    strata_barriers_open();
-    strata_cells_init(&self->cells, sizeof(pool_cell));
-    strata_cells_take_number(&self->cells);
-    strata_lock_init(&self->patience, STRATA_RANK_PATIENCE);
-    strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
-    strata_spin_init(&self->lock, STRATA_RANK_INDEX);
-    *out = &self->resource;
-    return STRATA_SUCCESS;
-}
-
-typedef struct pool_text {
-    uint64_t initial_size, max_size, slack, frame, cache;
-    int follow_event_dependencies, opportunistic, internal_dependencies;
-    int export_type;
-    bool deterministic;
-} pool_text;
-
-#define SWITCHES "default|on|off"
-
-static const strata_option pool_text_options[] = {
-    {"initial_size", STRATA_OPTION_SIZE, offsetof(pool_text, initial_size), NULL,
-     "bytes reserved with the first request"},
-    {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
-    {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
-     "thousandths of the peak that may be reserved beyond it before memory is moved; 40 by default"},
-    {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
-     "largest piece of physical memory; 16MiB by default"},
-    {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
-     "bytes that a thread keeps of a stream; 4MiB by default"},
-    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, follow_event_dependencies), SWITCHES,
-     "reuse what a stream has waited for already"},
-    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(pool_text, opportunistic), SWITCHES, "reuse what has finished"},
-    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, internal_dependencies), SWITCHES,
-     "reuse what has not, behind a wait"},
-    {"deterministic", STRATA_OPTION_BOOL, offsetof(pool_text, deterministic), NULL,
-     "the same requests make the same addresses"},
-    {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, export_type), "none|fd|fabric",
-     "handles for sharing between processes"},
-};
-
-static strata_status make_pool(int device, const void *given, strata_resource **out)
-{
-    const pool_text *text = given;
-    const strata_pool_options options = {
-        .initial_size = text->initial_size,
-        .max_size = text->max_size,
-        .slack = text->slack,
-        .frame = text->frame,
-        .cache = text->cache,
-        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
-        .opportunistic = (strata_switch)text->opportunistic,
-        .internal_dependencies = (strata_switch)text->internal_dependencies,
-        .deterministic = text->deterministic,
-        .export_type = (strata_export_type)text->export_type,
-    };
-    return strata_pool_create(device, &options, out);
-}
-
-const strata_layer strata_pool_layer = {
-    .size = sizeof(strata_layer),
-    .owner = true,
-    .name = "pool",
-    .help = "memory in large pieces, handed out without a driver call",
-    .options = pool_text_options,
-    .option_count = sizeof pool_text_options / sizeof pool_text_options[0],
-    .options_size = sizeof(pool_text),
-    .create = make_pool,
-    .in_sanitizer_mode = "direct",
 };

@@ -108,7 +108,7 @@ void pool_settle(pool *self);
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot);
 
 /* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
- * but what it still says (pool_make_wait). Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
+ * but what it still says. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
 strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot);
 
 /* Gives frames without anything in them back to the device until at most `keep` bytes are reserved. */

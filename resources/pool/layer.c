@@ -1,0 +1,136 @@
+/* Making a pool, from options or from the text of a stack. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/options.h"
+#include "resources/builtin.h"
+#include "resources/pool/cache.h"
+#include "resources/pool/ops.h"
+
+enum {
+    DEFAULT_SLACK = 40, /* thousandths */
+    DEFAULT_FRAME = 16 << 20,
+    DEFAULT_CACHE = 4 << 20,
+};
+
+static strata_status check_options(const strata_pool_options *options)
+{
+    const char *problem = NULL;
+    if ((unsigned)options->follow_event_dependencies > STRATA_SWITCH_OFF ||
+        (unsigned)options->opportunistic > STRATA_SWITCH_OFF ||
+        (unsigned)options->internal_dependencies > STRATA_SWITCH_OFF)
+        problem = "a switch is neither default nor on nor off";
+    else if ((unsigned)options->export_type > STRATA_EXPORT_FABRIC)
+        problem = "the export type is none of those that there are";
+    else if (options->frame > UINT64_C(1) << 40)
+        problem = "a frame is larger than 1 TiB";
+    if (problem)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem);
+    if (options->max_size && options->initial_size > options->max_size)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: initial_size is %llu bytes and max_size only %llu",
+                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+    return STRATA_SUCCESS;
+}
+
+static void set_options(pool *self, const strata_pool_options *options)
+{
+    const uint64_t frame = options->frame ? options->frame : DEFAULT_FRAME;
+    self->limit = options->max_size;
+    self->slack = (double)(options->slack ? options->slack : DEFAULT_SLACK) / 1000;
+    self->frame_bytes = (frame + self->pages.granule - 1) / self->pages.granule * self->pages.granule;
+    self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
+    self->initial_bytes = options->initial_size;
+    self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
+    self->takes_finished = options->opportunistic != STRATA_SWITCH_OFF && !options->deterministic;
+    self->waits = options->internal_dependencies != STRATA_SWITCH_OFF;
+}
+
+strata_status strata_pool_create(int ordinal, const strata_pool_options *given, strata_resource **out)
+{
+    strata_pool_options options;
+    strata_device *device;
+    strata_status status = strata_options_begin("pool", out, &options, sizeof options, given);
+    if (status == STRATA_SUCCESS)
+        status = check_options(&options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    pool *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a pool");
+    self->resource.ops = &pool_ops;
+    self->device = device;
+    if ((status = pool_pages_open(&self->pages, device, options.export_type)) != STRATA_SUCCESS) {
+        strata_host_free(self);
+        return status;
+    }
+    set_options(self, &options);
+    strata_barriers_open();
+    strata_cells_init(&self->cells, sizeof(pool_cell));
+    strata_cells_take_number(&self->cells);
+    strata_lock_init(&self->patience, STRATA_RANK_PATIENCE);
+    strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
+    strata_spin_init(&self->lock, STRATA_RANK_INDEX);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+typedef struct pool_text {
+    uint64_t initial_size, max_size, slack, frame, cache;
+    int follow_event_dependencies, opportunistic, internal_dependencies;
+    int export_type;
+    bool deterministic;
+} pool_text;
+
+#define SWITCHES "default|on|off"
+
+static const strata_option pool_text_options[] = {
+    {"initial_size", STRATA_OPTION_SIZE, offsetof(pool_text, initial_size), NULL,
+     "bytes reserved with the first request"},
+    {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
+    {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
+     "thousandths of the peak that may be reserved beyond it before memory is moved; 40 by default"},
+    {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
+     "largest piece of physical memory; 16MiB by default"},
+    {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
+     "bytes that a thread keeps of a stream; 4MiB by default"},
+    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, follow_event_dependencies), SWITCHES,
+     "reuse what a stream has waited for already"},
+    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(pool_text, opportunistic), SWITCHES, "reuse what has finished"},
+    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, internal_dependencies), SWITCHES,
+     "reuse what has not, behind a wait"},
+    {"deterministic", STRATA_OPTION_BOOL, offsetof(pool_text, deterministic), NULL,
+     "the same requests make the same addresses"},
+    {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, export_type), "none|fd|fabric",
+     "handles for sharing between processes"},
+};
+
+static strata_status make_pool(int device, const void *given, strata_resource **out)
+{
+    const pool_text *text = given;
+    const strata_pool_options options = {
+        .initial_size = text->initial_size,
+        .max_size = text->max_size,
+        .slack = text->slack,
+        .frame = text->frame,
+        .cache = text->cache,
+        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
+        .opportunistic = (strata_switch)text->opportunistic,
+        .internal_dependencies = (strata_switch)text->internal_dependencies,
+        .deterministic = text->deterministic,
+        .export_type = (strata_export_type)text->export_type,
+    };
+    return strata_pool_create(device, &options, out);
+}
+
+const strata_layer strata_pool_layer = {
+    .size = sizeof(strata_layer),
+    .owner = true,
+    .name = "pool",
+    .help = "memory in large pieces, handed out without a driver call",
+    .options = pool_text_options,
+    .option_count = sizeof pool_text_options / sizeof pool_text_options[0],
+    .options_size = sizeof(pool_text),
+    .create = make_pool,
+    .in_sanitizer_mode = "direct",
+};

@@ -1,0 +1,17 @@
+/* The pool as a resource: what its files give to the table of its operations. */
+#ifndef STRATA_RESOURCES_POOL_OPS_H
+#define STRATA_RESOURCES_POOL_OPS_H
+
+#include "resources/pool/pool.h"
+
+enum { POOL_VALUE_COUNT = 11 };
+
+extern const strata_value pool_values[POOL_VALUE_COUNT];
+extern const strata_resource_ops pool_ops;
+
+strata_status pool_usage(strata_resource *resource, strata_usage *usage);
+strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value);
+strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
+void pool_describe(strata_resource *resource, strata_emitter *to);
+
+#endif

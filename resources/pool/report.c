@@ -1,0 +1,188 @@
+/* What a pool tells of itself: how much it has, its values, and a snapshot of all its pieces. Everything is asked while
+ * other threads go on. */
+#include "resources/pool/cache.h"
+#include "resources/pool/ops.h"
+
+strata_status pool_usage(strata_resource *resource, strata_usage *usage)
+{
+    pool *self = (pool *)resource;
+    int64_t blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed);
+    const pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        blocks += atomic_load_explicit(&cell->live_blocks, memory_order_relaxed);
+    const size_t live = (size_t)pool_live_bytes(self);
+    const int64_t deferred = strata_counters_sum(&self->deferred, 0);
+    const size_t retired = deferred > 0 ? (size_t)deferred : 0;
+    strata_spin_take(&self->lock);
+    const size_t largest = (size_t)(self->begun ? pool_heap_largest(&self->heap) : 0);
+    strata_spin_release(&self->lock);
+    const size_t reserved = (size_t)atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    *usage = (strata_usage){
+        .live_bytes = live,
+        .retired_bytes = retired,
+        .bytes_outstanding = live + retired,
+        .live_blocks = blocks > 0 ? (size_t)blocks : 0,
+        .reserved_bytes = reserved,
+        .reserved_peak = (size_t)atomic_load_explicit(&self->peak_reserved, memory_order_relaxed),
+        .reserved_free = reserved > live + retired ? reserved - live - retired : 0,
+        .largest_free = largest,
+        .limit = (size_t)atomic_load_explicit(&self->limit, memory_order_relaxed),
+    };
+    return STRATA_SUCCESS;
+}
+
+/* ---- values ---- */
+
+enum { RESERVED, RESERVED_PEAK, LIMIT, FREE, LARGEST_FREE, HITS, MISSES, STEALS, GROWN, MOVED, FLUSHES, VALUE_COUNT };
+
+_Static_assert((int)VALUE_COUNT == (int)POOL_VALUE_COUNT, "the pool says how many values it has");
+
+const strata_value pool_values[POOL_VALUE_COUNT] = {
+    [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "held from the device"},
+    [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "the most that was held"},
+    [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be held, 0: no limit but the device's"},
+    [FREE] = {"free", STRATA_VALUE_BYTES, false, "held and not in blocks"},
+    [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "the largest free piece"},
+    [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
+    [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
+    [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
+    [GROWN] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
+    [MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
+    [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
+};
+
+static uint64_t sum_hits(const pool *self)
+{
+    uint64_t hits = 0;
+    const pool_cell *cell;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+        hits += atomic_load_explicit(&cell->hits, memory_order_relaxed);
+    return hits;
+}
+
+strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    pool *self = (pool *)resource;
+    strata_usage usage;
+    pool_usage(resource, &usage);
+    switch (which) {
+    case RESERVED:
+        *value = usage.reserved_bytes;
+        break;
+    case RESERVED_PEAK:
+        *value = usage.reserved_peak;
+        break;
+    case LIMIT:
+        *value = usage.limit;
+        break;
+    case FREE:
+        *value = usage.reserved_free;
+        break;
+    case LARGEST_FREE:
+        *value = usage.largest_free;
+        break;
+    case HITS:
+        *value = sum_hits(self);
+        break;
+    case MISSES:
+        *value = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
+        break;
+    case STEALS:
+        *value = atomic_load_explicit(&self->counts.handed, memory_order_relaxed);
+        break;
+    case GROWN:
+        *value = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+        break;
+    case MOVED:
+        *value = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
+        break;
+    default:
+        *value = atomic_load_explicit(&self->counts.flushes, memory_order_relaxed);
+    }
+    return STRATA_SUCCESS;
+}
+
+strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value)
+{
+    (void)which;
+    atomic_store_explicit(&((pool *)resource)->limit, value, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+/* ---- the snapshot ---- */
+
+enum { PIECES_AT_ONCE = 64 };
+
+typedef struct seen_piece {
+    CUdeviceptr address;
+    uint64_t bytes, requested;
+    uint16_t home;
+    uint8_t state;
+    bool live;
+    strata_tag tag;
+} seen_piece;
+
+/* The pieces from an address on; the lock is held only so long, as what is written of them may go to a file. */
+static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
+{
+    size_t count = 0;
+    CUdeviceptr start;
+    strata_spin_take(&self->lock);
+    uint32_t slot = strata_index_ceiling(&self->heap.index, *from, &start);
+    for (; slot && count < PIECES_AT_ONCE; slot = pool_piece_at(&self->heap, slot)->next) {
+        const strata_entry *entry = pool_entry(&self->heap, slot);
+        const pool_piece *piece = pool_piece_at(&self->heap, slot);
+        const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+        seen[count++] = (seen_piece){
+            .address = pool_address_of(entry),
+            .bytes = pool_bytes_of(entry),
+            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
+            .home = piece->home,
+            .state = piece->state,
+            .live = (word & STRATA_BLOCK_LIVE) != 0,
+            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
+        };
+        *from = pool_address_of(entry) + pool_bytes_of(entry);
+    }
+    strata_spin_release(&self->lock);
+    return count;
+}
+
+static const char *state_name(const seen_piece *piece)
+{
+    if (piece->state == POOL_VOID)
+        return "void";
+    if (piece->state == POOL_FREE)
+        return piece->home == POOL_HOME_NONE ? "free" : "free, in order";
+    return piece->live ? "block" : "cached";
+}
+
+static void describe_piece(strata_emitter *to, const seen_piece *piece)
+{
+    strata_emit_object_begin(to, NULL);
+    strata_emit_hex(to, "address", piece->address);
+    strata_emit_bytes(to, "bytes", piece->bytes);
+    strata_emit_text(to, "state", state_name(piece));
+    if (piece->state == POOL_TAKEN && piece->live) {
+        strata_emit_bytes(to, "requested", piece->requested);
+        strata_emit_text(to, "tag", strata_tag_name(piece->tag));
+    }
+    strata_emit_object_end(to);
+}
+
+/* All of the address space that was ever used, piece by piece; what lies behind it, one large void, is left out. Other
+ * threads may go on: then pieces that change meanwhile are seen as they were or as they are. */
+void pool_describe(strata_resource *resource, strata_emitter *to)
+{
+    pool *self = (pool *)resource;
+    seen_piece seen[PIECES_AT_ONCE];
+    CUdeviceptr from = 0;
+    strata_emit_list_begin(to, "pieces");
+    if (atomic_load_explicit(&self->begun, memory_order_acquire))
+        for (size_t count; (count = look_at_pieces(self, &from, seen));)
+            for (size_t i = 0; i < count; i++)
+                if (seen[i].state != POOL_VOID ||
+                    seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
+                    describe_piece(to, &seen[i]);
+    strata_emit_list_end(to);
+}
