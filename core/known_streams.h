@@ -22,6 +22,10 @@ typedef struct strata_known_table {
 
 extern _Atomic(strata_known_table *) strata_known_streams; /* changed under the map's lock, read by any thread */
 
+/* How often a stream came to be known or ceased to be: what was found stays so for as long as this does. Read before
+ * the look, changed after the table, under the map's lock. */
+extern _Atomic uint64_t strata_known_changes;
+
 static inline size_t strata_known_hash(uintptr_t handle)
 {
     return (size_t)((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 32);

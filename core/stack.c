@@ -304,7 +304,8 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     }
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].completed)
-            stack->interested[stack->interested_count++] = resources[i];
+            stack->interested[stack->interested_count++] =
+                (strata_interest){stack->ops[i].completed, resources[i], (uint32_t)i};
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].keeps)
             stack->keepers[stack->keeper_count++] = resources[i];
@@ -396,7 +397,7 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
 static void end_layer(strata_stack *stack, strata_resource *layer)
 {
     layer->ops->destroy(layer);
-    if (stack->interested_count && stack->interested[stack->interested_count - 1] == layer)
+    if (stack->interested_count && stack->interested[stack->interested_count - 1].layer == layer)
         stack->interested_count--;
     if (stack->keeper_count && stack->keepers[stack->keeper_count - 1] == layer)
         stack->keeper_count--;
@@ -522,24 +523,31 @@ static uint32_t position_of_keeper(const strata_stack *stack, strata_block_id id
 }
 
 /* Tells the layers from position `from` on and above `below`. */
-static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t below)
+static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from, uint32_t below)
 {
-    uint32_t from = __builtin_expect(stack->keeper_count != 0, 0) ? position_of_keeper(stack, completion->id) : 0;
     for (size_t i = 0; i < stack->interested_count; i++) {
-        uint32_t position = stack->interested[i]->position;
-        if (position >= from && position < below)
-            stack->interested[i]->ops->completed(stack->interested[i], completion);
+        const strata_interest *each = &stack->interested[i];
+        if (each->position >= from && each->position < below)
+            each->completed(each->layer, completion);
     }
 }
 
 void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
 {
-    tell_layers(owner->stack, completion, UINT32_MAX);
+    const strata_stack *stack = owner->stack;
+    if (__builtin_expect(stack->keeper_count != 0, 0)) {
+        tell_layers(stack, completion, position_of_keeper(stack, completion->id), UINT32_MAX);
+        return;
+    }
+    const strata_interest *each = stack->interested, *end = each + stack->interested_count;
+    for (; each != end; each++)
+        each->completed(each->layer, completion);
 }
 
 void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
-    tell_layers(layer->stack, completion, layer->position);
+    const strata_stack *stack = layer->stack;
+    tell_layers(stack, completion, position_of_keeper(stack, completion->id), layer->position);
 }
 
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)

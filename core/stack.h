@@ -8,15 +8,22 @@
 #include <strata/resource.h>
 #include <strata/stack.h>
 
+/* A layer that wants to know of completions, with what its call takes beside it. */
+typedef struct strata_interest {
+    void (*completed)(strata_resource *self, const strata_completion *completion);
+    strata_resource *layer;
+    uint32_t position;
+} strata_interest;
+
 struct strata_stack {
     strata_device *device;
     strata_table *table;
     strata_deferred deferred;
     char *text;
     size_t count;
-    strata_resource_ops *ops;     /* filled copies, one a layer */
-    strata_resource **layers;     /* outermost first */
-    strata_resource **interested; /* those with a `completed`, lowest first */
+    strata_resource_ops *ops;    /* filled copies, one a layer */
+    strata_resource **layers;    /* outermost first */
+    strata_interest *interested; /* those with a `completed`, lowest first */
     size_t interested_count;
     strata_resource **keepers; /* those with a `keeps`, lowest first */
     size_t keeper_count;

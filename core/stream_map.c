@@ -18,6 +18,7 @@ typedef struct unknown_stream {
 
 static strata_lock map_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STREAM_MAP);
 _Atomic(strata_known_table *) strata_known_streams;
+_Atomic uint64_t strata_known_changes;
 
 static unknown_stream *unknown; /* guarded by map_lock */
 static size_t sweep_at = 64;    /* how many unknown streams make a sweep worth while; guarded by map_lock */
@@ -407,6 +408,13 @@ static strata_known_stream *enter_known(uintptr_t handle)
     return stream;
 }
 
+/* Changes which timeline a known stream has. map_lock is held. */
+static void set_known(strata_known_stream *stream, strata_timeline *timeline)
+{
+    atomic_store_explicit(&stream->timeline, timeline, memory_order_release);
+    atomic_fetch_add_explicit(&strata_known_changes, 1, memory_order_release);
+}
+
 /* A stream that was used before it was registered keeps its timeline. map_lock is held. */
 static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t id, bool early)
 {
@@ -497,7 +505,7 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
     strata_timeline *timeline = NULL;
     bool taken = stream && atomic_load_explicit(&stream->timeline, memory_order_relaxed);
     if (stream && !taken && (timeline = adopt(device, handle, id, early)))
-        atomic_store_explicit(&stream->timeline, timeline, memory_order_release);
+        set_known(stream, timeline);
     strata_lock_release(&map_lock);
     if (taken)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
@@ -547,7 +555,7 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     else
         status = leave_known(timeline, handle, entry, id);
     if (status == STRATA_SUCCESS) {
-        atomic_store_explicit(&stream->timeline, NULL, memory_order_release);
+        set_known(stream, NULL);
         HASH_ADD(hh, unknown, id, sizeof entry->id, entry);
         if (entry->hh.tbl)
             entry = NULL;
