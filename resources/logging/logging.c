@@ -17,17 +17,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What the layer keeps of a block: the allocation's words for what happens to it later. Atomic, because a free that
- * should not be may read them while the entry becomes another block's; then the free fails and they are not used. */
+/* What the layer keeps of a block, for reports of the owner, whose own address and size may be others. Atomic, because
+ * the entry may become another block's while they are read; then they are not used. */
 typedef struct kept_block {
     _Atomic uint64_t address, requested;
-    _Atomic uint32_t tag;
 } kept_block;
 
 typedef struct logging {
     strata_resource resource;
     strata_device *device;
     _Atomic bool enabled; /* any thread */
+    _Atomic bool plain;   /* enabled, and without durations: written with that */
     bool duration;        /* constant */
     log_writer writer;
 } logging;
@@ -44,12 +44,6 @@ static inline kept_block *kept_in(const strata_resource *resource, strata_entry 
     return (kept_block *)(void *)((char *)entry + resource->block_offset);
 }
 
-static inline kept_block *kept_of(const strata_resource *resource, strata_block_id id)
-{
-    strata_entry *entry = entry_of(resource, id);
-    return __builtin_expect(entry != NULL, 1) ? kept_in(resource, entry) : NULL;
-}
-
 static inline uint32_t stream_number(uint16_t number, uint32_t turn)
 {
     return turn << 16 | number;
@@ -60,6 +54,18 @@ static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
     return timeline ? stream_number(timeline->number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) : 0;
+}
+
+/* The same, of the stream of a free: mostly that of the thread's last one. */
+static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CUstream stream)
+{
+    const uint64_t changes = atomic_load_explicit(&strata_known_changes, memory_order_acquire);
+    if (__builtin_expect(ring->stream != stream || ring->changes != changes, 0)) {
+        ring->stream_id = stream_id(self, stream);
+        ring->stream = stream;
+        ring->changes = changes;
+    }
+    return ring->stream_id;
 }
 
 /* Of the stream on which a block was made: its owner has found out. */
@@ -117,7 +123,7 @@ static inline bool enter(logging *self, passage *call)
  * has a ring. */
 static inline log_ring *common_ring(logging *self)
 {
-    if (__builtin_expect(!atomic_load_explicit(&self->enabled, memory_order_relaxed) || self->duration, 0))
+    if (__builtin_expect(!atomic_load_explicit(&self->plain, memory_order_relaxed), 0))
         return NULL;
     log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
@@ -185,7 +191,6 @@ static inline void keep(kept_block *kept, const strata_block *block, const strat
 {
     atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
     atomic_store_explicit(&kept->requested, request->bytes, memory_order_relaxed);
-    atomic_store_explicit(&kept->tag, request->tag, memory_order_relaxed);
 }
 
 /* A block that was made. */
@@ -276,25 +281,25 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     return STRATA_SUCCESS;
 }
 
-/* The tag that the allocation had; what the caller says if the layer has not seen that. */
-static inline strata_tag tag_of(const kept_block *kept, const strata_block *block)
+/* The tag that the allocation had. Of a block that is none any more it may be another's: then the call fails, and the
+ * tag is the caller's. */
+static inline strata_tag tag_of(const logging *self, const strata_block *block)
 {
-    return kept && atomic_load_explicit(&kept->address, memory_order_relaxed) == block->address
-               ? atomic_load_explicit(&kept->tag, memory_order_relaxed)
-               : block->tag;
+    const strata_entry *entry = entry_of(&self->resource, block->id);
+    return __builtin_expect(entry != NULL, 1) ? atomic_load_explicit(&entry->tag, memory_order_relaxed) : block->tag;
 }
 
 /* What a free's line says before it is known how it ended. */
-static inline void fill_free(const logging *self, log_line *line, uint64_t stamp, const strata_block *block,
-                             CUstream stream)
+static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
+                             const strata_block *block, CUstream stream)
 {
     line->stamp = stamp;
     line->stream = (uint64_t)(uintptr_t)stream;
     line->address = block->address;
     line->requested = block->requested;
     line->bytes = block->bytes;
-    line->where = where(tag_of(kept_of(&self->resource, block->id), block), block->id.slot, STRATA_ACCESS_NONE, 0);
-    line->stream_id = stream_id(self, stream);
+    line->where = where(tag_of(self, block), block->id.slot, STRATA_ACCESS_NONE, 0);
+    line->stream_id = freeing_stream_id(self, ring, stream);
     line->duration = 0;
 }
 
@@ -312,7 +317,7 @@ static __attribute__((noinline)) strata_status deallocate_otherwise(logging *sel
     const uint64_t reported = ring->stored;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
     if (__builtin_expect(line != NULL, 1))
-        fill_free(self, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
+        fill_free(self, ring, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
     if (__builtin_expect(call.before && line, 0))
         stamp_reports(ring, reported, line->stamp);
     if (__builtin_expect(!call.before || line, 1))
@@ -355,7 +360,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     const uint64_t generation = block->id.generation, stored = ring->stored + 1;
     log_line *line = &ring->lines[ring->stored & ring->mask];
     ring->stored = ring->unstamped = stored;
-    fill_free(self, line, strata_stamp_now(), block, stream);
+    fill_free(self, ring, line, strata_stamp_now(), block, stream);
     ring->state = LOG_INSIDE | LOG_FREE_OPEN;
     ring->freeing.generation = generation;
     ring->freeing.slot = block->id.slot;
@@ -376,7 +381,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
 static inline void record_use(logging *self, const passage *call, strata_log_kind kind, const strata_block *block,
                               CUstream stream, strata_access access, strata_status status)
 {
-    const strata_tag tag = status == STRATA_SUCCESS ? tag_of(kept_of(&self->resource, block->id), block) : block->tag;
+    const strata_tag tag = status == STRATA_SUCCESS ? tag_of(self, block) : block->tag;
     log_line *line = end(self, call);
     if (!line)
         return;
@@ -475,7 +480,8 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
     log_ring *ring = log_ring_mine(&self->writer.rings);
     if (!ring)
         return;
-    const kept_block *kept = kept_of(&self->resource, completion->id);
+    strata_entry *entry = entry_of(&self->resource, completion->id);
+    const kept_block *kept = entry ? kept_in(&self->resource, entry) : NULL;
     log_line *line = log_ring_line(&self->writer.rings, ring, false);
     if (!line)
         return;
@@ -487,7 +493,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         .bytes = completion->bytes,
         .what = what(reused ? STRATA_LOG_REUSED : STRATA_LOG_COMPLETED, STRATA_SUCCESS,
                      completion->last ? STRATA_LOG_FLAG_LAST : 0, completion->id.generation),
-        .where = where(kept ? atomic_load_explicit(&kept->tag, memory_order_relaxed) : 0, completion->id.slot,
+        .where = where(entry ? atomic_load_explicit(&entry->tag, memory_order_relaxed) : 0, completion->id.slot,
                        STRATA_ACCESS_NONE, 0),
     };
     if (!ring->state)
@@ -555,7 +561,9 @@ static strata_status logging_get(strata_resource *resource, size_t which, uint64
 static strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
 {
     (void)which;
-    atomic_store_explicit(&((logging *)resource)->enabled, value != 0, memory_order_relaxed);
+    logging *self = (logging *)resource;
+    atomic_store_explicit(&self->enabled, value != 0, memory_order_relaxed);
+    atomic_store_explicit(&self->plain, value && !self->duration, memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 
@@ -669,6 +677,7 @@ strata_status strata_logging_create(int ordinal, const strata_logging_options *g
     self->device = device;
     self->duration = options.duration;
     self->enabled = !options.disabled;
+    self->plain = self->enabled && !self->duration;
     self->writer.resource = &self->resource;
     self->writer.device = ordinal;
     self->writer.interval_ns = options.interval ? options.interval : INTERVAL_DEFAULT_NS;

@@ -125,6 +125,7 @@ static void hand_over(log_ring *ring, uint64_t serial)
     ring->state = 0;
     ring->freeing = (log_freeing){0};
     ring->blind = 0;
+    ring->changes = UINT64_MAX;
     ring->unsaid = true;
 }
 

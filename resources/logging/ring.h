@@ -69,6 +69,9 @@ typedef struct log_ring {
     uint64_t limit;                                 /* up to here without a look at anything else */
     uint64_t serial;                                /* of the thread that writes */
     uint64_t unstamped;                             /* inside of a call: lines from here on have no stamp yet */
+    uint64_t changes;                               /* of known streams, when the next two were found */
+    const void *stream;                             /* on which the thread freed last */
+    uint32_t stream_id;                             /* what the log calls that one */
     log_freeing freeing;
     uint8_t state;   /* LOG_INSIDE, LOG_FREE_OPEN; 0: no call of this thread is under way in the layer */
     bool unsaid;     /* whose the lines are */
@@ -173,8 +176,9 @@ static inline void log_ring_own(log_line *line)
 
 static inline void log_ring_publish(log_ring *ring)
 {
-    atomic_store_explicit(&ring->head, ring->stored, memory_order_release);
-    log_ring_own(&ring->lines[(ring->stored + LOG_AHEAD) & ring->mask]);
+    const uint64_t stored = ring->stored;
+    atomic_store_explicit(&ring->head, stored, memory_order_release);
+    log_ring_own(&ring->lines[(stored + LOG_AHEAD) & ring->mask]);
 }
 
 #endif
