@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char default_stack[] = "async";
+/* The newest records stay in memory: no program that names no stack finds files of ours. */
+static const char default_stack[] = "budget, logging(format=memory), statistics, pool";
 
 static strata_lock singletons_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SINGLETONS);
 static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, under singletons_lock; never freed */

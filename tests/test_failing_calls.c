@@ -207,6 +207,7 @@ static void any_call_of_a_life_may_fail_once(void **state)
     (void)state;
     test_needs_simulated_driver("it fails the n-th call of a process");
     live_until_nothing_fails("async(initial_size=1MiB,max_size=64MiB)", CUDA_ERROR_UNKNOWN);
+    live_until_nothing_fails("budget, logging(format=memory), statistics, pool", CUDA_ERROR_UNKNOWN);
     live_until_nothing_fails("direct", CUDA_ERROR_OPERATING_SYSTEM);
     live_until_nothing_fails("async(pool=current)", CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -215,7 +216,8 @@ static void a_driver_that_says_it_has_shut_down_is_believed(void **state)
 {
     (void)state;
     test_needs_simulated_driver("it lets a call say so");
-    test_child_run("driver_that_says_it_has_shut_down_is_believed", (const char *const[]){"STRATA_DRIVER=sim", NULL});
+    test_child_run("driver_that_says_it_has_shut_down_is_believed",
+                   (const char *const[]){"STRATA_DRIVER=sim", "STRATA_STACK=async", NULL});
 }
 
 int main(int count, char **arguments)

@@ -33,7 +33,7 @@ static uint32_t read_option(struct argp_state *state, const char *name, const ch
 /* What a replay goes through when nobody names a stack: what a service would have, and its report shows what the layers
  * saw. The log goes nowhere: a file would be left behind. The ring is large, since a replay leaves its collector no
  * pause. */
-static const char usual_stack[] = "budget, logging(format=null, ring=32768), statistics, async";
+static const char usual_stack[] = "budget, logging(format=null, ring=32768), statistics, pool";
 
 /* NULL: the environment names one. */
 static const char *stack_of(const settings *from)
@@ -94,7 +94,7 @@ static const struct argp_option options[] = {
      0},
     {"device", 'd', "N", 0, "The device's ordinal; default: 0", 0},
     {"stack", 's', "TEXT", 0,
-     "The stack, such as \"async(max_size=8GiB)\"; default: STRATA_STACK, else \"budget, logging, statistics, async\"",
+     "The stack, such as \"async(max_size=8GiB)\"; default: STRATA_STACK, else \"budget, logging, statistics, pool\"",
      0},
     {"threads", 't', "N", 0, "Deal the streams to N threads; default: 1", 0},
     {"repeat", 'r', "N", 0, "Replay all traces N times; default: 1", 0},

@@ -50,7 +50,8 @@ STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 STRATA_API strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 
 /* The stack that a runtime gets when nobody gives it one: the environment's STRATA_STACK, else, also where that is
- * blank, the default. */
+ * blank, the default, "budget, logging(format=memory), statistics, pool": without a limit until one is set, the newest
+ * records kept for strata_logging_take. */
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Ends a private runtime with its stack and streams; waits for pending frees. BUSY, and nothing done, while blocks are
