@@ -24,10 +24,11 @@ enum {
 /* A place for a request: a void, and the free memory on its sides that is used with it. Memory is mapped from the
  * void's start on, up to its end, or both. */
 typedef struct pool_place {
-    uint32_t slot;   /* the void */
-    bool at_end;     /* what is mapped ends where the void does */
-    uint64_t needed; /* bytes that have to be mapped */
-    uint64_t room;   /* bytes of the void */
+    uint32_t slot;        /* the void */
+    bool at_end;          /* what is mapped ends where the void does */
+    uint64_t needed;      /* bytes that have to be mapped */
+    uint64_t room;        /* bytes of the void */
+    CUdeviceptr from, to; /* the void, and what is used of its sides */
 } pool_place;
 
 static uint64_t round_up(uint64_t bytes, uint64_t granule)
@@ -58,15 +59,18 @@ static bool place_in(const pool *self, const pool_want *want, bool alone, uint32
                      pool_place *place)
 {
     const uint64_t granule = self->pages.granule, all = pool_room_for(want);
-    const uint64_t room = pool_bytes_of(pool_entry(&self->heap, slot));
+    const strata_entry *entry = pool_entry(&self->heap, slot);
+    const CUdeviceptr from = pool_address_of(entry), to = from + pool_bytes_of(entry);
+    const uint64_t room = to - from;
     const uint64_t before = usable_bytes(self, want, alone, slot, true);
     const uint64_t behind = usable_bytes(self, want, alone, slot, false);
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
-    *place = (pool_place){.slot = slot, .at_end = behind > before, .needed = needed, .room = room};
+    const bool at_end = behind > before;
+    *place = (pool_place){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
     if (needed + extra <= room)
         return true;
-    place->needed = room; /* all of it, with both sides */
+    *place = (pool_place){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
     return !extra && before + room + behind >= all;
 }
 
@@ -343,21 +347,20 @@ typedef struct pool_moving {
     bool patient;  /* what is not complete may be waited for */
 } pool_moving;
 
-/* Whether a frame of at most `room` bytes can be moved: it lies free, and not beside the place, whose free sides are
- * the request's. The lock is held. */
+/* Whether a frame of at most `room` bytes can be moved: it lies free, and not where the request is to be. The lock is
+ * held. */
 static bool can_move(const pool *self, const pool_moving *how, uint64_t room, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
     const pool_frame *frame = &self->pages.frames[number];
-    const pool_piece *at = pool_piece_at(heap, how->place.slot);
     if (!frame->bytes || !frame->address || frame->bytes > room)
+        return false;
+    if (frame->address < how->place.to && frame->address + frame->bytes > how->place.from)
         return false;
     uint32_t slot = pool_heap_free_at(heap, frame->address, frame->bytes);
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
     const CUdeviceptr end = frame->address + frame->bytes;
     for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
-        if (slot == at->previous || slot == at->next)
-            return false;
         const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
         pick->complete = (free_now || is_complete(pool_entry(heap, slot))) && pick->complete;
     }
