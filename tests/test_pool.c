@@ -224,6 +224,40 @@ static void memory_beside_what_cannot_be_waited_for_serves_by_itself(test_fixtur
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
+/* ---- memory that is moved ---- */
+
+/* Two large free pieces with no memory between them, and little that is live at their other ends: there is just enough
+ * for a request beside the one, if the other's memory is moved there. */
+static void memory_on_the_side_that_a_request_does_not_use_is_moved_to_it(test_fixture *fixture)
+{
+    enum { COUNT = 5, SIDE = 15 * MIB, MIDDLE = 16 * MIB };
+    static const size_t sizes[COUNT] = {MIB, SIDE, MIDDLE, SIDE, MIB};
+    strata_runtime *runtime;
+    CUstream stream;
+    size_t released;
+    if (!has_granule())
+        return;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    strata_block blocks[COUNT], block;
+    for (int i = 0; i < COUNT; i++) {
+        check_ok(strata_runtime_allocate(runtime, sizes[i], stream, &blocks[i]));
+        assert_true(i == 0 || blocks[i].address == blocks[i - 1].address + blocks[i - 1].bytes);
+    }
+    check_ok(strata_runtime_deallocate(runtime, &blocks[2]));
+    check_ok(strata_runtime_trim(runtime, 0, &released));
+    assert_int_equal(released, MIDDLE);
+    check_ok(strata_control_set_text(strata_runtime_stack(runtime), "pool.limit", "32MiB"));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[1]));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[3]));
+    check_ok(strata_runtime_allocate(runtime, 2 * SIDE - MIB, stream, &block));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[0]));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[4]));
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 /* ---- another thread ---- */
 
 static struct {
@@ -290,6 +324,7 @@ int main(void)
         TEST_CASE(a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on),
         TEST_CASE(a_wait_that_fails_is_what_an_allocation_fails_for),
         TEST_CASE(memory_beside_what_cannot_be_waited_for_serves_by_itself),
+        TEST_CASE(memory_on_the_side_that_a_request_does_not_use_is_moved_to_it),
         TEST_CASE(an_allocation_that_loses_its_neighbour_to_another_thread_grows_again),
     };
     test_open_driver();

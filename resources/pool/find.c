@@ -6,6 +6,11 @@
 
 /* ---- free memory ---- */
 
+enum {
+    TIGHT_SHARE = 16, /* all but this part of the limit is reserved */
+    TIGHT_FITS = 32,  /* that are looked at then */
+};
+
 uint64_t pool_live_bytes(const pool *self)
 {
     int64_t live = atomic_load_explicit(&self->live_bytes_elsewhere, memory_order_relaxed);
@@ -17,14 +22,18 @@ uint64_t pool_live_bytes(const pool *self)
 
 /* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
  * at its end: memory can be moved by whole ones alone. */
-static bool is_better_at_end(const pool *self, CUdeviceptr start, CUdeviceptr end, uint64_t bytes)
+typedef struct pool_begun {
+    uint64_t at_start, at_end;
+} pool_begun;
+
+static pool_begun begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
 {
+    const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
     const uint64_t granule = self->pages.granule, first = (start + granule - 1) / granule, last = end / granule;
     if (first >= last)
-        return false;
+        return (pool_begun){0};
     const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
-    const uint64_t at_start = (upto < last ? upto : last) - first, at_end = last - (from > first ? from : first);
-    return at_end < at_start;
+    return (pool_begun){(upto < last ? upto : last) - first, last - (from > first ? from : first)};
 }
 
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
@@ -32,8 +41,9 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
+    const pool_begun begun = begun_in(self, entry, want->bytes);
     uint64_t before = -address & (want->alignment - 1);
-    if (is_better_at_end(self, address, end, want->bytes))
+    if (begun.at_end < begun.at_start)
         before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
     if (before) {
         const uint32_t aligned = pool_heap_split(heap, slot, before);
@@ -58,11 +68,37 @@ pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_
     return *slot ? POOL_FOUND : POOL_FAILED;
 }
 
+/* Whether nearly all that may be reserved is: then it pays to look for what leaves the most granules free. */
+static bool is_tight(const pool *self)
+{
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    return limit && atomic_load_explicit(&self->reserved, memory_order_relaxed) > limit - limit / TIGHT_SHARE;
+}
+
+/* Of a fit and those that come after it, the one in which a block begins to use the fewest granules. */
+static uint32_t most_sparing(pool *self, uint32_t fit, uint64_t bytes)
+{
+    uint32_t best = fit;
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
+        const pool_begun begun = begun_in(self, pool_entry(&self->heap, fit), bytes);
+        const uint64_t here = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
+        if (here < least) {
+            best = fit;
+            least = here;
+        }
+        fit = pool_heap_next(&self->heap, fit);
+    }
+    return best;
+}
+
 static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    pool_look look = pool_take_fit(
-        self, want, pool_heap_find(&self->heap, want->stream->timeline->number, pool_room_for(want)), slot);
+    uint32_t fit = pool_heap_find(&self->heap, want->stream->timeline->number, pool_room_for(want));
+    if (is_tight(self))
+        fit = most_sparing(self, fit, pool_room_for(want));
+    pool_look look = pool_take_fit(self, want, fit, slot);
     strata_spin_release(&self->lock);
     return look;
 }
@@ -71,6 +107,7 @@ static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
 
 enum {
     SETTLE_EVERY = 64, /* requests that come to the heap */
+    SETTLE_TIGHT = 4,  /* the same, where the limit is near */
     SETTLE_SHARE = 8,  /* if more than this part of what is free waits for others */
 };
 
@@ -134,9 +171,10 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
  * complete fits better than what happens to be the stream's own. */
 static bool is_time_to_settle(pool *self, const pool_want *want)
 {
+    const uint32_t every = is_tight(self) ? SETTLE_TIGHT : SETTLE_EVERY;
     strata_spin_take(&self->lock);
     const uint64_t elsewhere = pool_heap_elsewhere(&self->heap, want->stream->timeline->number);
-    bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= SETTLE_EVERY;
+    bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= every;
     if (due)
         self->unsettled = 0;
     strata_spin_release(&self->lock);

@@ -31,6 +31,11 @@ typedef struct pool_place {
     CUdeviceptr from, to; /* the void, and what is used of its sides */
 } pool_place;
 
+static uint64_t side_of(const pool_place *place)
+{
+    return place->to - place->from - place->room;
+}
+
 static uint64_t round_up(uint64_t bytes, uint64_t granule)
 {
     return (bytes + granule - 1) / granule * granule;
@@ -74,6 +79,12 @@ static bool place_in(const pool *self, const pool_want *want, bool alone, uint32
     return !extra && before + room + behind >= all;
 }
 
+/* Whether less has to be mapped, or less of what is used is left over. */
+static bool is_better_place(const pool_place *a, const pool_place *b)
+{
+    return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
+}
+
 /* The place that needs the least memory; false if there is none. */
 static bool find_place(const pool *self, const pool_want *want, bool alone, uint64_t extra, pool_place *place)
 {
@@ -81,7 +92,7 @@ static bool find_place(const pool *self, const pool_want *want, bool alone, uint
     bool found = false;
     for (uint32_t slot = pool_heap_first_void(heap); slot; slot = pool_heap_next_void(heap, slot)) {
         pool_place here;
-        if (!place_in(self, want, alone, slot, extra, &here) || (found && here.needed >= place->needed))
+        if (!place_in(self, want, alone, slot, extra, &here) || (found && !is_better_place(&here, place)))
             continue;
         *place = here;
         found = true;

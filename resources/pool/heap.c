@@ -364,6 +364,13 @@ uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
     return better(heap, found, find_from(heap, heap->complete.root, least));
 }
 
+uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
+{
+    pool_key key = key_of(pool_entry(heap, slot));
+    key.address++;
+    return find_from(heap, tree_of(heap, pool_piece_at(heap, slot))->root, key);
+}
+
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};

@@ -110,6 +110,9 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 /* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. */
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
+/* The free piece that comes after one, by size and address, among those that wait for the same; 0: none. */
+uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
+
 /* The best fit in all memory. */
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
 
