@@ -258,6 +258,33 @@ static void memory_on_the_side_that_a_request_does_not_use_is_moved_to_it(test_f
     check_ok(strata_runtime_destroy(runtime));
 }
 
+/* Some of the memory would be new, as the slack is not used up, but the device has none. */
+static void what_the_device_has_not_got_is_moved(test_fixture *fixture)
+{
+    enum { COUNT = 4, LARGE = 16 * MIB };
+    static const size_t sizes[COUNT] = {LARGE, GRANULE, LARGE, GRANULE};
+    strata_runtime *runtime;
+    CUstream stream;
+    if (!has_granule())
+        return;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    strata_block blocks[COUNT], block;
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_runtime_allocate(runtime, sizes[i], stream, &blocks[i]));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[0]));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[2]));
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_status status = strata_runtime_allocate(runtime, LARGE + 4 * GRANULE, stream, &block);
+    assert_true(test_fault_end() >= 1);
+    check_ok(status);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[1]));
+    check_ok(strata_runtime_deallocate(runtime, &blocks[3]));
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 /* ---- another thread ---- */
 
 static struct {
@@ -325,6 +352,7 @@ int main(void)
         TEST_CASE(a_wait_that_fails_is_what_an_allocation_fails_for),
         TEST_CASE(memory_beside_what_cannot_be_waited_for_serves_by_itself),
         TEST_CASE(memory_on_the_side_that_a_request_does_not_use_is_moved_to_it),
+        TEST_CASE(what_the_device_has_not_got_is_moved),
         TEST_CASE(an_allocation_that_loses_its_neighbour_to_another_thread_grows_again),
     };
     test_open_driver();

@@ -354,8 +354,9 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
 /* How memory is moved. */
 typedef struct pool_moving {
     pool_place place;
-    uint64_t most; /* that may be reserved, with what is made because it is missing */
-    bool patient;  /* what is not complete may be waited for */
+    uint64_t spare; /* bytes that are made before others are moved */
+    uint64_t most;  /* that may be reserved, with what is made because it is missing */
+    bool patient;   /* what is not complete may be waited for */
 } pool_moving;
 
 /* Whether a frame of at most `room` bytes can be moved: it lies free, and not where the request is to be. The lock is
@@ -416,7 +417,8 @@ static strata_status take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames. */
+/* Takes frames that lie free out of their places, until there are as many bytes as are needed beside what is made, or
+ * no more frames. */
 static void collect_frames(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
 {
     while (frames->bytes < how->place.needed) {
@@ -458,7 +460,9 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_mo
         return POOL_NOTHING;
     pool_frames frames = {0};
     attempt->result = could_move(self, how) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (attempt->result == CUDA_SUCCESS)
+    if (attempt->result == CUDA_SUCCESS && how->spare) /* where there is none, more is moved */
+        make_frames(self, how->spare < place->needed ? how->spare : place->needed, &frames, attempt);
+    if (attempt->result == CUDA_SUCCESS && !attempt->host)
         collect_frames(self, how, &frames, &attempt->host);
     const uint64_t missing = frames.bytes < place->needed ? place->needed - frames.bytes : 0;
     if (attempt->host || (missing && self->pages.reserved + missing > how->most))
@@ -501,9 +505,13 @@ static uint64_t most_reserved(const pool *self)
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t most = most_reserved(self), slack = within_slack(self, want);
-    pool_moving how = {.most = most, .patient = patient};
-    const uint64_t reserved = self->pages.reserved;
-    pool_look look = grow(self, want, slack < most ? slack : most, attempt, slot);
+    const uint64_t reserved = self->pages.reserved, cheap = slack < most ? slack : most;
+    /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
+     * is kept for what cannot be moved. */
+    const uint64_t granule = self->pages.granule;
+    const uint64_t spare = most == UINT64_MAX && slack > reserved ? (slack - reserved) / granule * granule : 0;
+    pool_moving how = {.spare = spare, .most = most, .patient = patient};
+    pool_look look = grow(self, want, cheap, attempt, slot);
     if (self->pages.reserved > reserved)
         forget_moves(self);
     if (look == POOL_NOTHING && !attempt->host)

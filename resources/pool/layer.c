@@ -7,7 +7,7 @@
 #include "resources/pool/ops.h"
 
 enum {
-    DEFAULT_SLACK = 40, /* thousandths */
+    DEFAULT_SLACK = 44, /* thousandths */
     DEFAULT_FRAME = 16 << 20,
     DEFAULT_CACHE = 4 << 20,
 };
@@ -89,7 +89,7 @@ static const strata_option pool_text_options[] = {
      "bytes reserved with the first request"},
     {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
     {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
-     "thousandths of the peak that may be reserved beyond it before memory is moved; 40 by default"},
+     "thousandths of the peak that may be reserved beyond it before memory is moved; 44 by default"},
     {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
      "largest piece of physical memory; 16MiB by default"},
     {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
