@@ -23,7 +23,7 @@ typedef struct strata_pool_options {
     uint64_t initial_size; /* bytes reserved with the first request */
     uint64_t max_size;     /* bytes that may be reserved; 0: no limit but the device's */
     uint64_t slack; /* thousandths of what was live at most that may be reserved beyond it before memory that lies
-                       free elsewhere is moved instead; 0: 40 */
+                       free elsewhere is moved instead; 0: 44 */
     uint64_t frame; /* bytes of the largest piece of physical memory, rounded up to what the device maps in; 0: 16
                        MiB. Smaller ones can be moved more often, and cost more each time. */
     uint64_t cache; /* bytes that a thread keeps of a stream for itself; 0: 4 MiB */
