@@ -100,6 +100,16 @@ static inline void strata_lock_take(strata_lock *lock)
     pthread_mutex_lock(&lock->mutex);
 }
 
+/* Takes it if nobody has it, and says whether. */
+static inline bool strata_lock_try(strata_lock *lock)
+{
+    strata_lock_order_enter(lock->rank);
+    const bool taken = pthread_mutex_trylock(&lock->mutex) == 0;
+    if (!taken)
+        strata_lock_order_leave(lock->rank);
+    return taken;
+}
+
 static inline void strata_lock_release(strata_lock *lock)
 {
     pthread_mutex_unlock(&lock->mutex);

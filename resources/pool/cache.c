@@ -92,6 +92,7 @@ void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *
     strata_spin_release(&self->lock);
     if (entered)
         pool_cell_leave(cell);
+    pool_decay_look(self);
 }
 
 /* ---- bundles ---- */
@@ -128,6 +129,7 @@ void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline 
     strata_spin_release(&self->lock);
     if (entered)
         pool_cell_leave(cell);
+    pool_decay_look(self);
 }
 
 uint32_t pool_depot_take(pool *self, uint32_t granules)

@@ -342,7 +342,7 @@ static pool_look find_with_patience(pool *self, const pool_want *want, pool_atte
     return look;
 }
 
-strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
+static strata_status find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
 {
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
     if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
@@ -377,4 +377,13 @@ strata_status pool_find(pool *self, const pool_want *want, const strata_request 
         return strata_error_raise_again(&attempt.why);
     const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
     return strata_fail_allocation(&self->resource, request, result, attempt.call);
+}
+
+strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
+{
+    pool_decay_look(self);
+    strata_status status = find(self, want, request, slot);
+    if (status == STRATA_SUCCESS)
+        pool_decay_note(self, *slot);
+    return status;
 }

@@ -1,6 +1,6 @@
 /* Memory for requests that no free piece serves. In this order: new memory, while that stays within the limit and the
  * slack; memory that lies free and complete elsewhere, which is mapped here, without a byte copied or a stream stopped;
- * new memory in spite of the slack. And giving memory back. */
+ * new memory in spite of the slack. */
 #include "core/error.h"
 #include "core/memory.h"
 #include "resources/pool/cache.h"
@@ -205,7 +205,7 @@ static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr ad
     return result;
 }
 
-static void note_reserved(pool *self)
+void pool_note_reserved(pool *self)
 {
     atomic_store_explicit(&self->reserved, self->pages.reserved, memory_order_relaxed);
     if (self->pages.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
@@ -243,8 +243,10 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
     if (kept)
         attempt->result = map_frames(self, frames, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
     const bool mapped = kept && attempt->result == CUDA_SUCCESS;
+    if (mapped)
+        pool_decay_note(self, kept);
     const bool gone = mapped || drop_frames(self, frames->numbers, frames->count);
-    note_reserved(self);
+    pool_note_reserved(self);
     if (mapped)
         return finish_place(self, want, kept, attempt, slot);
     if (kept && gone) {
@@ -308,13 +310,6 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
 
 /* ---- moving memory ---- */
 
-static bool is_complete(const strata_entry *entry)
-{
-    strata_entry *own = (strata_entry *)entry;
-    pool_points_forget_complete(own);
-    return pool_points_home(own) == POOL_HOME_NONE;
-}
-
 static strata_status synchronize(strata_point point, void *data)
 {
     (void)data;
@@ -326,7 +321,7 @@ static strata_status synchronize(strata_point point, void *data)
 static strata_status wait_for_range(pool *self, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
-    if (is_complete(entry))
+    if (pool_is_complete(entry))
         return STRATA_SUCCESS;
     strata_lock_release(&self->growth);
     strata_status status = strata_uses_visit(entry, synchronize, NULL);
@@ -374,7 +369,7 @@ static bool can_move(const pool *self, const pool_moving *how, uint64_t room, ui
     const CUdeviceptr end = frame->address + frame->bytes;
     for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
         const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
-        pick->complete = (free_now || is_complete(pool_entry(heap, slot))) && pick->complete;
+        pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
     }
     return pick->around && (pick->complete || how->patient);
 }
@@ -403,9 +398,7 @@ static bool could_move(pool *self, const pool_moving *how)
     return bytes >= how->place.needed || self->pages.reserved + how->place.needed - bytes <= how->most;
 }
 
-/* Takes a frame out of its place, whose range was taken, once nothing can touch it any more. Errors: what waiting can
- * give, DRIVER; then the range is free again. */
-static strata_status take_out(pool *self, uint32_t number, uint32_t slot)
+strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 {
     strata_status status = wait_for_range(self, slot);
     const CUresult result = status == STRATA_SUCCESS ? pool_pages_unmap(&self->pages, number) : CUDA_SUCCESS;
@@ -431,7 +424,7 @@ static void collect_frames(pool *self, const pool_moving *how, pool_frames *fram
         if (!slot)
             return;
         strata_error_hush();
-        const strata_status status = take_out(self, number, slot);
+        const strata_status status = pool_take_out(self, number, slot);
         strata_error_unhush(false);
         if (status != STRATA_SUCCESS)
             return;
@@ -519,52 +512,4 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, self->frame_bytes, &how, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
-}
-
-/* ---- giving memory back ---- */
-
-/* Gives a frame back to the device, if it lies free or is mapped nowhere. Growth is held. Errors: as in take_out. */
-static strata_status give_back_frame(pool *self, uint32_t number)
-{
-    const pool_frame frame = self->pages.frames[number];
-    strata_status status = STRATA_SUCCESS;
-    if (frame.bytes && frame.address) {
-        strata_spin_take(&self->lock);
-        const uint32_t slot = pool_heap_take_range(&self->heap, frame.address, frame.bytes);
-        strata_spin_release(&self->lock);
-        if (!slot || (status = take_out(self, number, slot)) != STRATA_SUCCESS)
-            return status;
-    }
-    const CUresult result = frame.bytes ? pool_pages_drop(&self->pages, number) : CUDA_SUCCESS;
-    return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
-}
-
-/* What waits for a stream that cannot be waited for beside a capture is kept. */
-strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
-{
-    *bytes = 0;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_lock_take(&self->patience);
-    strata_lock_take(&self->growth);
-    pool_caches_flush(self);
-    const uint64_t before = self->pages.reserved;
-    if (before > keep && self->takes_finished)
-        pool_settle(self);
-    strata_error_hush();
-    for (uint32_t number = self->pages.frame_count;
-         status == STRATA_SUCCESS && number-- > 1 && self->pages.reserved > keep;) {
-        status = give_back_frame(self, number);
-        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-    }
-    strata_error_unhush(status != STRATA_SUCCESS);
-    note_reserved(self);
-    *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;
-    strata_lock_release(&self->growth);
-    strata_lock_release(&self->patience);
-    strata_scope_leave(&scope);
-    return status;
 }

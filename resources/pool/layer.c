@@ -23,6 +23,10 @@ static strata_status check_options(const strata_pool_options *options)
         problem = "the export type is none of those that there are";
     else if (options->frame > UINT64_C(1) << 40)
         problem = "a frame is larger than 1 TiB";
+    else if (options->release_all && options->release_threshold)
+        problem = "release_all is a release_threshold of zero: only one of the two can be set";
+    else if (options->deterministic && options->decay)
+        problem = "decay goes by the clock, so that a deterministic pool can have none";
     if (problem)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem);
     if (options->max_size && options->initial_size > options->max_size)
@@ -42,6 +46,8 @@ static void set_options(pool *self, const strata_pool_options *options)
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
     self->takes_finished = options->opportunistic != STRATA_SWITCH_OFF && !options->deterministic;
     self->waits = options->internal_dependencies != STRATA_SWITCH_OFF;
+    self->deterministic = options->deterministic;
+    self->threshold = options->release_all ? POOL_KEEP_NOTHING : options->release_threshold;
 }
 
 strata_status strata_pool_create(int ordinal, const strata_pool_options *given, strata_resource **out)
@@ -71,15 +77,19 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     strata_lock_init(&self->patience, STRATA_RANK_PATIENCE);
     strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
     strata_spin_init(&self->lock, STRATA_RANK_INDEX);
+    if ((status = pool_decay_set(self, options.decay)) != STRATA_SUCCESS) {
+        pool_ops.destroy(&self->resource);
+        return status;
+    }
     *out = &self->resource;
     return STRATA_SUCCESS;
 }
 
 typedef struct pool_text {
-    uint64_t initial_size, max_size, slack, frame, cache;
+    uint64_t initial_size, max_size, slack, frame, cache, release_threshold, decay;
     int follow_event_dependencies, opportunistic, internal_dependencies;
     int export_type;
-    bool deterministic;
+    bool release_all, deterministic;
 } pool_text;
 
 #define SWITCHES "default|on|off"
@@ -94,6 +104,11 @@ static const strata_option pool_text_options[] = {
      "largest piece of physical memory; 16MiB by default"},
     {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
      "bytes that a thread keeps of a stream; 4MiB by default"},
+    {"release_threshold", STRATA_OPTION_SIZE, offsetof(pool_text, release_threshold), NULL,
+     "bytes kept when all frees are waited for; everything by default"},
+    {"release_all", STRATA_OPTION_BOOL, offsetof(pool_text, release_all), NULL, "keep nothing then"},
+    {"decay", STRATA_OPTION_DURATION, offsetof(pool_text, decay), NULL,
+     "of what was of no use for so long half is given back, and so on; never by default"},
     {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, follow_event_dependencies), SWITCHES,
      "reuse what a stream has waited for already"},
     {"opportunistic", STRATA_OPTION_CHOICE, offsetof(pool_text, opportunistic), SWITCHES, "reuse what has finished"},
@@ -114,6 +129,9 @@ static strata_status make_pool(int device, const void *given, strata_resource **
         .slack = text->slack,
         .frame = text->frame,
         .cache = text->cache,
+        .release_threshold = text->release_threshold,
+        .release_all = text->release_all,
+        .decay = text->decay,
         .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
         .opportunistic = (strata_switch)text->opportunistic,
         .internal_dependencies = (strata_switch)text->internal_dependencies,

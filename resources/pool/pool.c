@@ -10,6 +10,8 @@
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 
+#include <limits.h>
+
 enum { MOST_ALIGNMENT = 1 << 30 };
 
 /* ---- blocks ---- */
@@ -299,6 +301,7 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
         count_live_somewhere(self, cell, -bytes, -1);
     else
         strata_entry_revive(entry);
+    pool_decay_look(self);
     return status;
 }
 
@@ -383,7 +386,8 @@ static strata_status wait_for_free(pool *self)
     return status;
 }
 
-/* Free memory is free at once, so that no bytes become free here but those that a capture had held back. */
+/* Free memory is free at once, so that no bytes become free here but those that a capture had held back. Who waits for
+ * all frees has the moment at which memory above the release threshold goes. */
 static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     pool *self = (pool *)resource;
@@ -391,11 +395,16 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
     strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
     const int64_t now = strata_counters_sum(&self->deferred, 0);
     *bytes = before > now ? (size_t)(before - now) : 0;
-    if (mode != STRATA_REAP_WAIT)
+    if (mode != STRATA_REAP_WAIT) {
+        pool_decay_look(self);
         return STRATA_SUCCESS;
+    }
     if (strata_deferred_any(&resource->stack->deferred))
         return strata_deferred_refuse(&resource->stack->deferred);
-    return wait_for_free(self);
+    strata_status status = wait_for_free(self);
+    if (status == STRATA_SUCCESS)
+        status = pool_release(self);
+    return status == STRATA_SUCCESS ? pool_decay_step(self, UINT_MAX) : status;
 }
 
 static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
@@ -467,6 +476,7 @@ static void pool_destroy(strata_resource *resource)
         strata_error_unhush(false);
     }
     pool_pages_close(&self->pages);
+    pool_decay_end(self);
     pool_caches_end(self);
     pool_heap_end(&self->heap);
     strata_counters_end(&self->deferred);

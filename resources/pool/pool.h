@@ -19,15 +19,30 @@
 
 #include <strata/pool.h>
 
-enum { POOL_DEPOT = 64 };
+enum {
+    POOL_DEPOT = 64,
+    POOL_KEEP_NOTHING = 1, /* the release threshold that keeps nothing; 0 is none */
+};
 
 typedef struct pool_counts {
-    _Atomic uint64_t misses;  /* requests that no cache served; any thread, relaxed, like the rest: statistics */
-    _Atomic uint64_t handed;  /* of those, served by memory of other streams that had to be waited for */
-    _Atomic uint64_t grown;   /* frames made */
-    _Atomic uint64_t moved;   /* frames that were moved */
-    _Atomic uint64_t flushes; /* of all threads' caches */
+    _Atomic uint64_t misses;   /* requests that no cache served; any thread, relaxed, like the rest: statistics */
+    _Atomic uint64_t handed;   /* of those, served by memory of other streams that had to be waited for */
+    _Atomic uint64_t grown;    /* frames made */
+    _Atomic uint64_t moved;    /* frames that were moved */
+    _Atomic uint64_t flushes;  /* of all threads' caches */
+    _Atomic uint64_t released; /* bytes given back to the device, */
+    _Atomic uint64_t decayed;  /* and of those, because nothing had used them for long enough */
 } pool_counts;
+
+/* Memory that nothing uses goes back to the device over time: resources/pool/decay.c. */
+typedef struct pool_decay {
+    _Atomic uint64_t window; /* nanoseconds, 0: never. Written under growth, read by any thread, relaxed */
+    _Atomic uint64_t due;    /* when the window ends, monotonic; the same */
+    _Atomic uint64_t quota;  /* bytes that are still to be given back for the last one; the same */
+    uint32_t next;           /* the number behind that of the frame to look at next for it; guarded by growth */
+    struct pool_marks *_Atomic marks; /* what was used in the window; NULL before there was one. Written under growth,
+                                         and stays */
+} pool_decay;
 
 typedef struct pool {
     strata_resource resource;
@@ -45,6 +60,9 @@ typedef struct pool {
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
     pool_pages pages;               /* guarded by growth */
+    pool_decay decay;               /* its members say by what */
+    _Atomic uint64_t threshold;     /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
+    bool deterministic;             /* constant */
     uint64_t moved_bytes;           /* since memory was last made within the slack; guarded by growth */
     double dear_slack;              /* as slack, where moving was dear; the same */
     uint64_t misses_before;         /* counts.misses at that time; the same */
@@ -111,8 +129,66 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
  * but what it still says. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
 strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot);
 
-/* Gives frames without anything in them back to the device until at most `keep` bytes are reserved. */
+/* Whether nothing can touch a piece of the caller's, or a free one under the lock, by what is known. */
+bool pool_is_complete(const strata_entry *entry);
+
+/* Takes a frame out of its place, whose range was taken, once nothing can touch it any more: if it is not complete that
+ * is waited for, with patience held. Growth is held. Errors: what waiting can give, DRIVER; then the range is free
+ * again. */
+strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
+
+/* What is reserved has changed; growth is held. */
+void pool_note_reserved(pool *self);
+
+/* ---- giving memory back: resources/pool/release.c ---- */
+
+/* Gives frames without anything in them back to the device until at most `keep` bytes are reserved; waits for what is
+ * free and not complete. */
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
+
+/* Gives back what lies free and complete above the release threshold, if there is one, and waits for nothing. */
+strata_status pool_release(pool *self);
+
+/* What is kept however long nothing uses it. */
+uint64_t pool_kept_bytes(const pool *self);
+
+/* Whether a frame lies free as a whole; *complete: nothing can touch it, by what is known. The lock is held. */
+bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete);
+
+/* Gives a frame back, if it lies free or is mapped nowhere. Unless it is `patient`, with patience
+ * held, one that is not complete stays. Growth is held. Errors: as in pool_take_out. */
+strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient);
+
+/* ---- over time: resources/pool/decay.c ---- */
+
+/* Sets the window; 0: nothing is given back over time. Errors: OUT_OF_HOST_MEMORY, and INVALID_VALUE for a
+ * deterministic pool. */
+strata_status pool_decay_set(pool *self, uint64_t nanoseconds);
+
+/* Gives back what is due, at most so many frames; none where another thread has growth. */
+strata_status pool_decay_step(pool *self, unsigned most);
+
+void pool_decay_step_quietly(pool *self);
+
+/* For calls that are slow anyway, with no lock held: gives back some of what is due. */
+static inline void pool_decay_look(pool *self)
+{
+    if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) != 0, 0))
+        pool_decay_step_quietly(self);
+}
+
+void pool_decay_mark(pool *self, CUdeviceptr address, uint64_t bytes);
+
+/* The memory of a piece of the caller's is used in this window. */
+static inline void pool_decay_note(pool *self, uint32_t slot)
+{
+    if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) == 0, 1))
+        return;
+    const strata_entry *entry = pool_entry(&self->heap, slot);
+    pool_decay_mark(self, pool_address_of(entry), pool_bytes_of(entry));
+}
+
+void pool_decay_end(pool *self);
 
 /* Cuts what is wanted out of a piece that is the caller's; the rest becomes free. 0 without host memory: then all of it
  * is free again. The lock is held. */

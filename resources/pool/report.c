@@ -33,7 +33,24 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
 
 /* ---- values ---- */
 
-enum { RESERVED, RESERVED_PEAK, LIMIT, FREE, LARGEST_FREE, HITS, MISSES, STEALS, GROWN, MOVED, FLUSHES, VALUE_COUNT };
+enum {
+    RESERVED,
+    RESERVED_PEAK,
+    LIMIT,
+    THRESHOLD,
+    DECAY,
+    FREE,
+    LARGEST_FREE,
+    RELEASED,
+    DECAYED,
+    HITS,
+    MISSES,
+    STEALS,
+    GROWN,
+    MOVED,
+    FLUSHES,
+    VALUE_COUNT
+};
 
 _Static_assert((int)VALUE_COUNT == (int)POOL_VALUE_COUNT, "the pool says how many values it has");
 
@@ -41,8 +58,14 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "held from the device"},
     [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "the most that was held"},
     [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be held, 0: no limit but the device's"},
+    [THRESHOLD] = {"release_threshold", STRATA_VALUE_BYTES, true,
+                   "what stays reserved when all frees are waited for, 0: everything"},
+    [DECAY] = {"decay", STRATA_VALUE_DURATION, true,
+               "of what was of no use for so long half is given back, and so on; 0: nothing"},
     [FREE] = {"free", STRATA_VALUE_BYTES, false, "held and not in blocks"},
     [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "the largest free piece"},
+    [RELEASED] = {"released", STRATA_VALUE_BYTES, false, "given back to the device, in all"},
+    [DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, because nothing had used them for long enough"},
     [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
     [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
     [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
@@ -60,6 +83,33 @@ static uint64_t sum_hits(const pool *self)
     return hits;
 }
 
+/* The word that a value is read from. */
+static _Atomic uint64_t *word_of(pool *self, size_t which)
+{
+    switch (which) {
+    case LIMIT:
+        return &self->limit;
+    case THRESHOLD:
+        return &self->threshold;
+    case DECAY:
+        return &self->decay.window;
+    case RELEASED:
+        return &self->counts.released;
+    case DECAYED:
+        return &self->counts.decayed;
+    case MISSES:
+        return &self->counts.misses;
+    case STEALS:
+        return &self->counts.handed;
+    case GROWN:
+        return &self->counts.grown;
+    case MOVED:
+        return &self->counts.moved;
+    default:
+        return &self->counts.flushes;
+    }
+}
+
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value)
 {
     pool *self = (pool *)resource;
@@ -72,9 +122,6 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
     case RESERVED_PEAK:
         *value = usage.reserved_peak;
         break;
-    case LIMIT:
-        *value = usage.limit;
-        break;
     case FREE:
         *value = usage.reserved_free;
         break;
@@ -84,28 +131,18 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
     case HITS:
         *value = sum_hits(self);
         break;
-    case MISSES:
-        *value = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
-        break;
-    case STEALS:
-        *value = atomic_load_explicit(&self->counts.handed, memory_order_relaxed);
-        break;
-    case GROWN:
-        *value = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
-        break;
-    case MOVED:
-        *value = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-        break;
     default:
-        *value = atomic_load_explicit(&self->counts.flushes, memory_order_relaxed);
+        *value = atomic_load_explicit(word_of(self, which), memory_order_relaxed);
     }
     return STRATA_SUCCESS;
 }
 
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
-    (void)which;
-    atomic_store_explicit(&((pool *)resource)->limit, value, memory_order_relaxed);
+    pool *self = (pool *)resource;
+    if (which == DECAY)
+        return pool_decay_set(self, value);
+    atomic_store_explicit(word_of(self, which), value, memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 

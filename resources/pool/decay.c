@@ -1,0 +1,226 @@
+/* Giving back over time what nothing uses.
+ *
+ * Time is cut into windows. A frame that lay free through a whole window was in nobody's way and of no use: without it
+ * the window's requests would have found what they found. Of the bytes in such frames half goes back to the device at
+ * the window's end, of what then lies free through the next window half again, and so on: what was needed once goes
+ * fast at first and slowly in the end, and what is needed once in each window never goes. So a program whose memory
+ * comes and goes with a period shorter than the window gives nothing of it back.
+ *
+ * What was used is noted in a bit for every 2 MiB of addresses, by whoever takes memory from the heap; what is in use
+ * when a window begins is noted by whoever ends the one before. There are as many bits as 128 GiB have, and then they
+ * begin anew: addresses that share one count as used together. The bits are there twice, for this window and the last:
+ * a take is noted after it has happened, and may be noted in either.
+ *
+ * Nobody is woken for this: the calls that go to the heap look at the clock, one of them ends the window, and those
+ * after it give back a few frames each. It never waits: neither for the device nor for a lock. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/stamp.h"
+#include "resources/pool/cache.h"
+
+enum {
+    MARK_BYTES = 2 << 20,
+    MARK_WORDS = 1024,
+    MARK_WORD_BITS = 64,
+    STEP_FRAMES = 16, /* that a request or a free gives back at most: some 16 times unmapping and releasing */
+};
+
+typedef struct pool_marks {
+    _Atomic uint32_t turn;                 /* which of the two is this window's; written under growth, read by any */
+    _Atomic uint64_t words[2][MARK_WORDS]; /* any thread sets bits, relaxed; cleared under growth */
+} pool_marks;
+
+/* ---- marks ---- */
+
+/* Whether a bit of a range is set; with `set`, they are then. */
+static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
+{
+    bool any = false;
+    const uint64_t end = (address + bytes - 1) / MARK_BYTES + 1;
+    for (uint64_t bit = address / MARK_BYTES; bit < end;) {
+        const uint64_t room = MARK_WORD_BITS - bit % MARK_WORD_BITS, count = end - bit < room ? end - bit : room;
+        const uint64_t mask = (count < MARK_WORD_BITS ? (UINT64_C(1) << count) - 1 : UINT64_MAX)
+                              << bit % MARK_WORD_BITS;
+        _Atomic uint64_t *word = &words[bit / MARK_WORD_BITS % MARK_WORDS];
+        const uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
+        any = any || (now & mask);
+        if (set && (now & mask) != mask)
+            atomic_fetch_or_explicit(word, mask, memory_order_relaxed);
+        bit += count;
+    }
+    return any;
+}
+
+static pool_marks *marks_of(const pool *self)
+{
+    return atomic_load_explicit(&self->decay.marks, memory_order_acquire);
+}
+
+static uint32_t turn_of(const pool_marks *marks)
+{
+    return atomic_load_explicit(&marks->turn, memory_order_relaxed);
+}
+
+void pool_decay_mark(pool *self, CUdeviceptr address, uint64_t bytes)
+{
+    pool_marks *marks = marks_of(self);
+    if (marks)
+        touch(marks->words[turn_of(marks)], address, bytes, true);
+}
+
+static void set_all(pool_marks *marks, uint32_t turn, uint64_t value)
+{
+    for (size_t i = 0; i < MARK_WORDS; i++)
+        atomic_store_explicit(&marks->words[turn][i], value, memory_order_relaxed);
+}
+
+/* Whether a frame has been of no use since the last window began; one that is in use now is noted. Growth is held. */
+static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
+{
+    const pool_frame *frame = &self->pages.frames[number];
+    bool complete;
+    if (!frame->bytes || !frame->address)
+        return frame->bytes != 0;
+    strata_spin_take(&self->lock);
+    const bool is_free = pool_frame_is_free(self, frame, &complete);
+    strata_spin_release(&self->lock);
+    if (!is_free)
+        touch(marks->words[turn_of(marks)], frame->address, frame->bytes, true);
+    return is_free && !touch(marks->words[0], frame->address, frame->bytes, false) &&
+           !touch(marks->words[1], frame->address, frame->bytes, false);
+}
+
+/* ---- steps ---- */
+
+/* Ends the window, or several that went by without a call: of what was of no use half is to go for each. */
+static void end_window(pool *self, uint64_t windows)
+{
+    pool_decay *decay = &self->decay;
+    pool_marks *marks = marks_of(self);
+    const uint32_t turn = turn_of(marks) ^ 1;
+    pool_caches_flush(self);
+    if (self->takes_finished)
+        pool_settle(self);
+    set_all(marks, turn, 0);
+    atomic_store_explicit(&marks->turn, turn, memory_order_relaxed);
+    uint64_t unused = 0;
+    for (uint32_t number = 1; number < self->pages.frame_count; number++)
+        unused += is_unused(self, marks, number) ? self->pages.frames[number].bytes : 0;
+    const uint64_t rest = windows < 64 ? unused >> windows : 0;
+    atomic_store_explicit(&decay->quota, unused - rest, memory_order_relaxed);
+    decay->next = self->pages.frame_count;
+}
+
+/* Of the frames that are of no use those with the last numbers, which mostly were made last. What is not complete stays
+ * for another window. */
+static strata_status give_back(pool *self, unsigned most)
+{
+    pool_decay *decay = &self->decay;
+    strata_status status = STRATA_SUCCESS;
+    uint64_t quota = atomic_load_explicit(&decay->quota, memory_order_relaxed);
+    const uint64_t keep = pool_kept_bytes(self);
+    while (quota && most && decay->next > 1 && status == STRATA_SUCCESS) {
+        const uint32_t number = --decay->next;
+        const uint64_t before = self->pages.reserved, bytes = self->pages.frames[number].bytes;
+        if (before - bytes < keep || !is_unused(self, marks_of(self), number))
+            continue;
+        status = pool_give_back_frame(self, number, false);
+        const uint64_t given = before - self->pages.reserved;
+        atomic_fetch_add_explicit(&self->counts.decayed, given, memory_order_relaxed);
+        quota -= given < quota ? given : quota;
+        most -= given != 0;
+    }
+    atomic_store_explicit(&decay->quota, decay->next > 1 ? quota : 0, memory_order_relaxed);
+    if (self->peak_live > self->pages.reserved) /* what is kept beside is measured by what there is now */
+        self->peak_live = self->pages.reserved;
+    pool_note_reserved(self);
+    return status;
+}
+
+static uint64_t end_of(uint64_t now, uint64_t window)
+{
+    return window < UINT64_MAX - now ? now + window : UINT64_MAX;
+}
+
+/* Growth is held. */
+static strata_status step(pool *self, uint64_t now, unsigned most)
+{
+    pool_decay *decay = &self->decay;
+    const uint64_t window = atomic_load_explicit(&decay->window, memory_order_relaxed);
+    const uint64_t due = atomic_load_explicit(&decay->due, memory_order_relaxed);
+    if (!window)
+        return STRATA_SUCCESS;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (now >= due) {
+        const uint64_t windows = 1 + (now - due) / window;
+        atomic_store_explicit(&decay->due, end_of(now, window), memory_order_relaxed);
+        end_window(self, windows);
+    }
+    status = give_back(self, most);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+static bool is_due(const pool *self, uint64_t now)
+{
+    return atomic_load_explicit(&self->reserved, memory_order_relaxed) > pool_kept_bytes(self) &&
+           (now >= atomic_load_explicit(&self->decay.due, memory_order_relaxed) ||
+            atomic_load_explicit(&self->decay.quota, memory_order_relaxed) != 0);
+}
+
+strata_status pool_decay_step(pool *self, unsigned most)
+{
+    if (!atomic_load_explicit(&self->decay.window, memory_order_relaxed) ||
+        !atomic_load_explicit(&self->begun, memory_order_acquire))
+        return STRATA_SUCCESS;
+    const uint64_t now = strata_stamp_clock();
+    if (!is_due(self, now) || !strata_lock_try(&self->growth))
+        return STRATA_SUCCESS;
+    strata_status status = step(self, now, most);
+    strata_lock_release(&self->growth);
+    return status;
+}
+
+void pool_decay_step_quietly(pool *self)
+{
+    strata_error_hush();
+    pool_decay_step(self, STEP_FRAMES);
+    strata_error_unhush(false);
+}
+
+/* ---- the window ---- */
+
+/* A first window in which all counts as used: what happened before is not known. */
+strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
+{
+    pool_decay *decay = &self->decay;
+    if (nanoseconds && self->deterministic)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "pool: decay goes by the clock, so that a deterministic pool can have none");
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&self->growth);
+    pool_marks *marks = marks_of(self);
+    if (nanoseconds && !marks) {
+        marks = strata_host_zalloc(sizeof *marks);
+        if (!marks)
+            status = strata_fail_host_memory("a pool's decay");
+    }
+    if (status == STRATA_SUCCESS) {
+        if (marks)
+            set_all(marks, turn_of(marks), UINT64_MAX);
+        atomic_store_explicit(&decay->marks, marks, memory_order_release);
+        atomic_store_explicit(&decay->due, end_of(strata_stamp_clock(), nanoseconds), memory_order_relaxed);
+        atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);
+        atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
+    }
+    strata_lock_release(&self->growth);
+    return status;
+}
+
+void pool_decay_end(pool *self)
+{
+    strata_host_free(marks_of(self));
+}

@@ -1,0 +1,128 @@
+/* Giving memory back to the device, frame by frame: when a program trims the pool, and when it waits for all frees and
+ * there is a release threshold. What goes back over time is in resources/pool/decay.c. A frame goes only if all of it
+ * lies free; the last numbers, which mostly were made last, go first. */
+#include "core/error.h"
+#include "resources/pool/cache.h"
+
+bool pool_is_complete(const strata_entry *entry)
+{
+    strata_entry *own = (strata_entry *)entry;
+    pool_points_forget_complete(own);
+    return pool_points_home(own) == POOL_HOME_NONE;
+}
+
+bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete)
+{
+    const pool_heap *heap = &self->heap;
+    const uint32_t first = pool_heap_free_at(heap, frame->address, frame->bytes);
+    const CUdeviceptr end = frame->address + frame->bytes;
+    *complete = first != 0;
+    for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
+        *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
+        slot = pool_piece_at(heap, slot)->next;
+    }
+    return first != 0;
+}
+
+/* The range of a frame as a piece of the caller's; 0 if it cannot be had. */
+static uint32_t take_range_of(pool *self, const pool_frame *frame, bool patient)
+{
+    uint32_t slot = 0;
+    bool complete;
+    strata_spin_take(&self->lock);
+    if (pool_frame_is_free(self, frame, &complete) && (complete || patient))
+        slot = pool_heap_take_range(&self->heap, frame->address, frame->bytes);
+    strata_spin_release(&self->lock);
+    return slot;
+}
+
+strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient)
+{
+    const pool_frame frame = self->pages.frames[number];
+    if (!frame.bytes)
+        return STRATA_SUCCESS;
+    if (frame.address) {
+        const uint32_t slot = take_range_of(self, &frame, patient);
+        strata_status status = slot ? pool_take_out(self, number, slot) : STRATA_SUCCESS;
+        if (!slot || status != STRATA_SUCCESS)
+            return status;
+    }
+    const CUresult result = pool_pages_drop(&self->pages, number);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
+    atomic_fetch_add_explicit(&self->counts.released, frame.bytes, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+/* What is given back all at once: until at most `keep` bytes are reserved, or, with `at_least`, without going below. */
+typedef struct giving {
+    uint64_t keep;
+    bool at_least;
+    bool patient; /* what is not complete is waited for, with patience held */
+} giving;
+
+static bool goes(const pool *self, const giving *how, uint32_t number)
+{
+    const uint64_t bytes = self->pages.frames[number].bytes, reserved = self->pages.reserved;
+    return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
+}
+
+/* What waits for a stream that cannot be waited for beside a capture is kept. */
+static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&self->growth);
+    pool_caches_flush(self);
+    const uint64_t before = self->pages.reserved;
+    if (before > how->keep && self->takes_finished)
+        pool_settle(self);
+    strata_error_hush();
+    for (uint32_t number = self->pages.frame_count;
+         status == STRATA_SUCCESS && number-- > 1 && self->pages.reserved > how->keep;) {
+        if (goes(self, how, number))
+            status = pool_give_back_frame(self, number, how->patient);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+    }
+    strata_error_unhush(status != STRATA_SUCCESS);
+    pool_note_reserved(self);
+    *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;
+    strata_lock_release(&self->growth);
+    return status;
+}
+
+strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
+{
+    *bytes = 0;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&self->patience);
+    status = give_back(self, &(giving){.keep = keep, .patient = true}, bytes);
+    strata_lock_release(&self->patience);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+uint64_t pool_kept_bytes(const pool *self)
+{
+    uint64_t threshold = atomic_load_explicit(&self->threshold, memory_order_relaxed);
+    threshold = threshold > POOL_KEEP_NOTHING ? threshold : 0;
+    return threshold > self->initial_bytes ? threshold : self->initial_bytes;
+}
+
+strata_status pool_release(pool *self)
+{
+    const uint64_t keep = pool_kept_bytes(self);
+    if (!atomic_load_explicit(&self->threshold, memory_order_relaxed) ||
+        atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
+        return STRATA_SUCCESS;
+    uint64_t bytes;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = give_back(self, &(giving){.keep = keep, .at_least = true}, &bytes);
+    strata_scope_leave(&scope);
+    return status;
+}
