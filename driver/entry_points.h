@@ -82,6 +82,7 @@
     X(OPTIONAL, MemMap, 10020, (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags), (address, bytes, offset, handle, flags)) \
     X(OPTIONAL, MemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))                                            \
     X(OPTIONAL, MemSetAccess, 10020, (CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count), (address, bytes, access, count)) \
+    X(OPTIONAL, MemExportToShareableHandle, 10020, (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags), (shareable, handle, type, flags)) \
     /* copies and fills */                                                                                                         \
     X(REQUIRED, MemcpyHtoDAsync, 3020, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
     X(REQUIRED, MemcpyDtoHAsync, 3020, (void *to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream))     \

@@ -41,13 +41,58 @@ typedef struct strata_pool_options {
     bool deterministic; /* the same calls in the same order, made by one thread, give the same addresses, counted from
                            the pool's first one: nothing depends on how far the device is or on the clock, so that
                            there can be no decay */
-    strata_export_type export_type; /* handle type of the physical memory */
+    strata_export_type export_type; /* handle type of the physical memory, for strata_pool_export */
 } strata_pool_options;
 
 /* Makes a pool for the device `ordinal`, to be built into a stack. NULL options are the defaults. Errors:
- * INVALID_VALUE, UNSUPPORTED (no virtual memory management), OUT_OF_HOST_MEMORY,
+ * INVALID_VALUE, UNSUPPORTED (no virtual memory management, or no handles of that type), OUT_OF_HOST_MEMORY,
  * DRIVER_NOT_FOUND, DRIVER. */
 STRATA_API strata_status strata_pool_create(int ordinal, const strata_pool_options *options, strata_resource **out);
+
+/* ---- memory that others know ----
+ *
+ * The pool maps physical memory elsewhere when that saves memory, and gives some back. Where somebody beside the
+ * program's own streams knows a block's physical memory, a network card (GPUDirect RDMA, GDRCopy), another process, or
+ * a graph that will run again, it has to stay where it is. A hold says so. It is about places alone: when the block is
+ * freed its memory goes to other blocks as ever, and nobody else waits for what a card or another process does with
+ * it. So free the block when they are done, and end the hold then or later: what a hold adds is that a late access
+ * meets memory of this pool, and never an address without memory.
+ *
+ * A hold is of whole pieces of physical memory (option `frame`, 2 to 16 MiB), with all that lies in them beside the
+ * block. The value "pool.held" counts their bytes. A hold ends with its pool at the latest. */
+typedef struct strata_pool_hold strata_pool_hold;
+
+/* One piece of physical memory that a block lies in, and what of it is the block's. A block may lie in many. */
+typedef struct strata_pool_part {
+    CUdeviceptr address;      /* of the block's first byte in it, in this process */
+    size_t bytes;             /* of the block in it */
+    size_t offset;            /* where these begin in it */
+    size_t handle_bytes;      /* all of it: an importer maps as much */
+    int fd;                   /* after strata_pool_export with export=fd: a file descriptor, else -1 */
+    unsigned char fabric[64]; /* with export=fabric: a CUmemFabricHandle, else zeros */
+} strata_pool_part;
+
+/* Holds a live block's physical memory where it is. `resource`: a stack's outermost resource, or any above the pool, or
+ * the pool. A block may be held several times. An empty block has no parts. On failure *out is NULL. Any thread.
+ * Errors: INVALID_VALUE (NULL; no pool in the stack), FOREIGN_POINTER (memory that is not the pool's, such as a sample
+ * of the guard), USE_AFTER_FREE, OUT_OF_HOST_MEMORY, SHUT_DOWN, FORKED. */
+STRATA_API strata_status strata_pool_hold_begin(strata_resource *resource, const strata_block *block,
+                                                strata_pool_hold **out);
+
+/* The same, with a handle for other processes in each part (CUDA Driver API, cuMemExportToShareableHandle). Whoever
+ * gets them all (a descriptor through a socket, SCM_RIGHTS) imports each with cuMemImportFromShareableHandle, maps
+ * handle_bytes of it, one behind the other, and finds the block at the first one's offset: the last byte of a part is
+ * followed by the first byte of the next one, which begins at offset 0. Other blocks' bytes in these pieces are seen,
+ * too. File descriptors are the caller's, who closes them, at any time: what was imported stays. Errors: as above,
+ * UNSUPPORTED (a pool without an export type), DRIVER. */
+STRATA_API strata_status strata_pool_export(strata_resource *resource, const strata_block *block,
+                                            strata_pool_hold **out);
+
+/* The parts, in the order of their addresses, and how many there are; good until the hold ends. NULL and 0 for NULL. */
+STRATA_API const strata_pool_part *strata_pool_hold_parts(const strata_pool_hold *hold, size_t *count);
+
+/* Ends a hold; not after the pool has ended. NULL is ignored. Any thread. */
+STRATA_API void strata_pool_hold_end(strata_pool_hold *hold);
 
 #ifdef __cplusplus
 }

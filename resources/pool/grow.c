@@ -360,7 +360,7 @@ static bool can_move(const pool *self, const pool_moving *how, uint64_t room, ui
 {
     const pool_heap *heap = &self->heap;
     const pool_frame *frame = &self->pages.frames[number];
-    if (!frame->bytes || !frame->address || frame->bytes > room)
+    if (!frame->bytes || !frame->address || frame->held || frame->bytes > room)
         return false;
     if (frame->address < how->place.to && frame->address + frame->bytes > how->place.from)
         return false;

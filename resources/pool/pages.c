@@ -18,6 +18,13 @@ static bool has_calls(void)
            strata_cu.MemMap && strata_cu.MemUnmap && strata_cu.MemSetAccess && strata_cu.MemGetAllocationGranularity;
 }
 
+static bool can(const strata_device *device, CUdevice_attribute what)
+{
+    int can = 0;
+    return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
+}
+
+/* Memory that the program registers with a network card must say so when it is made. */
 static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
 {
     static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -26,7 +33,22 @@ static CUmemAllocationProp properties_of(const strata_device *device, strata_exp
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = types[export_type],
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
+        .allocFlags = {.gpuDirectRDMACapable =
+                           can(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)},
     };
+}
+
+/* Whether memory can be shared as it is asked for: by the device's own word, before any memory is made. */
+static strata_status check_export(const strata_device *device, strata_export_type type)
+{
+    const bool fabric = type == STRATA_EXPORT_FABRIC;
+    if (type == STRATA_EXPORT_NONE ||
+        (strata_cu.MemExportToShareableHandle &&
+         can(device, fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+                            : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: device %d cannot export memory as %s", device->ordinal,
+                       fabric ? "fabric handles" : "file descriptors");
 }
 
 /* A machine may have fewer addresses to give than one would like. */
@@ -47,9 +69,12 @@ strata_status pool_pages_open(pool_pages *pages, strata_device *device, strata_e
     if (!device->info.virtual_memory || !has_calls())
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: device %d has no virtual memory management; use async or direct", device->ordinal);
+    strata_status status = check_export(device, export_type);
+    if (status != STRATA_SUCCESS)
+        return status;
     pages->properties = properties_of(device, export_type);
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     size_t granule = 0;
@@ -188,4 +213,11 @@ CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
     pages->reserved -= pages->frames[frame].bytes;
     give_number(pages, frame);
     return CUDA_SUCCESS;
+}
+
+CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out)
+{
+    pages->calls++;
+    return strata_cu.MemExportToShareableHandle(out, pages->frames[frame].handle,
+                                                pages->properties.requestedHandleTypes, 0);
 }

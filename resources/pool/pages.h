@@ -16,6 +16,7 @@ typedef struct pool_frame {
     uint64_t bytes;      /* 0: no frame has this number */
     CUdeviceptr address; /* where it is mapped; 0: nowhere */
     uint32_t next;       /* of the free numbers */
+    uint32_t held;       /* by how many holds (resources/pool/hold.c): while there is one, it stays where it is */
 } pool_frame;
 
 typedef struct pool_pages {
@@ -51,5 +52,9 @@ CUresult pool_pages_unmap(pool_pages *pages, uint32_t frame);
 
 /* Gives a frame that is mapped nowhere back to the device. */
 CUresult pool_pages_drop(pool_pages *pages, uint32_t frame);
+
+/* Makes a handle of a frame that other processes can import: *out is a file descriptor, an int, or a CUmemFabricHandle,
+ * as the pages' export type says. */
+CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out);
 
 #endif

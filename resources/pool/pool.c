@@ -475,6 +475,7 @@ static void pool_destroy(strata_resource *resource)
         wait_for_all(self);
         strata_error_unhush(false);
     }
+    pool_holds_end(self);
     pool_pages_close(&self->pages);
     pool_decay_end(self);
     pool_caches_end(self);

@@ -62,6 +62,8 @@ typedef struct pool {
     pool_pages pages;               /* guarded by growth */
     pool_decay decay;               /* its members say by what */
     _Atomic uint64_t threshold;     /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
+    struct strata_pool_hold *holds; /* of frames; guarded by growth */
+    _Atomic uint64_t held_bytes;    /* in frames that are held; written under growth, any thread */
     bool deterministic;             /* constant */
     uint64_t moved_bytes;           /* since memory was last made within the slack; guarded by growth */
     double dear_slack;              /* as slack, where moving was dear; the same */
@@ -155,7 +157,7 @@ uint64_t pool_kept_bytes(const pool *self);
 /* Whether a frame lies free as a whole; *complete: nothing can touch it, by what is known. The lock is held. */
 bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete);
 
-/* Gives a frame back, if it lies free or is mapped nowhere. Unless it is `patient`, with patience
+/* Gives a frame back, if it lies free or is mapped nowhere, and is not held. Unless it is `patient`, with patience
  * held, one that is not complete stays. Growth is held. Errors: as in pool_take_out. */
 strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient);
 
@@ -189,6 +191,11 @@ static inline void pool_decay_note(pool *self, uint32_t slot)
 }
 
 void pool_decay_end(pool *self);
+
+/* ---- memory that stays where it is: resources/pool/hold.c ---- */
+
+/* Frees the holds that are left; the pool ends. */
+void pool_holds_end(pool *self);
 
 /* Cuts what is wanted out of a piece that is the caller's; the rest becomes free. 0 without host memory: then all of it
  * is free again. The lock is held. */

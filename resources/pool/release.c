@@ -1,6 +1,6 @@
 /* Giving memory back to the device, frame by frame: when a program trims the pool, and when it waits for all frees and
  * there is a release threshold. What goes back over time is in resources/pool/decay.c. A frame goes only if all of it
- * lies free; the last numbers, which mostly were made last, go first. */
+ * lies free and it is not held; the last numbers, which mostly were made last, go first. */
 #include "core/error.h"
 #include "resources/pool/cache.h"
 
@@ -39,7 +39,7 @@ static uint32_t take_range_of(pool *self, const pool_frame *frame, bool patient)
 strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient)
 {
     const pool_frame frame = self->pages.frames[number];
-    if (!frame.bytes)
+    if (!frame.bytes || frame.held)
         return STRATA_SUCCESS;
     if (frame.address) {
         const uint32_t slot = take_range_of(self, &frame, patient);

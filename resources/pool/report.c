@@ -41,6 +41,7 @@ enum {
     DECAY,
     FREE,
     LARGEST_FREE,
+    HELD,
     RELEASED,
     DECAYED,
     HITS,
@@ -64,6 +65,7 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
                "of what was of no use for so long half is given back, and so on; 0: nothing"},
     [FREE] = {"free", STRATA_VALUE_BYTES, false, "held and not in blocks"},
     [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "the largest free piece"},
+    [HELD] = {"held", STRATA_VALUE_BYTES, false, "in physical memory that is held where it is"},
     [RELEASED] = {"released", STRATA_VALUE_BYTES, false, "given back to the device, in all"},
     [DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, because nothing had used them for long enough"},
     [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
@@ -93,6 +95,8 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
         return &self->threshold;
     case DECAY:
         return &self->decay.window;
+    case HELD:
+        return &self->held_bytes;
     case RELEASED:
         return &self->counts.released;
     case DECAYED:

@@ -1,0 +1,267 @@
+/* Memory that stays where it is: holds, and handles for other processes.
+ *
+ * A frame counts the holds that it is in. While there is one it is not moved and not given back (can_move in
+ * resources/pool/grow.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
+ * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "resources/pool/cache.h"
+#include "resources/pool/ops.h"
+
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(CUmemFabricHandle) == sizeof((strata_pool_part *)NULL)->fabric, "a fabric handle has its place");
+
+struct strata_pool_hold {
+    pool *pool;
+    strata_pool_hold *previous, *next; /* of the pool's; guarded by growth */
+    size_t count;
+    strata_pool_part *parts; /* in the same memory, as are the frames: constant once the hold is made */
+    uint32_t *frames;
+};
+
+/* ---- what a block lies in ---- */
+
+/* The nearest pool of a stack, from the given layer on; NULL if there is none. */
+static pool *find_pool(strata_resource *resource)
+{
+    for (; resource; resource = resource->upstream) /* the stack keeps a copy of the table, so it is told by this */
+        if (resource->ops && resource->stack && resource->ops->describe == pool_describe)
+            return (pool *)resource;
+    return NULL;
+}
+
+/* Whether a range lies in a piece that is in use: the block's own, or one that a layer cut it from or shows a part of.
+ */
+static bool is_taken(pool *self, CUdeviceptr address, uint64_t bytes)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t slot = self->begun ? pool_heap_around(&self->heap, address) : 0;
+    const strata_entry *entry = slot ? pool_entry(&self->heap, slot) : NULL;
+    const bool taken = slot && pool_piece_at(&self->heap, slot)->state == POOL_TAKEN &&
+                       address - pool_address_of(entry) < pool_bytes_of(entry) &&
+                       bytes <= pool_bytes_of(entry) - (address - pool_address_of(entry));
+    strata_spin_release(&self->lock);
+    return taken;
+}
+
+static strata_status check_block(pool *self, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
+    const uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
+    if (!entry || (strata_word_lives(word, block->id.generation) && !is_taken(self, block->address, block->bytes)))
+        return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "the block at 0x%llx is not in memory of this pool",
+                           (unsigned long long)block->address);
+    if (!strata_word_lives(word, block->id.generation))
+        return strata_fail(STRATA_ERROR_USE_AFTER_FREE, "holding a block that is not live any more, at 0x%llx",
+                           (unsigned long long)block->address);
+    return STRATA_SUCCESS;
+}
+
+/* Whether a frame has bytes of the block; what of it is the block's. */
+static bool part_in(const pool_frame *frame, const strata_block *block, strata_pool_part *part)
+{
+    const CUdeviceptr end = frame->address + frame->bytes, block_end = block->address + block->bytes;
+    if (!frame->bytes || !frame->address || end <= block->address || frame->address >= block_end)
+        return false;
+    const CUdeviceptr from = frame->address > block->address ? frame->address : block->address;
+    *part = (strata_pool_part){
+        .address = from,
+        .bytes = (size_t)((end < block_end ? end : block_end) - from),
+        .offset = (size_t)(from - frame->address),
+        .handle_bytes = (size_t)frame->bytes,
+        .fd = -1,
+    };
+    return true;
+}
+
+static size_t count_parts(const pool *self, const strata_block *block)
+{
+    strata_pool_part part;
+    size_t count = 0;
+    for (uint32_t number = 1; number < self->pages.frame_count; number++)
+        count += part_in(&self->pages.frames[number], block, &part);
+    return count;
+}
+
+/* Puts a part in its place among those that there are, by its address. */
+static void insert_part(strata_pool_hold *hold, const strata_pool_part *part, uint32_t frame)
+{
+    size_t at = hold->count++;
+    for (; at && hold->parts[at - 1].address > part->address; at--) {
+        hold->parts[at] = hold->parts[at - 1];
+        hold->frames[at] = hold->frames[at - 1];
+    }
+    hold->parts[at] = *part;
+    hold->frames[at] = frame;
+}
+
+/* ---- holds ---- */
+
+static strata_pool_hold *make_hold(pool *self, size_t count)
+{
+    strata_pool_hold *hold = strata_host_zalloc(sizeof *hold + count * (sizeof *hold->parts + sizeof *hold->frames));
+    if (!hold)
+        return NULL;
+    hold->pool = self;
+    hold->parts = (strata_pool_part *)(void *)(hold + 1);
+    hold->frames = (uint32_t *)(void *)(hold->parts + count);
+    return hold;
+}
+
+static void count_frame(pool *self, uint32_t number, int by)
+{
+    pool_frame *frame = &self->pages.frames[number];
+    const bool was = frame->held != 0;
+    frame->held += (uint32_t)by;
+    const bool is = frame->held != 0;
+    const uint64_t held = atomic_load_explicit(&self->held_bytes, memory_order_relaxed);
+    atomic_store_explicit(&self->held_bytes, held + (is ? frame->bytes : 0) - (was ? frame->bytes : 0),
+                          memory_order_relaxed);
+}
+
+/* Growth is held. NULL without host memory. */
+static strata_pool_hold *hold_frames(pool *self, const strata_block *block)
+{
+    strata_pool_hold *hold = make_hold(self, count_parts(self, block));
+    if (!hold)
+        return NULL;
+    strata_pool_part part;
+    for (uint32_t number = 1; number < self->pages.frame_count; number++) {
+        if (!part_in(&self->pages.frames[number], block, &part))
+            continue;
+        insert_part(hold, &part, number);
+        count_frame(self, number, 1);
+    }
+    hold->next = self->holds;
+    if (self->holds)
+        self->holds->previous = hold;
+    self->holds = hold;
+    return hold;
+}
+
+/* Growth is held. */
+static void drop_hold(pool *self, strata_pool_hold *hold)
+{
+    for (size_t i = 0; i < hold->count; i++)
+        count_frame(self, hold->frames[i], -1);
+    if (hold->previous)
+        hold->previous->next = hold->next;
+    else
+        self->holds = hold->next;
+    if (hold->next)
+        hold->next->previous = hold->previous;
+    strata_host_free(hold);
+}
+
+void pool_holds_end(pool *self)
+{
+    while (self->holds)
+        drop_hold(self, self->holds);
+}
+
+/* ---- handles ---- */
+
+static void close_files(const strata_pool_hold *hold)
+{
+    for (size_t i = 0; i < hold->count; i++)
+        if (hold->parts[i].fd >= 0)
+            close(hold->parts[i].fd);
+}
+
+static strata_status export_part(pool *self, strata_pool_part *part, uint32_t frame)
+{
+    const bool file = self->pages.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const CUresult result = pool_pages_export(&self->pages, frame, file ? (void *)&part->fd : (void *)part->fabric);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    part->fd = -1;
+    return strata_fail_driver(result, "cuMemExportToShareableHandle", "exporting %zu bytes of a pool",
+                              part->handle_bytes);
+}
+
+/* Growth is held. On failure no file is left open. */
+static strata_status export_parts(pool *self, strata_pool_hold *hold)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    for (size_t i = 0; i < hold->count && status == STRATA_SUCCESS; i++)
+        status = export_part(self, &hold->parts[i], hold->frames[i]);
+    strata_scope_leave(&scope);
+    if (status != STRATA_SUCCESS)
+        close_files(hold);
+    return status;
+}
+
+/* ---- the calls ---- */
+
+static strata_status check_call(strata_resource *resource, const strata_block *block, strata_pool_hold **out,
+                                pool **self)
+{
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!block || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: there is no %s",
+                           block ? "place for it" : "block");
+    *self = find_pool(resource);
+    return *self ? STRATA_SUCCESS
+                 : strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "holding a block: there is no pool in this stack, from the given layer on");
+}
+
+static strata_status begin(strata_resource *resource, const strata_block *block, bool exports, strata_pool_hold **out)
+{
+    pool *self = NULL;
+    if (out)
+        *out = NULL;
+    strata_status status = check_call(resource, block, out, &self);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (exports && self->pages.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "this pool's memory cannot be exported: make it with export=fd or export=fabric");
+    strata_lock_take(&self->growth);
+    status = strata_block_is_empty(block) ? STRATA_SUCCESS : check_block(self, block);
+    strata_pool_hold *hold = status == STRATA_SUCCESS ? hold_frames(self, block) : NULL;
+    if (status == STRATA_SUCCESS && !hold)
+        status = strata_fail_host_memory("a hold");
+    if (status == STRATA_SUCCESS && exports)
+        status = export_parts(self, hold);
+    if (status != STRATA_SUCCESS && hold)
+        drop_hold(self, hold);
+    strata_lock_release(&self->growth);
+    if (status == STRATA_SUCCESS)
+        *out = hold;
+    return status;
+}
+
+strata_status strata_pool_hold_begin(strata_resource *resource, const strata_block *block, strata_pool_hold **out)
+{
+    return begin(resource, block, false, out);
+}
+
+strata_status strata_pool_export(strata_resource *resource, const strata_block *block, strata_pool_hold **out)
+{
+    return begin(resource, block, true, out);
+}
+
+const strata_pool_part *strata_pool_hold_parts(const strata_pool_hold *hold, size_t *count)
+{
+    if (count)
+        *count = hold ? hold->count : 0;
+    return hold ? hold->parts : NULL;
+}
+
+void strata_pool_hold_end(strata_pool_hold *hold)
+{
+    if (!hold || strata_not_forked() != STRATA_SUCCESS)
+        return;
+    pool *self = hold->pool;
+    strata_lock_take(&self->growth);
+    drop_hold(self, hold);
+    strata_lock_release(&self->growth);
+}
