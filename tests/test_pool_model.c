@@ -406,7 +406,7 @@ static void several_threads_random_traffic_is_as_the_model_says(test_fixture *fi
 
 int main(void)
 {
-    static const char *const stacks[] = {"pool", "pool(cache=64KiB, frame=2MiB)"};
+    static const char *const stacks[] = {"pool", "pool(cache=64KiB, frame=2MiB, decay=100us)"};
     static const test_case cases[] = {
         TEST_CASE(one_threads_random_traffic_is_as_the_model_says),
         TEST_CASE(several_threads_random_traffic_is_as_the_model_says), /* not in sweeps: no two runs are the same */

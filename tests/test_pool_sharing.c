@@ -168,13 +168,15 @@ static void exported_memory_is_not_moved_and_not_given_back(test_fixture *fixtur
     empty_the_pool(fixture);
 }
 
+static struct {
+    PFN_cuMemExportToShareableHandle_v10020 export;
+    unsigned calls;
+} refused;
+
 static CUresult CUDAAPI refuse_the_third(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                                          unsigned long long flags)
 {
-    static unsigned calls;
-    if (++calls % 3 == 0)
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    return test_cu()->MemExportToShareableHandle(out, handle, type, flags);
+    return ++refused.calls == 3 ? CUDA_ERROR_OPERATING_SYSTEM : refused.export(out, handle, type, flags);
 }
 
 static void an_export_that_fails_leaves_no_file_and_no_hold(test_fixture *fixture)
@@ -183,12 +185,12 @@ static void an_export_that_fails_leaves_no_file_and_no_hold(test_fixture *fixtur
     strata_block before, block = allocate_across_frames(fixture, &before, stream);
     strata_pool_hold *hold = (strata_pool_hold *)&block;
     const int file = next_file();
-    static CUresult(CUDAAPI * real)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
-                                    unsigned long long);
-    real = strata_cu.MemExportToShareableHandle;
+    refused.calls = 0;
+    refused.export = strata_cu.MemExportToShareableHandle;
     strata_cu.MemExportToShareableHandle = refuse_the_third;
     strata_status status = strata_pool_export(stack_of(fixture), &block, &hold);
-    strata_cu.MemExportToShareableHandle = real;
+    strata_cu.MemExportToShareableHandle = refused.export;
+    assert_int_equal(refused.calls, 3);
     check_status(status, STRATA_ERROR_DRIVER);
     check_last_error(STRATA_ERROR_DRIVER, "cuMemExportToShareableHandle");
     assert_null(hold);
