@@ -9,7 +9,7 @@
 #include "pool_support.h"
 #include "support/child.h"
 
-enum { STREAMS = 6, LIVE = 48, OPERATIONS = 4000 };
+enum { STREAMS = 6, LIVE = 48, OPERATIONS = 1500 };
 
 /* ---- what a run does ---- */
 
@@ -95,9 +95,9 @@ static void run(const char *text)
         do_one();
         if (waits)
             wait_somewhere();
-        if (i % 1000 == 700)
+        if (i % 400 == 250)
             child_ok(strata_runtime_reap_pending(runtime));
-        if (i % 1000 == 900)
+        if (i % 400 == 350)
             child_ok(strata_runtime_trim(runtime, 8 * MIB, NULL));
     }
     tell(value_of(runtime, "pool.frames.moved"));
