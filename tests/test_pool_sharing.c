@@ -279,6 +279,50 @@ static void a_reap_and_decay_leave_held_memory(test_fixture *fixture)
     assert_int_equal(reserved(fixture), 0);
 }
 
+static struct {
+    char text[1 << 16];
+    size_t used;
+} report;
+
+static void collect(const char *text, size_t length, void *data)
+{
+    (void)data;
+    const size_t room = sizeof report.text - 1 - report.used;
+    memcpy(report.text + report.used, text, length < room ? length : room);
+    report.used += length < room ? length : room;
+    report.text[report.used] = '\0';
+}
+
+/* How often the pool's report says so. */
+static size_t count_in_report(test_fixture *fixture, const char *words)
+{
+    size_t count = 0;
+    report.used = 0;
+    check_ok(strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_JSON, collect, NULL));
+    for (const char *at = report.text; (at = strstr(at, words)); at++)
+        count++;
+    return count;
+}
+
+static void the_report_has_all_frames_and_says_which_are_held(test_fixture *fixture)
+{
+    if (!has_granule())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block other = test_allocate(fixture, 8 * MIB, stream);
+    strata_pool_hold *hold;
+    check_ok(strata_pool_hold_begin(stack_of(fixture), &before, &hold));
+    const size_t frames = reserved(fixture) / FRAME;
+    assert_int_equal(count_in_report(fixture, "\"held\": true"), 1);
+    assert_int_equal(count_in_report(fixture, "\"held\": false"), frames - 1);
+    strata_pool_hold_end(hold);
+    assert_int_equal(count_in_report(fixture, "\"held\": true"), 0);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &before, stream);
+    test_free_on(fixture, &other, stream);
+}
+
 /* ---- several threads ---- */
 
 enum { THREADS = 3, TURNS = 150 };
@@ -562,6 +606,7 @@ int main(void)
         TEST_CASE(held_memory_stays_until_its_last_hold_ends),
         TEST_CASE(a_request_that_needs_held_memory_elsewhere_is_refused),
         TEST_CASE(a_reap_and_decay_leave_held_memory),
+        TEST_CASE(the_report_has_all_frames_and_says_which_are_held),
         TEST_CASE(a_graph_finds_a_live_block_where_it_was_captured),
         TEST_CASE(a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_held),
         TEST_CASE(what_cannot_be_held_is_refused),

@@ -211,6 +211,48 @@ static void describe_piece(strata_emitter *to, const seen_piece *piece)
     strata_emit_object_end(to);
 }
 
+/* ---- and of the physical memory ---- */
+
+typedef struct seen_frame {
+    CUdeviceptr address;
+    uint64_t bytes;
+    bool held;
+} seen_frame;
+
+/* The frames from a number on. */
+static size_t look_at_frames(pool *self, uint32_t *from, seen_frame *seen)
+{
+    size_t count = 0;
+    strata_lock_take(&self->growth);
+    for (; *from < self->pages.frame_count && count < PIECES_AT_ONCE; ++*from) {
+        const pool_frame *frame = &self->pages.frames[*from];
+        if (frame->bytes && frame->address)
+            seen[count++] = (seen_frame){frame->address, frame->bytes, frame->held != 0};
+    }
+    strata_lock_release(&self->growth);
+    return count;
+}
+
+static void describe_frame(strata_emitter *to, const seen_frame *frame)
+{
+    strata_emit_object_begin(to, NULL);
+    strata_emit_hex(to, "address", frame->address);
+    strata_emit_bytes(to, "bytes", frame->bytes);
+    strata_emit_bool(to, "held", frame->held);
+    strata_emit_object_end(to);
+}
+
+static void describe_frames(pool *self, strata_emitter *to)
+{
+    seen_frame seen[PIECES_AT_ONCE];
+    uint32_t from = 1;
+    strata_emit_list_begin(to, "frames");
+    for (size_t count; (count = look_at_frames(self, &from, seen));)
+        for (size_t i = 0; i < count; i++)
+            describe_frame(to, &seen[i]);
+    strata_emit_list_end(to);
+}
+
 /* All of the address space that was ever used, piece by piece; what lies behind it, one large void, is left out. Other
  * threads may go on: then pieces that change meanwhile are seen as they were or as they are. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
@@ -226,4 +268,5 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
                     seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
                     describe_piece(to, &seen[i]);
     strata_emit_list_end(to);
+    describe_frames(self, to);
 }
