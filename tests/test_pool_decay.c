@@ -262,6 +262,36 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
     assert_true(reserved(fixture) <= large + large / 8);
 }
 
+/* Memory is moved rather than made beyond it: what was live long ago is over. */
+static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixture)
+{
+    enum { PAIRS = 4 };
+    if (!has_granule())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block gaps[PAIRS], walls[PAIRS], block;
+    leave_free(fixture, 64 * MIB, stream);
+    begin_decay(fixture, stream);
+    sleep_through(fixture);
+    assert_int_equal(reserved(fixture), 0);
+    for (size_t i = 0; i < PAIRS; i++) {
+        gaps[i] = test_allocate(fixture, 2 * FRAME, stream);
+        walls[i] = test_allocate(fixture, FRAME, stream);
+    }
+    for (size_t i = 0; i < PAIRS; i++)
+        test_free_on(fixture, &gaps[i], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const size_t before = reserved(fixture);
+    block = test_allocate(fixture, (size_t)2 * PAIRS * FRAME, stream);
+    test_write(fixture, &block, 0x44, stream);
+    assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
+    assert_true(reserved(fixture) <= before + 2 * (size_t)FRAME);
+    test_free_on(fixture, &block, stream);
+    for (size_t i = 0; i < PAIRS; i++)
+        test_free_on(fixture, &walls[i], stream);
+}
+
 static void decay_ends_at_the_release_threshold(test_fixture *fixture)
 {
     if (!has_granule())
@@ -482,6 +512,7 @@ int main(void)
         TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_frames),
         TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
         TEST_CASE(a_period_that_needs_less_comes_to_have_less),
+        TEST_CASE(after_a_decay_the_slack_counts_from_what_is_held),
         TEST_CASE(decay_ends_at_the_release_threshold),
         TEST_CASE(memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for),
         TEST_CASE(without_decay_nothing_goes_however_long_it_is_not_used),
