@@ -33,6 +33,18 @@ static void pass(uint64_t windows)
     ahead += windows * WINDOW;
 }
 
+/* ---- host memory ---- */
+
+static bool drought;
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return drought ? NULL : __real_strata_host_zalloc(bytes);
+}
+
 /* ---- the pool ---- */
 
 static bool has_granule(void)
@@ -502,6 +514,22 @@ static void both_can_be_read_and_set(test_fixture *fixture)
     assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 3072 * MIB);
 }
 
+static void without_host_memory_there_is_no_decay_and_that_is_said(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    strata_resource *pool;
+    drought = true;
+    strata_status set_status = strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND});
+    strata_status made = strata_pool_create(0, &(strata_pool_options){.decay = SECOND}, &pool);
+    drought = false;
+    check_status(set_status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    check_status(made, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    assert_null(pool);
+    assert_int_equal(value_of(fixture->runtime, "pool.decay"), 0);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    make_slow_calls(fixture, 4, stream);
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool"};
@@ -521,6 +549,7 @@ int main(void)
         TEST_CASE(options_say_how_much_is_kept),
         TEST_CASE(options_that_exclude_each_other_are_refused),
         TEST_CASE(both_can_be_read_and_set),
+        TEST_CASE(without_host_memory_there_is_no_decay_and_that_is_said),
     };
     test_before_clearing = lift_limit;
     test_open_driver();

@@ -11,6 +11,18 @@
 
 enum { FRAME = 2 << 20 /* what the simulated device and an H200 map memory in */ };
 
+/* ---- host memory ---- */
+
+static bool drought;
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return drought ? NULL : __real_strata_host_zalloc(bytes);
+}
+
 static bool has_granule(void)
 {
     return test_sim_control() != NULL; /* another device may map memory in other pieces */
@@ -466,6 +478,20 @@ static void a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_hel
 
 /* ---- what is refused ---- */
 
+static void a_hold_without_host_memory_is_none(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, MIB, stream);
+    strata_pool_hold *hold = (strata_pool_hold *)&block;
+    drought = true;
+    strata_status status = strata_pool_export(stack_of(fixture), &block, &hold);
+    drought = false;
+    check_status(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    assert_null(hold);
+    assert_int_equal(value_of(fixture->runtime, "pool.held"), 0);
+    test_free_on(fixture, &block, stream);
+}
+
 static void what_cannot_be_held_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -610,6 +636,7 @@ int main(void)
         TEST_CASE(a_graph_finds_a_live_block_where_it_was_captured),
         TEST_CASE(a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_held),
         TEST_CASE(what_cannot_be_held_is_refused),
+        TEST_CASE(a_hold_without_host_memory_is_none),
         TEST_CASE(memory_is_exported_only_as_its_pool_was_made_for),
         TEST_CASE(blocks_under_other_layers_can_be_held),
         TEST_CASE(memory_is_made_for_network_cards_where_the_device_can),
