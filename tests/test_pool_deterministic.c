@@ -43,7 +43,7 @@ static size_t some_size(void)
 {
     switch (pick(&traffic, 4)) {
     case 0:
-        return 512 << pick(&traffic, 12);
+        return (size_t)512 << pick(&traffic, 12);
     case 1:
         return pick(&traffic, 200000) + 1;
     case 2:
