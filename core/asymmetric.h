@@ -16,7 +16,7 @@
 
 /* Whether the light side needs a full barrier too. Set until the kernel was asked, then cleared if it agrees, and set
  * again for good by a heavy side to which it no longer does. Any thread. */
-extern _Atomic bool strata_barriers_are_full;
+extern _Atomic bool strata_barriers_are_full __attribute__((visibility("hidden")));
 
 /* Asks the kernel, once; called before the first of either side. Any thread. */
 void strata_barriers_open(void);

@@ -20,7 +20,8 @@ typedef struct strata_known_table {
     strata_known_stream streams[];
 } strata_known_table;
 
-extern _Atomic(strata_known_table *) strata_known_streams; /* changed under the map's lock, read by any thread */
+extern _Atomic(strata_known_table *) strata_known_streams
+    __attribute__((visibility("hidden"))); /* changed under the map's lock, read by any thread */
 
 /* How often a stream came to be known or ceased to be: what was found stays so for as long as this does. Read before
  * the look, changed after the table, under the map's lock. */

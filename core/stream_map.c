@@ -437,6 +437,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     timeline->stream = handle;
     timeline->early = early;
     atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
+    atomic_store_explicit(&timeline->known_as, early ? STRATA_NOBODY : handle, memory_order_release);
     strata_spin_release(&timeline->lock);
     return timeline;
 }
@@ -462,6 +463,8 @@ strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline
 {
     strata_lock_take(&map_lock);
     *out = take_timeline(device, STRATA_TIMELINE_KNOWN, CU_STREAM_LEGACY, 0);
+    if (*out)
+        atomic_store_explicit(&(*out)->known_as, NULL, memory_order_release);
     strata_lock_release(&map_lock);
     return *out ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
@@ -522,6 +525,7 @@ static strata_status leave_known(strata_timeline *timeline, CUstream handle, unk
     if (status == STRATA_SUCCESS) {
         timeline->kind = STRATA_TIMELINE_UNKNOWN;
         timeline->stream = NULL;
+        atomic_store_explicit(&timeline->known_as, STRATA_NOBODY, memory_order_release);
         atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
         entry->id = id;
         entry->timeline = timeline;

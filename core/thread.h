@@ -68,7 +68,8 @@ typedef struct strata_thread {
     struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
 } strata_thread;
 
-extern _Thread_local strata_thread *strata_thread_current __attribute__((tls_model("initial-exec")));
+extern _Thread_local strata_thread *strata_thread_current
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 strata_thread *strata_thread_start(void);
 

@@ -9,15 +9,10 @@
 #include "core/memory.h"
 #include "core/thread.h"
 
-/* Set once each, under the stream map's lock; timelines are reused and never freed. */
-static _Atomic(strata_timeline *) timelines[STRATA_TIMELINE_LIMIT];
+_Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
+const char strata_nobody = 0;
 static strata_timeline *free_timelines; /* guarded by the stream map's lock */
 static uint32_t timeline_count = 1;     /* the same; number 0 stays unused */
-
-strata_timeline *strata_timeline_of(strata_point point)
-{
-    return atomic_load_explicit(&timelines[strata_point_timeline(point)], memory_order_acquire);
-}
 
 static void raise_completed(strata_timeline *timeline, uint64_t epoch)
 {
@@ -48,7 +43,8 @@ static strata_timeline *make_timeline(void)
     strata_spin_init(&timeline->lock, STRATA_RANK_TIMELINE);
     timeline->number = (uint16_t)timeline_count;
     atomic_init(&timeline->epoch, 1);
-    atomic_store_explicit(&timelines[timeline_count++], timeline, memory_order_release);
+    atomic_init(&timeline->known_as, STRATA_NOBODY);
+    atomic_store_explicit(&strata_timelines[timeline_count++], timeline, memory_order_release);
     return timeline;
 }
 

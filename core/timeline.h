@@ -42,18 +42,25 @@ typedef struct strata_timeline {
     _Atomic uint64_t
         stream_id; /* of an unknown stream, or 0. Written under the map's and this lock, read by any thread. */
     _Atomic uint32_t
-        homed;  /* live blocks that were allocated here while the stream was unknown; any thread. See retire. */
-    bool early; /* known: close the epoch at each launch. Written before the stream becomes known. */
-    strata_timeline_kind kind;                    /* the rest is guarded by the lock */
-    CUstream stream;                              /* while KNOWN */
-    strata_device *device;                        /* whose events can be recorded on the stream */
-    strata_clock *clock;                          /* what the stream has waited for */
+        homed; /* live blocks that were allocated here while the stream was unknown; any thread. See retire. */
+    _Atomic(CUstream) known_as; /* the stream's handle, NULL for the legacy one, while it is known and no event is
+                                   recorded early there; else STRATA_NOBODY. Written under the map's lock, read by any
+                                   thread. */
+    bool early;                 /* known: close the epoch at each launch. Written before the stream becomes known. */
+    strata_timeline_kind kind;  /* the rest is guarded by the lock */
+    CUstream stream;            /* while KNOWN */
+    strata_device *device;      /* whose events can be recorded on the stream */
+    strata_clock *clock;        /* what the stream has waited for */
     strata_event *events[STRATA_TIMELINE_EVENTS]; /* NULL until first needed */
     unsigned next_event;                          /* to record: the oldest */
     bool uncovered; /* recording and waiting failed: there is work that no event covers, until one is recorded */
     unsigned notes; /* batches that have put the current point into blocks and will record its event */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
+
+/* No stream's handle. */
+extern const char strata_nobody __attribute__((visibility("hidden")));
+#define STRATA_NOBODY ((CUstream)(uintptr_t)&strata_nobody)
 
 /* A stream during one call. */
 typedef struct strata_stream_ref {
@@ -64,8 +71,27 @@ typedef struct strata_stream_ref {
     bool known;
 } strata_stream_ref;
 
+/* By number. Set once each, under the stream map's lock; timelines are reused and never freed. */
+extern _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT] __attribute__((visibility("hidden")));
+
+/* The timeline of that number; NULL if there never was one. */
+static inline strata_timeline *strata_timeline_numbered(uint16_t number)
+{
+    return atomic_load_explicit(&strata_timelines[number], memory_order_acquire);
+}
+
 /* The timeline of a point; never NULL for a point that exists. */
-strata_timeline *strata_timeline_of(strata_point point);
+static inline strata_timeline *strata_timeline_of(strata_point point)
+{
+    return strata_timeline_numbered(strata_point_timeline(point));
+}
+
+/* Whether the timeline is that of the known stream behind `handle`, where no event is recorded early. False also for
+ * the legacy stream under its other handle. */
+static inline bool strata_timeline_is_plain(const strata_timeline *timeline, CUstream handle)
+{
+    return atomic_load_explicit(&timeline->known_as, memory_order_acquire) == handle;
+}
 
 /* The point "up to here" of a stream. */
 static inline strata_point strata_timeline_now(const strata_timeline *timeline)

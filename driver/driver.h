@@ -21,7 +21,7 @@ typedef struct strata_entry_table {
 } strata_entry_table;
 
 /* Written once, before the door's state becomes OPEN; read by any thread after that. */
-extern strata_entry_table strata_cu;
+extern strata_entry_table strata_cu __attribute__((visibility("hidden")));
 
 typedef enum strata_door {
     STRATA_DOOR_CLOSED = 0,
@@ -31,7 +31,7 @@ typedef enum strata_door {
 } strata_door;
 
 /* Any thread reads it; it only moves forward. */
-extern _Atomic int strata_door_state;
+extern _Atomic int strata_door_state __attribute__((visibility("hidden")));
 
 static inline strata_door strata_door_now(void)
 {

@@ -50,6 +50,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
         goto refuse;
     }
     runtime->top = strata_stack_top(runtime->stack);
+    runtime->table = runtime->stack->table;
     runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
     runtime->early_events = config->events == STRATA_EVENTS_EARLY;
     runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;
@@ -218,12 +219,17 @@ static inline bool is_home(const strata_entry *entry, const strata_timeline *tim
     return timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed) && is_turn(entry, timeline);
 }
 
-/* Whether a block's own stream is known now and still the one on which it was allocated. */
-static inline bool home_is_known(strata_runtime *runtime, const strata_block *block)
+/* Whether a block's own stream is known now and still the one on which it was allocated. Its timeline mostly knows that
+ * by itself, which takes less than to find the handle's. */
+static inline bool home_is_known(const strata_runtime *runtime, const strata_block *block)
 {
-    const strata_entry *entry = strata_table_lookup(runtime->stack->table, block->id);
-    const strata_timeline *timeline = strata_known_timeline(runtime->device, block->stream);
-    return entry && timeline && is_home(entry, timeline);
+    const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
+    if (__builtin_expect(!entry, 0))
+        return false;
+    const strata_timeline *home = strata_timeline_numbered(atomic_load_explicit(&entry->home, memory_order_relaxed));
+    return home && is_turn(entry, home) &&
+           (__builtin_expect(strata_timeline_is_plain(home, block->stream), 1) ||
+            strata_known_timeline(runtime->device, block->stream) == home);
 }
 
 /* The handle of a block's own stream is known, with another timeline. If the block's own timeline has gone to another
@@ -278,7 +284,7 @@ __attribute__((noinline)) static strata_status home_stream(strata_runtime *runti
                               (unsigned long long)block->id.generation, why);
 }
 
-strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
+static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime *runtime, const strata_block *block)
 {
     if (!runtime || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
@@ -288,11 +294,22 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
         return strata_free_without_driver(runtime->top, block);
     strata_status status = strata_usable();
     CUstream stream = block->stream;
-    if (status == STRATA_SUCCESS && !home_is_known(runtime, block))
+    if (status == STRATA_SUCCESS)
         status = home_stream(runtime, block, &stream);
     if (status == STRATA_SUCCESS)
         status = runtime->top->ops->deallocate(runtime->top, block, stream);
     return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(runtime->top, block) : status;
+}
+
+strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
+{
+    bool plain =
+        runtime && block && block->address && strata_door_now() == STRATA_DOOR_OPEN && home_is_known(runtime, block);
+    if (__builtin_expect(!plain, 0))
+        return deallocate_slowly(runtime, block);
+    strata_status status = runtime->top->ops->deallocate(runtime->top, block, block->stream);
+    return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
+                                                                 : status;
 }
 
 size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)

@@ -17,6 +17,7 @@ typedef struct strata_stream_slot {
 struct strata_runtime {
     strata_device *device; /* these are constant */
     strata_stack *stack;
+    strata_table *table; /* the stack's */
     strata_resource *top;
     bool tracks;
     bool early_events;
