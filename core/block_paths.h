@@ -39,6 +39,41 @@ strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, 
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
+/* The same in an entry that keeps its address and its bytes from one block to the next. The first point is the
+ * caller's, and no read is noted; *block gets all facts. */
+static inline __attribute__((always_inline)) void
+strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, const strata_timeline *home,
+                           bool home_known, size_t alignment, const strata_request *request, strata_block *block)
+{
+    const uint64_t generation =
+        (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
+    const size_t requested = request->bytes;
+    const CUstream stream = request->stream;
+    const strata_tag tag = request->tag;
+    block->address = atomic_load_explicit(&entry->address, memory_order_relaxed);
+    block->bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    block->requested = requested;
+    block->alignment = alignment;
+    block->device = table->ordinal;
+    block->tag = tag;
+    block->stream = stream;
+    block->id.table = strata_table_id(table);
+    block->id.slot = slot;
+    block->id.generation = generation;
+    atomic_store_explicit(&entry->requested, requested, memory_order_release);
+    atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
+    atomic_store_explicit(&entry->tag, tag, memory_order_relaxed);
+    entry->alignment_log2 = (uint8_t)__builtin_ctzll(alignment);
+    atomic_store_explicit(&entry->home, home->number, memory_order_relaxed);
+    atomic_store_explicit(&entry->home_turn, atomic_load_explicit(&home->turn, memory_order_relaxed),
+                          memory_order_relaxed);
+    atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
+    atomic_store_explicit(&entry->owner, (uint16_t)strata_thread_current->index, memory_order_relaxed);
+    atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
+    atomic_store_explicit(&entry->quarantines, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
+}
+
 /* The pins of the owning thread in this life of the entry. */
 static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t generation)
 {
@@ -49,7 +84,7 @@ static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t
 static inline bool strata_entry_has_facts(const strata_table *table, const strata_entry *entry,
                                           const strata_block *block)
 {
-    return block->device == table->device->ordinal &&
+    return block->device == table->ordinal &&
            block->address == atomic_load_explicit(&entry->address, memory_order_acquire) &&
            block->bytes == atomic_load_explicit(&entry->bytes, memory_order_acquire) &&
            block->requested == atomic_load_explicit(&entry->requested, memory_order_acquire);

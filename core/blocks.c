@@ -33,6 +33,7 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
     strata_lock_init(&table->lock, STRATA_RANK_TABLE);
     table->number = number;
     table->device = device;
+    table->ordinal = device->ordinal;
     table->stride = (uint32_t)((sizeof(strata_entry) + layer_bytes + 15) & ~(size_t)15);
     table->fresh = 1;
     *out = table;

@@ -75,6 +75,7 @@ typedef struct strata_table {
     uint32_t id; /* the number, and how often it was given, so that an identity of an earlier table is foreign: in 22
                     bits, so that one kept over four million stacks of this number would not be */
     uint32_t stride; /* bytes of an entry with its layers' bytes */
+    int ordinal;     /* the device's */
     strata_device *device;
     _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
     strata_lock lock;

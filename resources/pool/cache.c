@@ -42,11 +42,21 @@ static pool_cache *label_cache(pool *self, pool_cell *cell, const strata_timelin
     pool_cache **cache = &cell->caches[timeline->number % POOL_CACHES];
     if (!*cache)
         *cache = strata_host_zalloc(sizeof **cache);
-    else if ((*cache)->timeline != timeline->number)
+    else if ((*cache)->timeline != timeline)
         give_all(self, *cache);
     if (*cache)
-        (*cache)->timeline = timeline->number;
+        (*cache)->timeline = timeline;
     return *cache;
+}
+
+void pool_cache_open(pool *self, pool_cell *cell, const strata_timeline *timeline)
+{
+    if (cell->caches[timeline->number % POOL_CACHES] || !pool_cell_enter(self, cell))
+        return;
+    strata_spin_take(&self->lock);
+    label_cache(self, cell, timeline);
+    strata_spin_release(&self->lock);
+    pool_cell_leave(cell);
 }
 
 /* The bin for a size, emptied of another; the lock is held. */

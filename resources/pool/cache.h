@@ -35,9 +35,9 @@ typedef struct pool_bin {
 } pool_bin;
 
 typedef struct pool_cache {
-    uint16_t timeline; /* of the stream on which the pieces were freed */
-    uint32_t large;    /* the last one freed that is too large to be kept; 0: none */
-    uint64_t bytes;    /* in bins */
+    const strata_timeline *timeline; /* of the stream on which the pieces were freed */
+    uint64_t bytes;                  /* in bins */
+    uint32_t large;                  /* the last one freed that is too large to be kept; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_cache;
 
@@ -51,23 +51,30 @@ typedef struct pool_bundle {
 
 /* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
 typedef struct pool_cell {
-    _Atomic uint32_t busy;       /* written by the thread alone */
-    _Atomic int64_t live_bytes;  /* allocated less freed by the thread; written by it alone, read by any */
-    _Atomic int64_t live_blocks; /* the same */
-    _Atomic uint64_t hits;       /* the same */
-    pool_cache *caches[POOL_CACHES];
+    _Atomic uint32_t busy;              /* written by the thread alone */
+    _Atomic int64_t live_bytes;         /* allocated less freed by the thread; written by it alone, read by any */
+    _Atomic int64_t live_blocks;        /* the same */
+    _Atomic uint64_t hits;              /* the same */
+    pool_cache *caches[POOL_CACHES];    /* by the timeline's number */
+    pool_cache *by_handle[POOL_CACHES]; /* the last one used for a handle with that hash: the thread's alone */
     pool_bundle bundles[POOL_BUNDLES];
 } pool_cell;
 
+/* 0 for what is too much to be rounded up. */
+static inline uint64_t pool_all_granules(uint64_t bytes)
+{
+    return (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
+}
+
 static inline uint32_t pool_granules(uint64_t bytes)
 {
-    const uint64_t granules = (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
+    const uint64_t granules = pool_all_granules(bytes);
     return granules < UINT32_MAX ? (uint32_t)granules : 0; /* 0: no cache keeps so much */
 }
 
-static inline pool_bin *pool_bin_of(pool_cache *cache, uint32_t granules)
+static inline pool_bin *pool_bin_of(pool_cache *cache, uint64_t granules)
 {
-    return &cache->bins[granules * UINT32_C(0x9e3779b1) >> 27];
+    return &cache->bins[(uint32_t)granules * UINT32_C(0x9e3779b1) >> 27];
 }
 
 _Static_assert(POOL_BINS == 1 << (32 - 27), "the hash chooses among all bins");
@@ -90,49 +97,62 @@ static inline void pool_cell_leave(pool_cell *cell)
 static inline pool_cache *pool_cache_of(const pool_cell *cell, const strata_timeline *timeline)
 {
     pool_cache *cache = cell->caches[timeline->number % POOL_CACHES];
-    return __builtin_expect(cache && cache->timeline == timeline->number, 1) ? cache : NULL;
+    return __builtin_expect(cache && cache->timeline == timeline, 1) ? cache : NULL;
 }
 
-/* A piece of that size which the thread has kept; 0: none. */
-static inline uint32_t pool_cache_take(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t granules)
+static inline pool_cache **pool_cache_place(pool_cell *cell, CUstream handle)
+{
+    return &cell->by_handle[(uint32_t)((uintptr_t)handle >> 4) * UINT32_C(0x9e3779b1) >> 28];
+}
+
+_Static_assert(POOL_CACHES == 1 << (32 - 28), "the hash chooses among all places");
+
+/* The thread's cache for the known stream behind a handle, if it stands in that handle's place: its timeline says
+ * whether it still is that stream's, so that the stream need not be looked for. */
+static inline pool_cache *pool_cache_at(pool_cell *cell, CUstream handle)
+{
+    pool_cache *cache = *pool_cache_place(cell, handle);
+    return __builtin_expect(cache && strata_timeline_is_plain(cache->timeline, handle), 1) ? cache : NULL;
+}
+
+/* Takes a piece of that size out of a cache of the thread's; NULL: there is none. */
+static inline strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, uint64_t granules,
+                                            uint32_t *slot)
 {
     if (__builtin_expect(!pool_cell_enter(self, cell), 0))
-        return 0;
-    uint32_t slot = 0;
-    pool_cache *cache = pool_cache_of(cell, timeline);
-    if (__builtin_expect(cache != NULL, 1)) {
-        pool_bin *bin = pool_bin_of(cache, granules);
-        if (__builtin_expect(bin->granules == granules && bin->first, 1)) {
-            slot = bin->first;
-            bin->first = pool_piece_at(&self->heap, slot)->chain;
-            cache->bytes -= (uint64_t)granules * POOL_GRANULE;
-        } else if (cache->large &&
-                   pool_bytes_of(pool_entry(&self->heap, cache->large)) == (uint64_t)granules * POOL_GRANULE) {
-            slot = cache->large;
+        return NULL;
+    strata_entry *entry = NULL;
+    pool_bin *bin = pool_bin_of(cache, granules);
+    if (__builtin_expect(bin->granules == granules && bin->first, 1)) {
+        *slot = bin->first;
+        entry = pool_entry(&self->heap, bin->first);
+        bin->first = pool_piece_in(&self->heap, entry)->chain;
+        cache->bytes -= granules * POOL_GRANULE;
+    } else if (cache->large) {
+        strata_entry *large = pool_entry(&self->heap, cache->large);
+        if (pool_bytes_of(large) == granules * POOL_GRANULE) {
+            *slot = cache->large;
             cache->large = 0;
+            entry = large;
         }
     }
     pool_cell_leave(cell);
-    return slot;
+    return entry;
 }
 
-/* Keeps a piece; false if it needs more than a look. */
-static inline bool pool_cache_keep(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot,
-                                   pool_piece *piece, uint32_t granules)
+/* Keeps a piece in a cache of the thread's; false if it needs more than a look. */
+static inline bool pool_cache_keep(pool *self, pool_cell *cell, pool_cache *cache, uint32_t slot, pool_piece *piece,
+                                   uint64_t granules)
 {
     if (__builtin_expect(!pool_cell_enter(self, cell), 0))
         return false;
-    bool kept = false;
-    pool_cache *cache = pool_cache_of(cell, timeline);
-    if (__builtin_expect(cache != NULL, 1)) {
-        pool_bin *bin = pool_bin_of(cache, granules);
-        const uint64_t bytes = cache->bytes + (uint64_t)granules * POOL_GRANULE;
-        kept = bin->granules == granules && bytes <= self->cache_bytes;
-        if (__builtin_expect(kept, 1)) {
-            piece->chain = bin->first;
-            bin->first = slot;
-            cache->bytes = bytes;
-        }
+    pool_bin *bin = pool_bin_of(cache, granules);
+    const uint64_t bytes = cache->bytes + granules * POOL_GRANULE;
+    const bool kept = bin->granules == granules && bytes <= self->cache_bytes;
+    if (__builtin_expect(kept, 1)) {
+        piece->chain = bin->first;
+        bin->first = slot;
+        cache->bytes = bytes;
     }
     pool_cell_leave(cell);
     return kept;
@@ -170,6 +190,9 @@ uint32_t pool_depot_take(pool *self, uint32_t granules);
 
 /* Gives a list of pieces that the stream comes after to the thread's cache for it. */
 void pool_cache_fill(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t first);
+
+/* Makes the thread's cache for a stream if none is in its place. */
+void pool_cache_open(pool *self, pool_cell *cell, const strata_timeline *timeline);
 
 /* Gives a list of pieces to the heap. */
 void pool_give_list(pool *self, uint32_t first);

@@ -143,20 +143,47 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     return status;
 }
 
+/* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
+static inline __attribute__((always_inline)) void publish_again(pool *self, pool_cell *cell, strata_entry *entry,
+                                                                uint32_t slot, const strata_timeline *timeline,
+                                                                bool known, const strata_request *request,
+                                                                strata_block *out)
+{
+    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_publish_again(self->heap.table, entry, slot, timeline, known, POOL_GRANULE, request, out);
+    count_live(cell, (int64_t)out->bytes, 1);
+    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* The thread's cache for a known stream that did not stand in its handle's place, where it stands now; NULL: there is
+ * none, or events are recorded early there. */
+static __attribute__((noinline)) pool_cache *find_cache(pool *self, pool_cell *cell, CUstream handle)
+{
+    const strata_timeline *timeline = strata_known_timeline(self->device, handle);
+    pool_cache *cache = timeline && !timeline->early ? pool_cache_of(cell, timeline) : NULL;
+    if (cache)
+        *pool_cache_place(cell, handle) = cache;
+    return cache;
+}
+
 static strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     pool *self = (pool *)resource;
-    strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
     pool_cell *cell = my_cell(self);
-    const uint32_t granules = pool_granules(request->bytes);
-    bool plain = timeline && !timeline->early && cell && granules && request->alignment <= POOL_GRANULE;
-    const uint32_t slot = __builtin_expect(plain, 1) ? pool_cache_take(self, cell, timeline, granules) : 0;
-    if (__builtin_expect(!slot, 0))
+    const bool plain = cell && request->alignment <= POOL_GRANULE;
+    if (__builtin_expect(!plain, 0))
         return allocate_slowly(self, request, out);
-    publish(self, slot, timeline, true, request, out);
-    count_live(cell, (int64_t)granules * POOL_GRANULE, 1);
-    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    pool_cache *cache = pool_cache_at(cell, request->stream);
+    if (__builtin_expect(!cache, 0) && !(cache = find_cache(self, cell, request->stream)))
+        return allocate_slowly(self, request, out);
+    uint32_t slot;
+    strata_entry *entry = pool_cache_take(self, cell, cache, pool_all_granules(request->bytes), &slot);
+    if (__builtin_expect(!entry, 0))
+        return allocate_slowly(self, request, out);
+    const strata_timeline *timeline = cache->timeline;
+    atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
+    publish_again(self, cell, entry, slot, timeline, true, request, out);
     return STRATA_SUCCESS;
 }
 
@@ -328,6 +355,36 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     return STRATA_SUCCESS;
 }
 
+/* Ends a block that saw one stream, which is known and on which it is freed. Returns its bytes. */
+static inline uint64_t end_seen_block(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                      const strata_timeline *timeline)
+{
+    const uint64_t bytes = block->bytes;
+    atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
+    report(self, block->id, bytes);
+    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+    count_live(cell, -(int64_t)bytes, -1);
+    return bytes;
+}
+
+/* Frees what saw one stream, on a stream for which the thread has no cache yet. */
+static __attribute__((noinline)) strata_status free_uncached(pool *self, pool_cell *cell, strata_entry *entry,
+                                                             const strata_block *block, CUstream stream)
+{
+    const strata_timeline *timeline = strata_known_timeline(self->device, stream);
+    if (!timeline || timeline->early)
+        return free_slowly(self, entry, block, stream);
+    const strata_point seen = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    if (strata_point_timeline(seen) != timeline->number) {
+        pool_cache_open(self, cell, timeline);
+        return free_foreign(self, cell, entry, block, timeline);
+    }
+    end_seen_block(self, cell, entry, block, timeline);
+    pool_cache_keep_slowly(self, cell, timeline, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
 static strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     pool *self = (pool *)resource;
@@ -335,25 +392,23 @@ static strata_status pool_deallocate(strata_resource *resource, const strata_blo
     strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
-    strata_timeline *timeline = strata_known_timeline(self->device, stream);
     pool_cell *cell = my_cell(self);
-    bool plain = timeline && !timeline->early && cell && saw_one(entry) &&
-                 block->id.generation < STRATA_GENERATION_LAST && !strata_deferred_any(&resource->stack->deferred);
+    const bool plain = cell && saw_one(entry) && block->id.generation < STRATA_GENERATION_LAST &&
+                       !strata_deferred_any(&resource->stack->deferred);
     if (__builtin_expect(!plain, 0))
         return free_slowly(self, entry, block, stream);
+    pool_cache *cache = pool_cache_at(cell, stream);
+    if (__builtin_expect(!cache, 0) && !(cache = find_cache(self, cell, stream)))
+        return free_uncached(self, cell, entry, block, stream);
+    const strata_timeline *timeline = cache->timeline;
     const strata_point seen = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     if (__builtin_expect(strata_point_timeline(seen) != timeline->number, 0))
         return free_foreign(self, cell, entry, block, timeline);
-    const uint32_t slot = block->id.slot;
-    const uint64_t bytes = block->bytes;
-    atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
-    report(self, block->id, bytes);
-    end_block(entry, block->id.generation);
-    count_live(cell, -(int64_t)bytes, -1);
-    if (__builtin_expect(!pool_cache_keep(self, cell, timeline, slot, pool_piece_in(&self->heap, entry),
-                                          (uint32_t)(bytes / POOL_GRANULE)),
+    const uint64_t bytes = end_seen_block(self, cell, entry, block, timeline);
+    if (__builtin_expect(!pool_cache_keep(self, cell, cache, block->id.slot, pool_piece_in(&self->heap, entry),
+                                          bytes / POOL_GRANULE),
                          0))
-        pool_cache_keep_slowly(self, cell, timeline, slot);
+        pool_cache_keep_slowly(self, cell, timeline, block->id.slot);
     return STRATA_SUCCESS;
 }
 
