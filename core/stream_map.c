@@ -49,7 +49,7 @@ static inline CUresult identify(CUstream handle, uint64_t *id)
         return make_identity(id);
     unsigned long long driver_id = 0;
     CUresult result = strata_cu.StreamGetId(handle, &driver_id);
-    *id = driver_id + 1; /* 0 is "no stream" here */
+    *id = strata_stream_id_of(driver_id);
     return result;
 }
 

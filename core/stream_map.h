@@ -8,6 +8,12 @@
 
 #include "core/known_streams.h"
 
+/* The driver's id as it stands in a strata_stream_ref, where 0 is "no stream". */
+static inline uint64_t strata_stream_id_of(unsigned long long driver_id)
+{
+    return driver_id + 1;
+}
+
 /* Finds the stream behind `handle` as it is used with `device`. Errors: STREAM_CAPTURE (it is being captured), DRIVER,
  * OUT_OF_HOST_MEMORY. Within a batch of the same stream, asks nobody. */
 strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out);
@@ -17,6 +23,17 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
     strata_timeline *timeline = strata_known_timeline(device, handle);
     *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_stream_identify(device, handle, out);
+}
+
+/* Whether the stream behind `handle` is the one with that id, as strata_stream_ref has it, and is not being captured. A
+ * short way: false also where it does not say, or the driver does not. Raises nothing. */
+static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    unsigned long long driver_id = 0;
+    return strata_scope_for(handle) == 0 && strata_cu.StreamGetId &&
+           strata_cu.StreamIsCapturing(handle, &capture) == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE &&
+           strata_cu.StreamGetId(handle, &driver_id) == CUDA_SUCCESS && strata_stream_id_of(driver_id) == id;
 }
 
 /* Whether nothing but work of a graph can be submitted to the stream now: it is being captured, or it is the legacy

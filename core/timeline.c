@@ -163,6 +163,19 @@ static void forget_stream(strata_timeline *timeline)
     }
 }
 
+void strata_timeline_hold(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock); /* so that who then finds the stream here still, keeps it here */
+    atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
+    strata_spin_release(&timeline->lock);
+}
+
+static bool has_homes(const strata_timeline *timeline)
+{
+    return atomic_load_explicit(&timeline->holders, memory_order_acquire) ||
+           atomic_load_explicit(&timeline->homed, memory_order_relaxed);
+}
+
 bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 {
     strata_spin_take(&timeline->lock);
@@ -170,7 +183,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
     const strata_event *newest = newest_event(timeline);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
-    done = done && !(keep_homes && atomic_load_explicit(&timeline->homed, memory_order_relaxed));
+    done = done && !(keep_homes && has_homes(timeline));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = !timeline->events[i] || is_alone(timeline->events[i]);
     if (done)

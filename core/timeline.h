@@ -41,8 +41,10 @@ typedef struct strata_timeline {
     _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
         stream_id; /* of an unknown stream, or 0. Written under the map's and this lock, read by any thread. */
-    _Atomic uint32_t
-        homed; /* live blocks that were allocated here while the stream was unknown; any thread. See retire. */
+    /* Live blocks that were allocated here while the stream was unknown, modulo 2^32, but for those that holders count.
+     * Any thread. See retire. */
+    _Atomic uint32_t homed;
+    _Atomic uint32_t holders;   /* raised under the lock, lowered by any thread */
     _Atomic(CUstream) known_as; /* the stream's handle, NULL for the legacy one, while it is known and no event is
                                    recorded early there; else STRATA_NOBODY. Written under the map's lock, read by any
                                    thread. */
@@ -108,6 +110,16 @@ static inline void strata_timeline_enter_home(strata_timeline *timeline)
 static inline void strata_timeline_leave_home(uint16_t number)
 {
     atomic_fetch_sub_explicit(&strata_timeline_of(strata_point_make(number, 0))->homed, 1, memory_order_relaxed);
+}
+
+/* From here on the caller counts such blocks for itself: as many as came to life there less those that ended, modulo
+ * 2^32. Until it says how many those are, the timeline stays the stream's like one with live blocks. */
+void strata_timeline_hold(strata_timeline *timeline);
+
+static inline void strata_timeline_let_go(strata_timeline *timeline, uint32_t homed)
+{
+    atomic_fetch_add_explicit(&timeline->homed, homed, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&timeline->holders, 1, memory_order_release);
 }
 
 /* Whether all work up to `point` is known to be complete; asks nobody. */

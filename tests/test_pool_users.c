@@ -309,6 +309,119 @@ static void a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_wi
         check_cu(test_cu()->StreamDestroy(between.streams[i]));
 }
 
+/* ---- what a thread keeps for a stream that is not known ---- */
+
+enum { KEPT = 64 << 10 };
+
+/* Of one allocation and one free on a stream that has memory there. */
+static void memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    test_calls calls;
+    strata_block first = leave_behind(fixture, KEPT, 0x11, stream);
+    const uint64_t hits = value_of(fixture->runtime, "pool.hits");
+    test_calls_begin(&calls);
+    strata_block block = test_allocate(fixture, KEPT, stream);
+    assert_int_equal(block.address, first.address);
+    assert_int_equal(test_calls_of(&calls, "cuStreamIsCapturing"), 1);
+    assert_int_equal(test_calls_of(&calls, "cuStreamGetId"), 1);
+    assert_int_equal(test_calls_of(&calls, "cuEventRecord"), 0);
+    test_calls_begin(&calls);
+    test_free_on(fixture, &block, stream);
+    assert_int_equal(test_calls_of(&calls, "cuStreamIsCapturing"), 1);
+    assert_int_equal(test_calls_of(&calls, "cuStreamGetId"), 1);
+    assert_int_equal(test_calls_of(&calls, "cuEventRecord"), 1);
+    assert_int_equal(value_of(fixture->runtime, "pool.hits"), hits + 1);
+}
+
+/* The block's memory still waits for the work on the block that was there before; `look` has somebody look at the
+ * stream's last event in between, so that work from then on needs another one. */
+static void take_and_hand_on(test_fixture *fixture, bool look)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block beside = test_allocate(fixture, KEPT, stream);
+    leave_behind(fixture, 2 * KEPT, 0x10, stream);
+    strata_block before = test_allocate(fixture, 2 * KEPT, stream);
+    test_stall *stall = test_stall_begin(stream);
+    test_fill(before.address, 0x11, 2 * KEPT, stream); /* on its own stream, so that only the free notes it */
+    if (look)
+        test_write(fixture, &beside, 0x12, stream);
+    test_free_on(fixture, &before, stream);
+    if (look)
+        read_head(fixture, &beside, other);
+    strata_block block = test_allocate(fixture, 2 * KEPT, stream);
+    assert_int_equal(block.address, before.address);
+    test_write(fixture, &block, 0x22, other);
+    test_stall_end(stall);
+    check_ends(fixture, &block, 0x22, other);
+    test_free_on(fixture, &block, other);
+    test_free_on(fixture, &beside, stream);
+    test_stream_close(fixture, stream);
+    test_stream_close(fixture, other);
+}
+
+static void a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_block_before_it(test_fixture *fixture)
+{
+    take_and_hand_on(fixture, false);
+    take_and_hand_on(fixture, true);
+}
+
+enum { PASSERS_BY = 100 }; /* enough that what is remembered of idle streams may be forgotten */
+
+/* They take threads' caches over, or with `only_seen` do nothing with memory. */
+static void let_streams_pass_by(test_fixture *fixture, bool only_seen)
+{
+    for (size_t i = 0; i < PASSERS_BY; i++) {
+        strata_stream_ref ref;
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+        if (only_seen)
+            check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+        else
+            leave_behind(fixture, KEPT, 0x33, stream);
+        test_synchronize(stream);
+        test_stream_close(fixture, stream);
+    }
+}
+
+/* The stream has nothing pending, but a block that lives, of memory that the thread had kept. */
+static void a_block_of_kept_memory_is_its_streams_whoever_passes_by(test_fixture *fixture)
+{
+    for (int only_seen = 0; only_seen < 2; only_seen++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+        leave_behind(fixture, KEPT, 0x11, stream);
+        strata_block block = test_allocate(fixture, KEPT, stream);
+        test_synchronize(stream);
+        let_streams_pass_by(fixture, only_seen);
+        check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
+        test_stream_close(fixture, stream);
+    }
+}
+
+/* What holds streams' timelines ends with the pool, and with the blocks. */
+static void streams_whose_memory_a_pool_kept_are_forgotten_after_it(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_runtime *runtime;
+    strata_stream_ref ref;
+    strata_block blocks[3];
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    for (int again = 0; again < 2; again++) {
+        for (size_t i = 0; i < 3; i++)
+            check_ok(strata_runtime_allocate(runtime, KEPT, stream, &blocks[i]));
+        check_ok(strata_runtime_deallocate_on(runtime, &blocks[0], stream));
+        check_ok(strata_runtime_deallocate_on(runtime, &blocks[1], other));
+        check_ok(strata_runtime_deallocate_on(runtime, &blocks[2], stream));
+    }
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    assert_int_equal(ref.timeline->holders, 1);
+    check_ok(strata_runtime_destroy(runtime));
+    assert_int_equal(ref.timeline->holders, 0);
+    assert_int_equal(ref.timeline->homed, 0);
+}
+
 /* ---- what tests of another pool assert ---- */
 
 static size_t free_on_device(void)
@@ -509,6 +622,10 @@ int main(int count, char **arguments)
         TEST_CASE(a_stale_block_is_recognised_whatever_became_of_its_memory),
         TEST_CASE(those_who_share_a_piece_do_not_wait_for_each_other),
         TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
+        TEST_CASE(memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event),
+        TEST_CASE(a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_block_before_it),
+        TEST_CASE(a_block_of_kept_memory_is_its_streams_whoever_passes_by),
+        TEST_CASE(streams_whose_memory_a_pool_kept_are_forgotten_after_it),
         TEST_CASE(ninety_percent_of_the_device_can_be_had_in_one_block),
         TEST_CASE(two_blocks_of_half_the_limit_fit),
         TEST_CASE(a_refused_request_does_not_poison_the_pool),

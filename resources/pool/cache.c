@@ -36,26 +36,33 @@ static bool give_all(pool *self, pool_cache *cache)
     return any;
 }
 
-/* The thread's cache for a stream, made or emptied for it; NULL without host memory. The lock is held. */
-static pool_cache *label_cache(pool *self, pool_cell *cell, const strata_timeline *timeline)
+/* The thread's cache for a stream, made or emptied for it; NULL without host memory. The cell is the caller's, and no
+ * lock is held. */
+static pool_cache *claim_cache(pool *self, pool_cell *cell, strata_timeline *timeline)
 {
-    pool_cache **cache = &cell->caches[timeline->number % POOL_CACHES];
-    if (!*cache)
-        *cache = strata_host_zalloc(sizeof **cache);
-    else if ((*cache)->timeline != timeline)
-        give_all(self, *cache);
-    if (*cache)
-        (*cache)->timeline = timeline;
-    return *cache;
+    pool_cache **place = &cell->caches[timeline->number % POOL_CACHES], *cache = *place;
+    if (cache && cache->timeline == timeline)
+        return cache;
+    if (cache) {
+        strata_spin_take(&self->lock);
+        give_all(self, cache);
+        strata_spin_release(&self->lock);
+        strata_timeline_let_go(cache->timeline, cache->homed);
+        cache->homed = 0;
+    } else if (!(cache = strata_host_zalloc(sizeof *cache))) {
+        return NULL;
+    }
+    strata_timeline_hold(timeline);
+    cache->timeline = timeline;
+    *place = cache;
+    return cache;
 }
 
-void pool_cache_open(pool *self, pool_cell *cell, const strata_timeline *timeline)
+void pool_cache_open(pool *self, pool_cell *cell, strata_timeline *timeline)
 {
     if (cell->caches[timeline->number % POOL_CACHES] || !pool_cell_enter(self, cell))
         return;
-    strata_spin_take(&self->lock);
-    label_cache(self, cell, timeline);
-    strata_spin_release(&self->lock);
+    claim_cache(self, cell, timeline);
     pool_cell_leave(cell);
 }
 
@@ -87,12 +94,14 @@ static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t b
     return true;
 }
 
-void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
+void pool_cache_keep_slowly(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot)
 {
     const uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, slot));
     const bool entered = pool_cell_enter(self, cell);
+    pool_cache *cache = entered ? claim_cache(self, cell, timeline) : NULL;
+    if (cache)
+        *pool_cache_place(cell, handle) = cache;
     strata_spin_take(&self->lock);
-    pool_cache *cache = entered ? label_cache(self, cell, timeline) : NULL;
     if (!cache) {
         pool_heap_give(&self->heap, slot, POOL_FREE);
     } else if (!keep_in_bin(self, cache, slot, bytes)) {
@@ -170,7 +179,7 @@ void pool_give_list(pool *self, uint32_t first)
     strata_spin_release(&self->lock);
 }
 
-void pool_cache_fill(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t first)
+void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
@@ -186,8 +195,8 @@ void pool_cache_fill(pool *self, pool_cell *cell, const strata_timeline *timelin
         return;
     const uint32_t granules = pool_granules(pool_bytes_of(pool_entry(&self->heap, first)));
     const bool entered = cell && pool_cell_enter(self, cell);
+    pool_cache *cache = entered ? claim_cache(self, cell, timeline) : NULL;
     strata_spin_take(&self->lock);
-    pool_cache *cache = entered ? label_cache(self, cell, timeline) : NULL;
     if (cache) {
         if (cache->bytes + bytes > self->cache_bytes)
             give_all(self, cache);
@@ -269,7 +278,10 @@ void pool_caches_end(pool *self)
 {
     pool_cell *cell;
     for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        for (size_t i = 0; i < POOL_CACHES; i++)
+        for (size_t i = 0; i < POOL_CACHES; i++) {
+            if (cell->caches[i])
+                strata_timeline_let_go(cell->caches[i]->timeline, cell->caches[i]->homed);
             strata_host_free(cell->caches[i]);
+        }
     strata_cells_end(&self->cells);
 }

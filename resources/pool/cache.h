@@ -1,5 +1,11 @@
-/* What a thread keeps for itself: pieces that were freed on a known stream and saw no other, ready for a request of the
+/* What a thread keeps for itself: pieces that were freed on a stream and wait for no other, ready for a request of the
  * same size on the same stream. Taking and keeping one touches nothing that another thread writes.
+ *
+ * A cache is of one timeline. Whoever takes a piece has found out in the same call that its stream has that timeline,
+ * and then waits for nothing. That is right also where another stream had the timeline when the piece was put in: a
+ * timeline goes to another stream when everything that was submitted to the first is complete, and nobody but this
+ * thread, which is busy with its request, puts pieces in. The points of the pieces say what they wait for in any case,
+ * and an event covers them if the stream is not known: the free has recorded it. So an allocation records none.
  *
  * A cell is a thread's; in it is a cache for each of the streams that the thread used last, and in that a list for each
  * of some sizes, the last freed first. Besides, the last freed piece that is too large to be kept for long stays until
@@ -35,9 +41,10 @@ typedef struct pool_bin {
 } pool_bin;
 
 typedef struct pool_cache {
-    const strata_timeline *timeline; /* of the stream on which the pieces were freed */
-    uint64_t bytes;                  /* in bins */
-    uint32_t large;                  /* the last one freed that is too large to be kept; 0: none */
+    strata_timeline *timeline; /* of the stream on which the pieces were freed; held */
+    uint64_t bytes;            /* in bins */
+    uint32_t homed; /* blocks made here for the timeline's stream while it was unknown, less those that ended here */
+    uint32_t large; /* the last one freed that is too large to be kept; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_cache;
 
@@ -115,6 +122,14 @@ static inline pool_cache *pool_cache_at(pool_cell *cell, CUstream handle)
     return __builtin_expect(cache && strata_timeline_is_plain(cache->timeline, handle), 1) ? cache : NULL;
 }
 
+/* The same for an unknown stream, which the driver is asked about: its capture and its id. */
+static inline pool_cache *pool_cache_of_unknown_at(pool_cell *cell, CUstream handle, uint64_t *id)
+{
+    pool_cache *cache = *pool_cache_place(cell, handle);
+    *id = cache ? atomic_load_explicit(&cache->timeline->stream_id, memory_order_acquire) : 0;
+    return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
+}
+
 /* Takes a piece of that size out of a cache of the thread's; NULL: there is none. */
 static inline strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, uint64_t granules,
                                             uint32_t *slot)
@@ -189,16 +204,17 @@ void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline 
 uint32_t pool_depot_take(pool *self, uint32_t granules);
 
 /* Gives a list of pieces that the stream comes after to the thread's cache for it. */
-void pool_cache_fill(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t first);
+void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first);
 
 /* Makes the thread's cache for a stream if none is in its place. */
-void pool_cache_open(pool *self, pool_cell *cell, const strata_timeline *timeline);
+void pool_cache_open(pool *self, pool_cell *cell, strata_timeline *timeline);
 
 /* Gives a list of pieces to the heap. */
 void pool_give_list(pool *self, uint32_t first);
 
-/* Keeps a piece, making room for it, or gives it to the heap. */
-void pool_cache_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
+/* Keeps a piece in the cache for its timeline, making room for it, or gives it to the heap. The cache then stands in
+ * the handle's place. */
+void pool_cache_keep_slowly(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot);
 
 /* Gives the large piece of the thread's cache for a stream to the heap, or with `all` everything. True if there was
  * any. */

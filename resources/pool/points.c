@@ -157,6 +157,13 @@ bool pool_points_add(strata_entry *entry, strata_point point)
     return true;
 }
 
+void pool_points_join(strata_entry *entry)
+{
+    const strata_point point = later(first_of(entry), second_of(entry));
+    pool_points_clear(entry);
+    set_first(entry, point | STRATA_POINT_WRITE);
+}
+
 bool pool_points_add_all(strata_entry *entry, const strata_entry *from)
 {
     const strata_more_points *more = more_of(from);

@@ -21,6 +21,9 @@ void pool_points_forget_complete(strata_entry *entry);
 /* Forgets each point for which forget(point, data) says so. */
 void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, void *data), void *data);
 
+/* Makes one of several points of the same timeline. */
+void pool_points_join(strata_entry *entry);
+
 /* Forgets all. */
 void pool_points_clear(strata_entry *entry);
 

@@ -7,6 +7,7 @@
 #include "core/block_paths.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/own_stream.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 
@@ -101,25 +102,47 @@ static strata_status begin_note(strata_note *note, strata_stream_ref *stream, co
     return status;
 }
 
-static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const strata_request *request,
-                                                               strata_block *out)
+/* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
+static inline __attribute__((always_inline)) void publish_again(pool *self, pool_cell *cell, strata_entry *entry,
+                                                                uint32_t slot, const strata_timeline *timeline,
+                                                                bool known, const strata_request *request,
+                                                                strata_block *out)
 {
-    *out = (strata_block){0};
-    strata_stream_ref stream;
-    strata_status status = check_request(self, request);
-    if (status != STRATA_SUCCESS || !request->bytes)
-        return status;
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
-    if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
-        return status;
-    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_publish_again(self->heap.table, entry, slot, timeline, known, POOL_GRANULE, request, out);
+    count_live(cell, (int64_t)out->bytes, 1);
+    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* Makes a block for an unknown stream out of the thread's cache for it. The piece's point is the block's first one, and
+ * there is nothing to record: an event covers it. False if there is no such piece. */
+static bool make_for_unknown(pool *self, pool_cell *cell, pool_cache *cache, const strata_request *request,
+                             strata_block *out)
+{
+    uint32_t slot;
+    if (request->alignment > POOL_GRANULE)
+        return false;
+    strata_entry *entry = pool_cache_take(self, cell, cache, pool_all_granules(request->bytes), &slot);
+    if (!entry)
+        return false;
+    cache->homed++;
+    publish_again(self, cell, entry, slot, cache->timeline, false, request, out);
+    return true;
+}
+
+/* Makes a block of a piece that no cache had. */
+static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strata_request *request,
+                                        strata_stream_ref stream, strata_block *out)
+{
     uint32_t slot;
     const pool_want want = {
         .stream = &stream,
         .bytes = (request->bytes + POOL_GRANULE - 1) & ~(uint64_t)(POOL_GRANULE - 1),
         .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
     };
-    if ((status = pool_find(self, &want, request, &slot)) != STRATA_SUCCESS)
+    strata_status status = pool_find(self, &want, request, &slot);
+    if (status != STRATA_SUCCESS)
         return status;
     if (!renew_piece(self, &slot))
         return strata_fail_host_memory("a block");
@@ -143,40 +166,48 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     return status;
 }
 
-/* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
-static inline __attribute__((always_inline)) void publish_again(pool *self, pool_cell *cell, strata_entry *entry,
-                                                                uint32_t slot, const strata_timeline *timeline,
-                                                                bool known, const strata_request *request,
-                                                                strata_block *out)
+/* Whatever the request and its stream are. */
+static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const strata_request *request,
+                                                               strata_block *out)
 {
-    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
-    strata_entry_publish_again(self->heap.table, entry, slot, timeline, known, POOL_GRANULE, request, out);
-    count_live(cell, (int64_t)out->bytes, 1);
-    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    *out = (strata_block){0};
+    strata_stream_ref stream;
+    strata_status status = check_request(self, request);
+    if (status != STRATA_SUCCESS || !request->bytes)
+        return status;
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
+        return status;
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    pool_cache *cache = cell && !stream.known ? pool_cache_of(cell, stream.timeline) : NULL;
+    if (cache) {
+        *pool_cache_place(cell, request->stream) = cache;
+        if (make_for_unknown(self, cell, cache, request, out))
+            return STRATA_SUCCESS;
+    }
+    return allocate_from_heap(self, cell, request, stream, out);
 }
 
-/* The thread's cache for a known stream that did not stand in its handle's place, where it stands now; NULL: there is
- * none, or events are recorded early there. */
-static __attribute__((noinline)) pool_cache *find_cache(pool *self, pool_cell *cell, CUstream handle)
+static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_cell *cell,
+                                                                const strata_request *request, strata_block *out)
 {
-    const strata_timeline *timeline = strata_known_timeline(self->device, handle);
-    pool_cache *cache = timeline && !timeline->early ? pool_cache_of(cell, timeline) : NULL;
-    if (cache)
-        *pool_cache_place(cell, handle) = cache;
-    return cache;
+    const bool plain = request->bytes && !strata_deferred_any(&self->resource.stack->deferred);
+    uint64_t id;
+    pool_cache *cache = plain ? pool_cache_of_unknown_at(cell, request->stream, &id) : NULL;
+    if (__builtin_expect(!cache, 0))
+        return allocate_slowly(self, request, out);
+    if (__builtin_expect(make_for_unknown(self, cell, cache, request, out), 1))
+        return STRATA_SUCCESS;
+    *out = (strata_block){0};
+    const strata_status status = check_request(self, request);
+    const strata_stream_ref stream = {cache->timeline, self->device, request->stream, id, false};
+    return status == STRATA_SUCCESS ? allocate_from_heap(self, cell, request, stream, out) : status;
 }
 
-static strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+/* Out of the thread's cache for a known stream. */
+static inline __attribute__((always_inline)) strata_status
+allocate_cached(pool *self, pool_cell *cell, pool_cache *cache, const strata_request *request, strata_block *out)
 {
-    pool *self = (pool *)resource;
-    pool_cell *cell = my_cell(self);
-    const bool plain = cell && request->alignment <= POOL_GRANULE;
-    if (__builtin_expect(!plain, 0))
-        return allocate_slowly(self, request, out);
-    pool_cache *cache = pool_cache_at(cell, request->stream);
-    if (__builtin_expect(!cache, 0) && !(cache = find_cache(self, cell, request->stream)))
-        return allocate_slowly(self, request, out);
     uint32_t slot;
     strata_entry *entry = pool_cache_take(self, cell, cache, pool_all_granules(request->bytes), &slot);
     if (__builtin_expect(!entry, 0))
@@ -185,6 +216,39 @@ static strata_status pool_allocate(strata_resource *resource, const strata_reque
     atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
     publish_again(self, cell, entry, slot, timeline, true, request, out);
     return STRATA_SUCCESS;
+}
+
+/* The thread's cache for a known stream, put in the handle's place; NULL: there is none, or events are recorded early
+ * there. */
+static pool_cache *find_cache(pool_cell *cell, const strata_timeline *timeline, CUstream handle)
+{
+    pool_cache *cache = timeline->early ? NULL : pool_cache_of(cell, timeline);
+    if (cache)
+        *pool_cache_place(cell, handle) = cache;
+    return cache;
+}
+
+/* For a stream whose cache is not in its place. */
+static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, pool_cell *cell,
+                                                                  const strata_request *request, strata_block *out)
+{
+    const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    if (!timeline)
+        return allocate_unknown(self, cell, request, out);
+    pool_cache *cache = find_cache(cell, timeline, request->stream);
+    return cache ? allocate_cached(self, cell, cache, request, out) : allocate_slowly(self, request, out);
+}
+
+static strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    pool *self = (pool *)resource;
+    pool_cell *cell = my_cell(self);
+    if (__builtin_expect(!cell || request->alignment > POOL_GRANULE, 0))
+        return allocate_slowly(self, request, out);
+    pool_cache *cache = pool_cache_at(cell, request->stream);
+    if (__builtin_expect(!cache, 0))
+        return allocate_elsewhere(self, cell, request, out);
+    return allocate_cached(self, cell, cache, request, out);
 }
 
 /* ---- freeing ---- */
@@ -223,26 +287,29 @@ static bool is_followed(strata_point point, void *data)
            strata_timeline_follows(by->stream, by->clock, point);
 }
 
-/* Without host memory for the stream's timeline the stream is waited for: then there is nothing to add. */
-static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle)
+/* Without host memory for the stream's timeline the stream is waited for: then there is nothing to add. *stream is the
+ * stream, if it was found. */
+static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
-    strata_stream_ref stream;
     strata_note note;
-    strata_status status = strata_stream_resolve(self->device, handle, &stream);
+    strata_status status = strata_stream_resolve(self->device, handle, stream);
     if (status == STRATA_SUCCESS)
-        status = strata_note_begin_on(&note, &stream);
+        status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        stream->timeline = NULL;
     if (status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
         return strata_uses_wait_instead(self->device, handle, status);
     if (status != STRATA_SUCCESS)
         return status;
-    const strata_point point = strata_timeline_now(note.stream.timeline);
+    *stream = note.stream;
+    const strata_point point = strata_timeline_now(stream->timeline);
     bool added = pool_points_add(entry, point);
     if ((status = strata_note_end(&note)) == STRATA_SUCCESS && !added)
         status = strata_point_synchronize(point);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_clock *clock = strata_timeline_clock(&note.stream, false);
-    pool_points_forget(entry, is_followed, &(freeing){&note.stream, clock});
+    strata_clock *clock = strata_timeline_clock(stream, false);
+    pool_points_forget(entry, is_followed, &(freeing){stream, clock});
     strata_clock_unref(clock);
     return STRATA_SUCCESS;
 }
@@ -268,18 +335,37 @@ static strata_status check_marked(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. */
-static strata_status free_in_order(pool *self, strata_entry *entry, const strata_block *block, CUstream stream)
+/* Keeps a piece for the unknown stream on which it was freed, if it waits for nothing else, or gives it to the heap. A
+ * known stream's comes here with events that are recorded early, and then others are about to ask for its memory. */
+static void keep_for_unknown(pool *self, pool_cell *cell, strata_entry *entry, uint32_t slot,
+                             const strata_stream_ref *stream)
 {
+    strata_timeline *timeline = stream->timeline;
+    const bool own = cell && timeline && !stream->known && strata_entry_is_renewable(entry) &&
+                     pool_points_home(entry) == timeline->number;
+    if (!own) {
+        give_piece(self, slot);
+        return;
+    }
+    pool_points_join(entry);
+    pool_cache_keep_slowly(self, cell, timeline, stream->handle, slot);
+}
+
+/* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. With a cell, the
+ * calling thread may keep it. */
+static strata_status free_in_order(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                   CUstream handle)
+{
+    strata_stream_ref stream = {.handle = handle};
     strata_status status =
-        stream == STRATA_STREAM_GONE ? add_end_of_home(entry, block) : add_free_on(self, entry, stream);
+        handle == STRATA_STREAM_GONE ? add_end_of_home(entry, block) : add_free_on(self, entry, handle, &stream);
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, check_marked, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     report(self, block->id, pool_bytes_of(entry));
     end_block(entry, block->id.generation);
-    give_piece(self, block->id.slot);
+    keep_for_unknown(self, cell, entry, block->id.slot, &stream);
     return STRATA_SUCCESS;
 }
 
@@ -290,7 +376,7 @@ static strata_status carry_out(strata_resource *resource, strata_entry *entry, c
     const uint64_t bytes = pool_bytes_of(entry);
     strata_status status = STRATA_SUCCESS;
     if (!finished) {
-        status = free_in_order(self, entry, block, stream);
+        status = free_in_order(self, NULL, entry, block, stream);
     } else {
         report(self, block->id, bytes);
         end_block(entry, block->id.generation);
@@ -320,7 +406,7 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
     strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
     strata_error_hush();
-    strata_status status = free_in_order(self, entry, block, stream);
+    strata_status status = free_in_order(self, cell, entry, block, stream);
     strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, block, stream);
@@ -332,12 +418,21 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     return status;
 }
 
-/* Whether the block only ever saw one stream, and was allocated on a known one. */
+/* Whether the block only ever saw one stream. */
 static inline bool saw_one(const strata_entry *entry)
 {
     return !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
-           !atomic_load_explicit(&entry->more, memory_order_relaxed) &&
-           atomic_load_explicit(&entry->home_known, memory_order_relaxed);
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
+static inline bool home_was_known(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->home_known, memory_order_relaxed);
+}
+
+static inline uint16_t seen_timeline(const strata_entry *entry)
+{
+    return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
 }
 
 /* Frees on a known stream what only another one has seen: nothing is asked, and the memory waits for both. */
@@ -355,12 +450,12 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     return STRATA_SUCCESS;
 }
 
-/* Ends a block that saw one stream, which is known and on which it is freed. Returns its bytes. */
+/* Ends a block that saw one stream and is freed there now. Returns its bytes. */
 static inline uint64_t end_seen_block(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
-                                      const strata_timeline *timeline)
+                                      strata_point now)
 {
     const uint64_t bytes = block->bytes;
-    atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, now | STRATA_POINT_WRITE, memory_order_relaxed);
     report(self, block->id, bytes);
     atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
@@ -368,21 +463,79 @@ static inline uint64_t end_seen_block(pool *self, pool_cell *cell, strata_entry 
     return bytes;
 }
 
-/* Frees what saw one stream, on a stream for which the thread has no cache yet. */
-static __attribute__((noinline)) strata_status free_uncached(pool *self, pool_cell *cell, strata_entry *entry,
-                                                             const strata_block *block, CUstream stream)
+/* Frees what saw one stream, on that one, and keeps it. */
+static inline __attribute__((always_inline)) void free_cached(pool *self, pool_cell *cell, pool_cache *cache,
+                                                              strata_entry *entry, const strata_block *block,
+                                                              CUstream handle)
 {
-    const strata_timeline *timeline = strata_known_timeline(self->device, stream);
-    if (!timeline || timeline->early)
-        return free_slowly(self, entry, block, stream);
-    const strata_point seen = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-    if (strata_point_timeline(seen) != timeline->number) {
-        pool_cache_open(self, cell, timeline);
+    const uint64_t bytes = end_seen_block(self, cell, entry, block, strata_timeline_now(cache->timeline));
+    if (__builtin_expect(!pool_cache_keep(self, cell, cache, block->id.slot, pool_piece_in(&self->heap, entry),
+                                          bytes / POOL_GRANULE),
+                         0))
+        pool_cache_keep_slowly(self, cell, cache->timeline, handle, block->id.slot);
+}
+
+/* Frees what saw one stream on a known one that has no cache in its place. */
+static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                strata_timeline *timeline, CUstream handle)
+{
+    if (timeline->early || !home_was_known(entry))
+        return free_slowly(self, entry, block, handle);
+    pool_cache_open(self, cell, timeline);
+    pool_cache *cache = find_cache(cell, timeline, handle);
+    if (seen_timeline(entry) != timeline->number)
         return free_foreign(self, cell, entry, block, timeline);
+    if (cache) {
+        free_cached(self, cell, cache, entry, block, handle);
+        return STRATA_SUCCESS;
     }
-    end_seen_block(self, cell, entry, block, timeline);
-    pool_cache_keep_slowly(self, cell, timeline, block->id.slot);
+    end_seen_block(self, cell, entry, block, strata_timeline_now(timeline));
+    pool_cache_keep_slowly(self, cell, timeline, handle, block->id.slot);
     return STRATA_SUCCESS;
+}
+
+/* The end of a block of which the thread's cache knows that its stream is unknown. */
+static inline void leave_home(pool_cache *cache, const strata_entry *entry)
+{
+    const uint16_t home = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    if (home_was_known(entry))
+        return;
+    if (__builtin_expect(home == cache->timeline->number, 1))
+        cache->homed--;
+    else
+        strata_timeline_leave_home(home);
+}
+
+/* Frees what saw one stream, on that one, which is not known: the event of its last free covers this one too. */
+static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                  CUstream handle)
+{
+    uint64_t id;
+    pool_cache *cache = pool_cache_of_unknown_at(cell, handle, &id);
+    if (__builtin_expect(!cache || seen_timeline(entry) != cache->timeline->number, 0))
+        return free_slowly(self, entry, block, handle);
+    const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
+    const strata_point now = strata_timeline_now(cache->timeline);
+    if (__builtin_expect(!strata_own_stream_record(&stream, now), 0))
+        return free_slowly(self, entry, block, handle);
+    leave_home(cache, entry);
+    const uint64_t bytes = end_seen_block(self, cell, entry, block, now);
+    if (__builtin_expect(!pool_cache_keep(self, cell, cache, block->id.slot, pool_piece_in(&self->heap, entry),
+                                          bytes / POOL_GRANULE),
+                         0))
+        pool_cache_keep_slowly(self, cell, cache->timeline, handle, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
+/* Frees what saw one stream, on a stream whose cache is not in its place. */
+static __attribute__((noinline)) strata_status free_elsewhere(pool *self, pool_cell *cell, strata_entry *entry,
+                                                              const strata_block *block, CUstream handle)
+{
+    strata_timeline *timeline = handle == STRATA_STREAM_GONE ? NULL : strata_known_timeline(self->device, handle);
+    if (timeline)
+        return free_known(self, cell, entry, block, timeline, handle);
+    return handle == STRATA_STREAM_GONE ? free_slowly(self, entry, block, handle)
+                                        : free_unknown(self, cell, entry, block, handle);
 }
 
 static strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -398,17 +551,11 @@ static strata_status pool_deallocate(strata_resource *resource, const strata_blo
     if (__builtin_expect(!plain, 0))
         return free_slowly(self, entry, block, stream);
     pool_cache *cache = pool_cache_at(cell, stream);
-    if (__builtin_expect(!cache, 0) && !(cache = find_cache(self, cell, stream)))
-        return free_uncached(self, cell, entry, block, stream);
-    const strata_timeline *timeline = cache->timeline;
-    const strata_point seen = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-    if (__builtin_expect(strata_point_timeline(seen) != timeline->number, 0))
-        return free_foreign(self, cell, entry, block, timeline);
-    const uint64_t bytes = end_seen_block(self, cell, entry, block, timeline);
-    if (__builtin_expect(!pool_cache_keep(self, cell, cache, block->id.slot, pool_piece_in(&self->heap, entry),
-                                          bytes / POOL_GRANULE),
-                         0))
-        pool_cache_keep_slowly(self, cell, timeline, block->id.slot);
+    if (__builtin_expect(!cache || !home_was_known(entry), 0))
+        return free_elsewhere(self, cell, entry, block, stream);
+    if (__builtin_expect(seen_timeline(entry) != cache->timeline->number, 0))
+        return free_foreign(self, cell, entry, block, cache->timeline);
+    free_cached(self, cell, cache, entry, block, stream);
     return STRATA_SUCCESS;
 }
 
