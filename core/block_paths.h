@@ -19,17 +19,13 @@ strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, 
     atomic_store_explicit(&entry->bytes, block->bytes, memory_order_release);
     atomic_store_explicit(&entry->requested, block->requested, memory_order_release);
     atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->tag, block->tag, memory_order_relaxed);
-    entry->alignment_log2 = (uint8_t)__builtin_ctzll(block->alignment);
-    atomic_store_explicit(&entry->home, home->number, memory_order_relaxed);
-    uint32_t turn = atomic_load_explicit(&home->turn, memory_order_relaxed);
-    atomic_store_explicit(&entry->home_turn, turn, memory_order_relaxed);
-    atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
+    atomic_store_explicit(&entry->origin, strata_entry_origin(block->tag, home->number, thread ? thread->index : 0),
+                          memory_order_relaxed);
+    const uint32_t turn = atomic_load_explicit(&home->turn, memory_order_relaxed);
+    atomic_store_explicit(&entry->beginning, strata_entry_beginning(turn, block->alignment, home_known),
+                          memory_order_relaxed);
     if (__builtin_expect(!home_known, 0))
         strata_timeline_enter_home(home);
-    atomic_store_explicit(&entry->owner, thread ? (uint16_t)thread->index : 0, memory_order_relaxed);
-    atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
-    atomic_store_explicit(&entry->quarantines, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
     block->device = table->device->ordinal;
@@ -40,10 +36,10 @@ strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, 
 }
 
 /* The same in an entry that keeps its address and its bytes from one block to the next. The first point is the
- * caller's, and no read is noted; *block gets all facts. */
+ * caller's, and no read is noted; *block gets all facts. `origin` is without the tag. */
 static inline __attribute__((always_inline)) void
-strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, const strata_timeline *home,
-                           bool home_known, size_t alignment, const strata_request *request, strata_block *block)
+strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
+                           uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
 {
     const uint64_t generation =
         (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
@@ -62,15 +58,8 @@ strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint3
     block->id.generation = generation;
     atomic_store_explicit(&entry->requested, requested, memory_order_release);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->tag, tag, memory_order_relaxed);
-    entry->alignment_log2 = (uint8_t)__builtin_ctzll(alignment);
-    atomic_store_explicit(&entry->home, home->number, memory_order_relaxed);
-    atomic_store_explicit(&entry->home_turn, atomic_load_explicit(&home->turn, memory_order_relaxed),
-                          memory_order_relaxed);
-    atomic_store_explicit(&entry->home_known, home_known, memory_order_relaxed);
-    atomic_store_explicit(&entry->owner, (uint16_t)strata_thread_current->index, memory_order_relaxed);
-    atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
-    atomic_store_explicit(&entry->quarantines, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->origin, origin | tag, memory_order_relaxed);
+    atomic_store_explicit(&entry->beginning, beginning, memory_order_relaxed);
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
@@ -100,19 +89,23 @@ static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *w
 /* The general way: waits for a lock bit, and finds out what is wrong. */
 strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* Turns LIVE, or QUARANTINED, into RETIRED for the one free that may: checks identity, facts, device and pins, and
- * raises what is wrong. After that the entry is the caller's alone. */
-static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
+/* The plain case of strata_entry_retire. NULL: ask that. */
+static inline strata_entry *strata_entry_retire_plain(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
     bool fine = word >> STRATA_WORD_GENERATION == block->id.generation && (uint16_t)word == STRATA_BLOCK_LIVE &&
                 !strata_entry_own_pins(entry, block->id.generation) && strata_entry_has_facts(table, entry, block) &&
                 strata_entry_turn_to_retired(entry, &word);
-    if (__builtin_expect(!fine, 0))
-        return strata_entry_retire_slowly(table, block, out);
-    *out = entry;
-    return STRATA_SUCCESS;
+    return __builtin_expect(fine, 1) ? entry : NULL;
+}
+
+/* Turns LIVE, or QUARANTINED, into RETIRED for the one free that may: checks identity, facts, device and pins, and
+ * raises what is wrong. After that the entry is the caller's alone. */
+static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    *out = strata_entry_retire_plain(table, block);
+    return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : strata_entry_retire_slowly(table, block, out);
 }
 
 #endif

@@ -47,21 +47,45 @@ typedef struct strata_entry {
     _Atomic CUdeviceptr address;
     _Atomic uint64_t bytes, requested;
     _Atomic(CUstream) stream;
-    _Atomic strata_tag tag;
-    _Atomic uint16_t home;           /* number of the timeline on which it was allocated */
-    _Atomic uint16_t owner;          /* number of the thread that made it; 0: none */
+    union {
+        struct {
+            _Atomic strata_tag tag;
+            _Atomic uint16_t home;  /* number of the timeline on which it was allocated */
+            _Atomic uint16_t owner; /* number of the thread that made it; 0: none */
+        };
+        _Atomic uint64_t origin; /* these three, written as one: strata_entry_origin */
+    };
     _Atomic strata_point last_write; /* the points change under the word's lock bit and may be read without it */
     _Atomic strata_point last_read;
     _Atomic(strata_more_points *) more;
     union {
-        _Atomic uint32_t home_turn; /* which of the streams that had the home timeline; atomic like home */
-        _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
+        struct {
+            union {
+                _Atomic uint32_t home_turn; /* which of the streams that had the home timeline; atomic like home */
+                _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
+            };
+            _Atomic uint8_t alignment_log2;
+            _Atomic bool home_known; /* the stream on which it was allocated was known then */
+            _Atomic bool touched;    /* a use was noted; any thread */
+            _Atomic uint8_t quarantines; /* layers that hold it back, one above another. Changes under the word's lock
+                                            bit. */
+        };
+        _Atomic uint64_t beginning; /* these five, written as one: strata_entry_beginning */
     };
-    uint8_t alignment_log2;
-    _Atomic bool home_known;     /* the stream on which it was allocated was known then */
-    _Atomic bool touched;        /* a use was noted; any thread */
-    _Atomic uint8_t quarantines; /* layers that hold it back, one above another. Changes under the word's lock bit. */
 } strata_entry;
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the small members of an entry are written as words");
+
+static inline uint64_t strata_entry_origin(strata_tag tag, uint16_t home, uint32_t owner)
+{
+    return tag | (uint64_t)home << 32 | (uint64_t)(uint16_t)owner << 48;
+}
+
+/* Of a block that nobody has used or holds back. */
+static inline uint64_t strata_entry_beginning(uint32_t home_turn, size_t alignment, bool home_known)
+{
+    return home_turn | (uint64_t)__builtin_ctzll(alignment) << 32 | (uint64_t)home_known << 40;
+}
 
 struct strata_timeline;
 

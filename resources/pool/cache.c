@@ -15,6 +15,19 @@ static bool give_list(pool *self, uint32_t slot)
     return any;
 }
 
+/* Gives a bin's pieces to the heap; the lock is held. */
+static bool give_bin(pool *self, pool_bin *bin)
+{
+    const bool any = bin->last != NULL;
+    for (strata_entry *entry = bin->last; entry;) {
+        const pool_piece *piece = pool_piece_in(&self->heap, entry);
+        entry = piece->below;
+        pool_heap_give(&self->heap, piece->chain, POOL_FREE);
+    }
+    bin->last = NULL;
+    return any;
+}
+
 static bool give_large(pool *self, pool_cache *cache)
 {
     const uint32_t slot = cache->large;
@@ -28,10 +41,8 @@ static bool give_large(pool *self, pool_cache *cache)
 static bool give_all(pool *self, pool_cache *cache)
 {
     bool any = give_large(self, cache);
-    for (size_t i = 0; i < POOL_BINS && cache->bytes; i++) {
-        any |= give_list(self, cache->bins[i].first);
-        cache->bins[i].first = 0;
-    }
+    for (size_t i = 0; i < POOL_BINS && cache->bytes; i++)
+        any |= give_bin(self, &cache->bins[i]);
     cache->bytes = 0;
     return any;
 }
@@ -54,6 +65,7 @@ static pool_cache *claim_cache(pool *self, pool_cell *cell, strata_timeline *tim
     }
     strata_timeline_hold(timeline);
     cache->timeline = timeline;
+    cache->origin = strata_entry_origin(0, timeline->number, strata_thread_current->index);
     *place = cache;
     return cache;
 }
@@ -66,17 +78,16 @@ void pool_cache_open(pool *self, pool_cell *cell, strata_timeline *timeline)
     pool_cell_leave(cell);
 }
 
-/* The bin for a size, emptied of another; the lock is held. */
-static pool_bin *bin_for(pool *self, pool_cache *cache, uint32_t granules)
+/* Makes a bin that for this size, emptied of another; the lock is held. */
+static void bin_for(pool *self, pool_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
     if (bin->granules == granules)
-        return bin;
-    for (uint32_t each = bin->first; each; each = pool_piece_at(&self->heap, each)->chain)
-        cache->bytes -= (uint64_t)bin->granules * POOL_GRANULE;
-    give_list(self, bin->first);
+        return;
+    for (strata_entry *each = bin->last; each; each = pool_piece_in(&self->heap, each)->below)
+        cache->bytes -= bin->granules * POOL_GRANULE;
+    give_bin(self, bin);
     *bin = (pool_bin){.granules = granules};
-    return bin;
 }
 
 /* Keeps it in a bin; the lock is held. False if it is too large. */
@@ -87,11 +98,30 @@ static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t b
         return false;
     if (cache->bytes + bytes > self->cache_bytes)
         give_all(self, cache);
-    pool_bin *bin = bin_for(self, cache, granules);
-    pool_piece_at(&self->heap, slot)->chain = bin->first;
-    bin->first = slot;
-    cache->bytes += bytes;
-    return true;
+    bin_for(self, cache, granules);
+    return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
+}
+
+/* The large piece of a cache, if it is of that size; else NULL. */
+static strata_entry *take_large(const pool *self, pool_cache *cache, uint64_t granules, uint32_t *slot)
+{
+    strata_entry *large = cache->large ? pool_entry(&self->heap, cache->large) : NULL;
+    if (!large || pool_bytes_of(large) != granules * POOL_GRANULE)
+        return NULL;
+    *slot = cache->large;
+    cache->large = 0;
+    return large;
+}
+
+strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, uint64_t granules, uint32_t *slot)
+{
+    if (!pool_cell_enter(self, cell))
+        return NULL;
+    strata_entry *entry = pool_bin_take(&self->heap, cache, granules, slot);
+    if (!entry)
+        entry = take_large(self, cache, granules, slot);
+    pool_cell_leave(cell);
+    return entry;
 }
 
 void pool_cache_keep_slowly(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot)
@@ -183,13 +213,11 @@ void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uin
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
-    uint32_t last = first;
     for (uint32_t slot = first; slot; slot = pool_piece_at(&self->heap, slot)->chain) {
         strata_entry *entry = pool_entry(&self->heap, slot);
         pool_points_clear(entry);
         atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
         bytes += pool_bytes_of(entry);
-        last = slot;
     }
     if (!first)
         return;
@@ -200,10 +228,12 @@ void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uin
     if (cache) {
         if (cache->bytes + bytes > self->cache_bytes)
             give_all(self, cache);
-        pool_bin *bin = bin_for(self, cache, granules);
-        pool_piece_at(&self->heap, last)->chain = bin->first;
-        bin->first = first;
-        cache->bytes += bytes;
+        bin_for(self, cache, granules);
+        for (uint32_t slot = first, next; slot; slot = next) {
+            next = pool_piece_at(&self->heap, slot)->chain;
+            if (!pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules))
+                pool_heap_give(&self->heap, slot, POOL_FREE);
+        }
     } else {
         give_list(self, first);
     }

@@ -36,13 +36,14 @@ enum {
 };
 
 typedef struct pool_bin {
-    uint32_t granules; /* of each piece */
-    uint32_t first;    /* through chain; 0: none */
+    uint64_t granules;  /* of each piece */
+    strata_entry *last; /* the last one put in, and the others through below; NULL: none */
 } pool_bin;
 
 typedef struct pool_cache {
     strata_timeline *timeline; /* of the stream on which the pieces were freed; held */
     uint64_t bytes;            /* in bins */
+    uint64_t origin;           /* of blocks made here: strata_entry_origin, without a tag */
     uint32_t homed; /* blocks made here for the timeline's stream while it was unknown, less those that ended here */
     uint32_t large; /* the last one freed that is too large to be kept; 0: none */
     pool_bin bins[POOL_BINS];
@@ -96,6 +97,19 @@ static inline bool pool_cell_enter(const pool *self, pool_cell *cell)
     return false;
 }
 
+/* The same for who has another way where it fails: then it may be tried in the other form. Calls nobody. */
+static inline bool pool_cell_enter_lightly(const pool *self, pool_cell *cell)
+{
+    atomic_store_explicit(&cell->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(!atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed) &&
+                             !atomic_load_explicit(&self->flushing, memory_order_acquire),
+                         1))
+        return true;
+    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+    return false;
+}
+
 static inline void pool_cell_leave(pool_cell *cell)
 {
     atomic_store_explicit(&cell->busy, 0, memory_order_release);
@@ -130,48 +144,42 @@ static inline pool_cache *pool_cache_of_unknown_at(pool_cell *cell, CUstream han
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* Takes a piece of that size out of a cache of the thread's; NULL: there is none. */
-static inline strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, uint64_t granules,
-                                            uint32_t *slot)
+/* The large piece of a cache, if it is of that size; else NULL. */
+strata_entry *pool_cache_take_large(const pool *self, pool_cache *cache, uint64_t granules, uint32_t *slot);
+
+/* The last piece put into the bin for that size, taken out; NULL: there is none. The cell is the caller's. */
+static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_cache *cache, uint64_t granules, uint32_t *slot)
 {
-    if (__builtin_expect(!pool_cell_enter(self, cell), 0))
-        return NULL;
-    strata_entry *entry = NULL;
     pool_bin *bin = pool_bin_of(cache, granules);
-    if (__builtin_expect(bin->granules == granules && bin->first, 1)) {
-        *slot = bin->first;
-        entry = pool_entry(&self->heap, bin->first);
-        bin->first = pool_piece_in(&self->heap, entry)->chain;
-        cache->bytes -= granules * POOL_GRANULE;
-    } else if (cache->large) {
-        strata_entry *large = pool_entry(&self->heap, cache->large);
-        if (pool_bytes_of(large) == granules * POOL_GRANULE) {
-            *slot = cache->large;
-            cache->large = 0;
-            entry = large;
-        }
-    }
-    pool_cell_leave(cell);
+    strata_entry *entry = bin->last;
+    if (__builtin_expect(bin->granules != granules || !entry, 0))
+        return NULL;
+    const pool_piece *piece = pool_piece_in(heap, entry);
+    *slot = piece->chain;
+    bin->last = piece->below;
+    cache->bytes -= granules * POOL_GRANULE;
     return entry;
 }
 
-/* Keeps a piece in a cache of the thread's; false if it needs more than a look. */
-static inline bool pool_cache_keep(pool *self, pool_cell *cell, pool_cache *cache, uint32_t slot, pool_piece *piece,
-                                   uint64_t granules)
+/* Puts a piece into the bin for its size; false if that is not its bin now, or the cache is full. The cell is the
+ * caller's. */
+static inline bool pool_bin_put(const pool *self, pool_cache *cache, strata_entry *entry, uint32_t slot,
+                                uint64_t granules)
 {
-    if (__builtin_expect(!pool_cell_enter(self, cell), 0))
-        return false;
     pool_bin *bin = pool_bin_of(cache, granules);
     const uint64_t bytes = cache->bytes + granules * POOL_GRANULE;
-    const bool kept = bin->granules == granules && bytes <= self->cache_bytes;
-    if (__builtin_expect(kept, 1)) {
-        piece->chain = bin->first;
-        bin->first = slot;
-        cache->bytes = bytes;
-    }
-    pool_cell_leave(cell);
-    return kept;
+    if (__builtin_expect(bin->granules != granules || bytes > self->cache_bytes, 0))
+        return false;
+    pool_piece *piece = pool_piece_in(&self->heap, entry);
+    piece->below = bin->last;
+    piece->chain = slot;
+    bin->last = entry;
+    cache->bytes = bytes;
+    return true;
 }
+
+/* Takes a piece of that size out of a cache of the thread's; NULL: there is none. */
+strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, uint64_t granules, uint32_t *slot);
 
 /* Bundles a piece that waits for `home`, by its entry's last write, and for the stream on which it was freed, by its
  * last read; false if it needs more than a look. */

@@ -34,8 +34,13 @@ typedef enum pool_state {
 /* The pool's bytes of an entry. */
 typedef struct pool_piece {
     uint32_t previous, next; /* pieces before and behind it, 0: none */
-    uint32_t left, right;    /* in its tree */
-    uint32_t chain;          /* the next one in a thread's cache: the thread's, while it is there */
+    union {
+        struct {
+            uint32_t left, right; /* in its tree */
+        };
+        strata_entry *below; /* the one under it in a thread's cache */
+    };
+    uint32_t chain; /* the next one of a bundle; in a thread's cache its own number */
     uint16_t home;           /* whose tree a free piece is in */
     uint8_t state;           /* a pool_state */
 } pool_piece;

@@ -104,13 +104,15 @@ static strata_status begin_note(strata_note *note, strata_stream_ref *stream, co
 
 /* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
 static inline __attribute__((always_inline)) void publish_again(pool *self, pool_cell *cell, strata_entry *entry,
-                                                                uint32_t slot, const strata_timeline *timeline,
-                                                                bool known, const strata_request *request,
+                                                                uint32_t slot, const pool_cache *cache, bool known,
+                                                                uint64_t granules, const strata_request *request,
                                                                 strata_block *out)
 {
+    const uint32_t turn = atomic_load_explicit(&cache->timeline->turn, memory_order_relaxed);
     strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
-    strata_entry_publish_again(self->heap.table, entry, slot, timeline, known, POOL_GRANULE, request, out);
-    count_live(cell, (int64_t)out->bytes, 1);
+    strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
+                               strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
+    count_live(cell, (int64_t)(granules * POOL_GRANULE), 1);
     atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
@@ -123,11 +125,12 @@ static bool make_for_unknown(pool *self, pool_cell *cell, pool_cache *cache, con
     uint32_t slot;
     if (request->alignment > POOL_GRANULE)
         return false;
-    strata_entry *entry = pool_cache_take(self, cell, cache, pool_all_granules(request->bytes), &slot);
+    const uint64_t granules = pool_all_granules(request->bytes);
+    strata_entry *entry = pool_cache_take(self, cell, cache, granules, &slot);
     if (!entry)
         return false;
     cache->homed++;
-    publish_again(self, cell, entry, slot, cache->timeline, false, request, out);
+    publish_again(self, cell, entry, slot, cache, false, granules, request, out);
     return true;
 }
 
@@ -204,20 +207,6 @@ static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool
     return status == STRATA_SUCCESS ? allocate_from_heap(self, cell, request, stream, out) : status;
 }
 
-/* Out of the thread's cache for a known stream. */
-static inline __attribute__((always_inline)) strata_status
-allocate_cached(pool *self, pool_cell *cell, pool_cache *cache, const strata_request *request, strata_block *out)
-{
-    uint32_t slot;
-    strata_entry *entry = pool_cache_take(self, cell, cache, pool_all_granules(request->bytes), &slot);
-    if (__builtin_expect(!entry, 0))
-        return allocate_slowly(self, request, out);
-    const strata_timeline *timeline = cache->timeline;
-    atomic_store_explicit(&entry->last_write, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
-    publish_again(self, cell, entry, slot, timeline, true, request, out);
-    return STRATA_SUCCESS;
-}
-
 /* The thread's cache for a known stream, put in the handle's place; NULL: there is none, or events are recorded early
  * there. */
 static pool_cache *find_cache(pool_cell *cell, const strata_timeline *timeline, CUstream handle)
@@ -228,27 +217,62 @@ static pool_cache *find_cache(pool_cell *cell, const strata_timeline *timeline, 
     return cache;
 }
 
-/* For a stream whose cache is not in its place. */
-static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, pool_cell *cell,
-                                                                  const strata_request *request, strata_block *out)
+/* A block for a known stream, of a piece out of the thread's cache for it. */
+static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_cell *cell, strata_entry *entry,
+                                                                 uint32_t slot, const pool_cache *cache,
+                                                                 uint64_t granules, const strata_request *request,
+                                                                 strata_block *out)
 {
+    atomic_store_explicit(&entry->last_write, strata_timeline_now(cache->timeline) | STRATA_POINT_WRITE,
+                          memory_order_relaxed);
+    publish_again(self, cell, entry, slot, cache, true, granules, request, out);
+}
+
+/* All that is not the plain case of pool_allocate. */
+static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
+                                                                  strata_block *out)
+{
+    pool_cell *cell = my_cell(self);
+    if (!cell || request->alignment > POOL_GRANULE)
+        return allocate_slowly(self, request, out);
     const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
     if (!timeline)
         return allocate_unknown(self, cell, request, out);
+    uint32_t slot;
+    const uint64_t granules = pool_all_granules(request->bytes);
     pool_cache *cache = find_cache(cell, timeline, request->stream);
-    return cache ? allocate_cached(self, cell, cache, request, out) : allocate_slowly(self, request, out);
+    strata_entry *entry = cache ? pool_cache_take(self, cell, cache, granules, &slot) : NULL;
+    if (!entry)
+        return allocate_slowly(self, request, out);
+    make_for_known(self, cell, entry, slot, cache, granules, request, out);
+    return STRATA_SUCCESS;
 }
 
+/* The cell that the calling thread has used before, or NULL. */
+static inline pool_cell *my_cell_at_once(const pool *self)
+{
+    const strata_thread *thread = strata_thread_current;
+    return __builtin_expect(thread != NULL, 1) ? thread->cells[self->cells.number] : NULL;
+}
+
+/* The plain case, with no call of anything in it but in another's place, so that no register has to be saved. */
 static strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     pool *self = (pool *)resource;
-    pool_cell *cell = my_cell(self);
+    pool_cell *cell = my_cell_at_once(self);
     if (__builtin_expect(!cell || request->alignment > POOL_GRANULE, 0))
-        return allocate_slowly(self, request, out);
+        return allocate_elsewhere(self, request, out);
     pool_cache *cache = pool_cache_at(cell, request->stream);
-    if (__builtin_expect(!cache, 0))
-        return allocate_elsewhere(self, cell, request, out);
-    return allocate_cached(self, cell, cache, request, out);
+    if (__builtin_expect(!cache || !pool_cell_enter_lightly(self, cell), 0))
+        return allocate_elsewhere(self, request, out);
+    uint32_t slot;
+    const uint64_t granules = pool_all_granules(request->bytes);
+    strata_entry *entry = pool_bin_take(&self->heap, cache, granules, &slot);
+    pool_cell_leave(cell);
+    if (__builtin_expect(!entry, 0))
+        return allocate_elsewhere(self, request, out);
+    make_for_known(self, cell, entry, slot, cache, granules, request, out);
+    return STRATA_SUCCESS;
 }
 
 /* ---- freeing ---- */
@@ -450,32 +474,33 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     return STRATA_SUCCESS;
 }
 
-/* Ends a block that saw one stream and is freed there now. Returns its bytes. */
-static inline uint64_t end_seen_block(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
-                                      strata_point now)
+/* Ends a block that saw one stream and is freed there now. */
+static inline void end_seen_block(pool_cell *cell, strata_entry *entry, const strata_block *block, strata_point now)
 {
-    const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_write, now | STRATA_POINT_WRITE, memory_order_relaxed);
-    report(self, block->id, bytes);
     atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
-    count_live(cell, -(int64_t)bytes, -1);
-    return bytes;
+    count_live(cell, -(int64_t)block->bytes, -1);
 }
 
-/* Frees what saw one stream, on that one, and keeps it. */
-static inline __attribute__((always_inline)) void free_cached(pool *self, pool_cell *cell, pool_cache *cache,
-                                                              strata_entry *entry, const strata_block *block,
-                                                              CUstream handle)
+/* The same, and keeps its memory; the cache may be there, or is made. */
+static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_cell *cell,
+                                                                  strata_timeline *timeline, pool_cache *cache,
+                                                                  strata_entry *entry, const strata_block *block,
+                                                                  strata_point now, CUstream handle)
 {
-    const uint64_t bytes = end_seen_block(self, cell, entry, block, strata_timeline_now(cache->timeline));
-    if (__builtin_expect(!pool_cache_keep(self, cell, cache, block->id.slot, pool_piece_in(&self->heap, entry),
-                                          bytes / POOL_GRANULE),
-                         0))
-        pool_cache_keep_slowly(self, cell, cache->timeline, handle, block->id.slot);
+    report(self, block->id, block->bytes);
+    end_seen_block(cell, entry, block, now);
+    bool kept = cache && pool_cell_enter(self, cell);
+    if (kept) {
+        kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
+        pool_cell_leave(cell);
+    }
+    if (!kept)
+        pool_cache_keep_slowly(self, cell, timeline, handle, block->id.slot);
 }
 
-/* Frees what saw one stream on a known one that has no cache in its place. */
+/* Frees what saw one stream on a known one. */
 static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
@@ -485,12 +510,7 @@ static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry
     pool_cache *cache = find_cache(cell, timeline, handle);
     if (seen_timeline(entry) != timeline->number)
         return free_foreign(self, cell, entry, block, timeline);
-    if (cache) {
-        free_cached(self, cell, cache, entry, block, handle);
-        return STRATA_SUCCESS;
-    }
-    end_seen_block(self, cell, entry, block, strata_timeline_now(timeline));
-    pool_cache_keep_slowly(self, cell, timeline, handle, block->id.slot);
+    keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
     return STRATA_SUCCESS;
 }
 
@@ -519,44 +539,80 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
     if (__builtin_expect(!strata_own_stream_record(&stream, now), 0))
         return free_slowly(self, entry, block, handle);
     leave_home(cache, entry);
-    const uint64_t bytes = end_seen_block(self, cell, entry, block, now);
-    if (__builtin_expect(!pool_cache_keep(self, cell, cache, block->id.slot, pool_piece_in(&self->heap, entry),
-                                          bytes / POOL_GRANULE),
-                         0))
-        pool_cache_keep_slowly(self, cell, cache->timeline, handle, block->id.slot);
+    keep_seen_block(self, cell, cache->timeline, cache, entry, block, now, handle);
     return STRATA_SUCCESS;
 }
 
-/* Frees what saw one stream, on a stream whose cache is not in its place. */
-static __attribute__((noinline)) strata_status free_elsewhere(pool *self, pool_cell *cell, strata_entry *entry,
-                                                              const strata_block *block, CUstream handle)
+static inline bool is_plain_free(const pool *self, const strata_entry *entry, const strata_block *block)
 {
-    strata_timeline *timeline = handle == STRATA_STREAM_GONE ? NULL : strata_known_timeline(self->device, handle);
-    if (timeline)
-        return free_known(self, cell, entry, block, timeline, handle);
-    return handle == STRATA_STREAM_GONE ? free_slowly(self, entry, block, handle)
-                                        : free_unknown(self, cell, entry, block, handle);
+    return saw_one(entry) && block->id.generation < STRATA_GENERATION_LAST &&
+           !strata_deferred_any(&self->resource.stack->deferred);
 }
 
-static strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+/* A retired block, whatever it saw and wherever it is freed. */
+static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
+                                                            CUstream handle)
+{
+    pool_cell *cell = my_cell(self);
+    if (!cell || handle == STRATA_STREAM_GONE || !is_plain_free(self, entry, block))
+        return free_slowly(self, entry, block, handle);
+    strata_timeline *timeline = strata_known_timeline(self->device, handle);
+    return timeline ? free_known(self, cell, entry, block, timeline, handle)
+                    : free_unknown(self, cell, entry, block, handle);
+}
+
+/* On a known stream whose cache is in its place. With a call of nothing but in another's place, unless somebody is to
+ * hear of the block's end. */
+static inline __attribute__((always_inline)) strata_status free_plainly(pool *self, strata_entry *entry,
+                                                                        const strata_block *block, CUstream handle,
+                                                                        bool heard)
+{
+    pool_cell *cell = my_cell_at_once(self);
+    if (__builtin_expect(!cell || !is_plain_free(self, entry, block), 0))
+        return free_retired(self, entry, block, handle);
+    pool_cache *cache = pool_cache_at(cell, handle);
+    if (__builtin_expect(!cache || !home_was_known(entry), 0))
+        return free_retired(self, entry, block, handle);
+    strata_timeline *timeline = cache->timeline;
+    if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
+        return free_foreign(self, cell, entry, block, timeline);
+    if (heard) {
+        keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
+        return STRATA_SUCCESS;
+    }
+    if (__builtin_expect(!pool_cell_enter_lightly(self, cell), 0))
+        return free_retired(self, entry, block, handle);
+    end_seen_block(cell, entry, block, strata_timeline_now(timeline));
+    const uint32_t slot = block->id.slot;
+    const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
+    pool_cell_leave(cell);
+    if (__builtin_expect(!kept, 0))
+        pool_cache_keep_slowly(self, cell, timeline, handle, slot);
+    return STRATA_SUCCESS;
+}
+
+static __attribute__((noinline)) strata_status free_heard(pool *self, strata_entry *entry, const strata_block *block,
+                                                          CUstream handle)
+{
+    return free_plainly(self, entry, block, handle, true);
+}
+
+static __attribute__((noinline)) strata_status deallocate_carefully(pool *self, const strata_block *block,
+                                                                    CUstream handle)
+{
+    strata_entry *entry;
+    strata_status status = strata_entry_retire_slowly(strata_resource_table(&self->resource), block, &entry);
+    return status == STRATA_SUCCESS ? free_retired(self, entry, block, handle) : status;
+}
+
+static strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle)
 {
     pool *self = (pool *)resource;
-    strata_entry *entry;
-    strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        return status;
-    pool_cell *cell = my_cell(self);
-    const bool plain = cell && saw_one(entry) && block->id.generation < STRATA_GENERATION_LAST &&
-                       !strata_deferred_any(&resource->stack->deferred);
-    if (__builtin_expect(!plain, 0))
-        return free_slowly(self, entry, block, stream);
-    pool_cache *cache = pool_cache_at(cell, stream);
-    if (__builtin_expect(!cache || !home_was_known(entry), 0))
-        return free_elsewhere(self, cell, entry, block, stream);
-    if (__builtin_expect(seen_timeline(entry) != cache->timeline->number, 0))
-        return free_foreign(self, cell, entry, block, cache->timeline);
-    free_cached(self, cell, cache, entry, block, stream);
-    return STRATA_SUCCESS;
+    strata_entry *entry = strata_entry_retire_plain(strata_resource_table(resource), block);
+    if (__builtin_expect(!entry, 0))
+        return deallocate_carefully(self, block, handle);
+    return resource->stack->interested_count ? free_heard(self, entry, block, handle)
+                                             : free_plainly(self, entry, block, handle, false);
 }
 
 /* ---- the rest of the interface ---- */
