@@ -65,8 +65,8 @@ typedef struct strata_entry {
                 _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
             };
             _Atomic uint8_t alignment_log2;
-            _Atomic bool home_known; /* the stream on which it was allocated was known then */
-            _Atomic bool touched;    /* a use was noted; any thread */
+            _Atomic bool home_known;     /* the stream on which it was allocated was known then */
+            _Atomic bool touched;        /* a use was noted; any thread */
             _Atomic uint8_t quarantines; /* layers that hold it back, one above another. Changes under the word's lock
                                             bit. */
         };

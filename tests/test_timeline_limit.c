@@ -8,7 +8,7 @@
 
 #include "support/fixture.h"
 
-enum { BYTES = 256 };
+enum { BYTES = 256, KEPT_BYTES = 64 << 10 };
 
 static struct {
     PFN_cuStreamGetId_v12000 get_id;
@@ -112,11 +112,92 @@ static void streams_with_work_pending_leave_no_room_and_the_error_says_so(test_f
     free(blocks);
 }
 
+static uint16_t home_of(strata_runtime *runtime, const strata_block *block)
+{
+    return strata_table_entry(strata_runtime_stack(runtime)->table, block->id.slot)->home;
+}
+
+/* The stream that was made up last, again. */
+static CUresult CUDAAPI answer_last_id(CUstream stream, unsigned long long *id)
+{
+    (void)stream;
+    *id = UINT64_C(1) << 40 | (who.made_up - 1);
+    return CUDA_SUCCESS;
+}
+
+/* Makes streams up, each with a block that lives, until one has that timeline: that one it stays until who.get_id
+ * answers again. The blocks are of a runtime without memory, for the streams alone. */
+static strata_runtime *make_up_stream_on(uint16_t number, CUstream stream, strata_block *blocks, size_t *count)
+{
+    strata_runtime *runtime;
+    bool found = false;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "null"}, &runtime));
+    who.get_id = strata_cu.StreamGetId;
+    strata_cu.StreamGetId = make_id_up;
+    for (*count = 0; *count < 2 * STRATA_TIMELINE_LIMIT && !found &&
+                     strata_runtime_allocate(runtime, BYTES, stream, &blocks[*count]) == STRATA_SUCCESS;
+         ++*count)
+        found = home_of(runtime, &blocks[*count]) == number;
+    strata_cu.StreamGetId = found ? answer_last_id : who.get_id;
+    assert_true(found);
+    return runtime;
+}
+
+static strata_block allocate_of(strata_runtime *runtime, CUstream stream)
+{
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, KEPT_BYTES, stream, &block));
+    return block;
+}
+
+/* A thread keeps memory by its stream's timeline. When that has to go to another stream, the memory is complete, and
+ * the other one has it with what the thread keeps; what that one frees then is its own work's. */
+static void memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    strata_runtime *pool;
+    strata_block *blocks = calloc(2 * STRATA_TIMELINE_LIMIT, sizeof *blocks);
+    assert_non_null(blocks);
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream third = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool(max_size=2MiB)"}, &pool));
+    const strata_block wall = allocate_of(pool, third), kept = allocate_of(pool, stream);
+    const uint16_t number = home_of(pool, &kept);
+    test_fill(kept.address, 0x11, KEPT_BYTES, stream);
+    check_ok(strata_runtime_deallocate_on(pool, &kept, stream));
+    check_cu(test_cu()->CtxSynchronize());
+    size_t count;
+    strata_runtime *others = make_up_stream_on(number, other, blocks, &count);
+    const strata_block block = allocate_of(pool, other);
+    test_stall *stall = test_stall_begin(other);
+    test_fill(block.address, 0x22, KEPT_BYTES, other);
+    const strata_status status = strata_runtime_deallocate_on(pool, &block, other);
+    strata_cu.StreamGetId = who.get_id;
+    check_ok(status);
+    assert_int_equal(block.address, kept.address);
+    strata_block all;
+    check_ok(strata_runtime_allocate(pool, (2 << 20) - KEPT_BYTES, third, &all));
+    test_fill(all.address, 0x33, all.bytes, third);
+    test_stall_end(stall);
+    test_synchronize(third);
+    const unsigned char *seen = test_copy_back(fixture, kept.address, KEPT_BYTES, third);
+    test_synchronize(third);
+    check_bytes(seen, 0x33, KEPT_BYTES);
+    check_ok(strata_runtime_deallocate(pool, &all));
+    check_ok(strata_runtime_deallocate(pool, &wall));
+    check_ok(strata_runtime_destroy(pool));
+    for (size_t i = 0; i < count; i++)
+        check_ok(strata_runtime_deallocate_on(others, &blocks[i], NULL));
+    check_ok(strata_runtime_destroy(others));
+    free(blocks);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(idle_streams_whose_blocks_live_make_way_for_registered_ones),
         TEST_CASE(streams_with_work_pending_leave_no_room_and_the_error_says_so),
+        TEST_CASE(memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete),
     };
     static const char *const stacks[] = {"async"};
     test_open_driver();

@@ -41,8 +41,8 @@ typedef struct pool_piece {
         strata_entry *below; /* the one under it in a thread's cache */
     };
     uint32_t chain; /* the next one of a bundle; in a thread's cache its own number */
-    uint16_t home;           /* whose tree a free piece is in */
-    uint8_t state;           /* a pool_state */
+    uint16_t home;  /* whose tree a free piece is in */
+    uint8_t state;  /* a pool_state */
 } pool_piece;
 
 typedef struct pool_tree {

@@ -563,9 +563,8 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
 
 /* On a known stream whose cache is in its place. With a call of nothing but in another's place, unless somebody is to
  * hear of the block's end. */
-static inline __attribute__((always_inline)) strata_status free_plainly(pool *self, strata_entry *entry,
-                                                                        const strata_block *block, CUstream handle,
-                                                                        bool heard)
+static inline __attribute__((always_inline)) strata_status
+free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
 {
     pool_cell *cell = my_cell_at_once(self);
     if (__builtin_expect(!cell || !is_plain_free(self, entry, block), 0))
