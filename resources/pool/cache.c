@@ -170,8 +170,9 @@ void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline 
         pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
         hand_over(self, bundle);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-        *bundle = (pool_bundle){granules, slot, 1, strata_point_timeline(write), timeline->number};
+        *bundle = (pool_bundle){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
         pool_piece_in(&self->heap, entry)->chain = 0;
+        pool_piece_in(&self->heap, entry)->below = NULL;
     } else {
         pool_heap_give(&self->heap, slot, POOL_FREE);
     }
@@ -209,12 +210,21 @@ void pool_give_list(pool *self, uint32_t first)
     strata_spin_release(&self->lock);
 }
 
+/* The entries of a bundle were written last by the thread that filled it, and each only says where the next one is: so
+ * some are fetched at a time. */
+static inline void fetch(const strata_entry *entry)
+{
+    __builtin_prefetch(entry, 1);
+    __builtin_prefetch(entry + 1, 1);
+}
+
 void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
     for (uint32_t slot = first; slot; slot = pool_piece_at(&self->heap, slot)->chain) {
         strata_entry *entry = pool_entry(&self->heap, slot);
+        fetch(pool_piece_in(&self->heap, entry)->below);
         pool_points_clear(entry);
         atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
         bytes += pool_bytes_of(entry);

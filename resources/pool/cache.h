@@ -32,6 +32,7 @@ enum {
     POOL_BINS = 32,    /* sizes that it keeps of each */
     POOL_BUNDLES = 8,  /* that a thread fills at a time */
     POOL_BUNDLED = 32, /* pieces in a full one */
+    POOL_AHEAD = 4,    /* pieces of a bundle that are fetched before they are looked at */
     POOL_SEARCHED = 8, /* bundles of a bucket of the depot that are looked at for one of the right size */
 };
 
@@ -54,7 +55,8 @@ typedef struct pool_bundle {
     uint32_t granules; /* of each */
     uint32_t first;    /* through chain; 0: none */
     uint32_t count;
-    uint16_t home, timeline; /* which they wait for: where they were written last, and freed */
+    uint16_t home, timeline;          /* which they wait for: where they were written last, and freed */
+    strata_entry *latest[POOL_AHEAD]; /* put in, by their place modulo POOL_AHEAD */
 } pool_bundle;
 
 /* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
@@ -197,7 +199,10 @@ static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_ti
             atomic_load_explicit(&pool_entry(&self->heap, bundle->first)->last_write, memory_order_relaxed);
         if (first > write) /* of one timeline, the greater is the later */
             atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
-        pool_piece_in(&self->heap, entry)->chain = bundle->first;
+        pool_piece *piece = pool_piece_in(&self->heap, entry);
+        piece->chain = bundle->first;
+        piece->below = bundle->latest[bundle->count % POOL_AHEAD];
+        bundle->latest[bundle->count % POOL_AHEAD] = entry;
         bundle->first = slot;
         bundle->count++;
     }

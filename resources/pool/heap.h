@@ -38,7 +38,7 @@ typedef struct pool_piece {
         struct {
             uint32_t left, right; /* in its tree */
         };
-        strata_entry *below; /* the one under it in a thread's cache */
+        strata_entry *below; /* the one under it in a thread's cache; some pieces on in a bundle, or NULL */
     };
     uint32_t chain; /* the next one of a bundle; in a thread's cache its own number */
     uint16_t home;  /* whose tree a free piece is in */
