@@ -170,6 +170,12 @@ static bool read_check_exit(const char *text, struct sim_settings *settings)
     return true;
 }
 
+static bool read_lacks(const char *text, struct sim_settings *settings)
+{
+    settings->lacks_virtual_memory = strcmp(text, "virtual-memory") == 0;
+    return settings->lacks_virtual_memory;
+}
+
 CUresult sim_settings_read(struct sim_settings *settings)
 {
     static const struct {
@@ -188,6 +194,7 @@ CUresult sim_settings_read(struct sim_settings *settings)
         {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(struct sim_settings, never_set), "a file's name"},
         {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(struct sim_settings, never_set),
          "a whole number from 1 to 255"},
+        {"STRATA_SIM_LACKS", read_lacks, offsetof(struct sim_settings, never_set), "virtual-memory"},
     };
     problem[0] = '\0';
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {

@@ -786,6 +786,7 @@ struct sim_settings {
     char *check_file;  /* owned; NULL: standard error */
     bool check_writes; /* reports are written: the environment turned the checker on, or says where or what for */
     int check_exit;    /* status to exit with after reports; 0: the program's own */
+    bool lacks_virtual_memory;
     uint64_t latency[STRATA_SIM_KINDS];
     uint64_t rate[STRATA_SIM_KINDS]; /* bytes a microsecond; 0: any number */
     bool check_set;

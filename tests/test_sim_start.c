@@ -41,13 +41,37 @@ static void a_meaningless_setting_makes_init_fail(void **state)
         {"STRATA_SIM_CHECK", "0,pages"},  {"STRATA_SIM_CHECK", "1,1"},
         {"STRATA_SIM_CHECK", "pages,1"},  {"STRATA_SIM_CHECK", "frees,"},
         {"STRATA_SIM_CHECK", ",frees"},   {"STRATA_SIM_CHECK", "frees,0"},
-        {"STRATA_SIM_CHECK", "free"},
+        {"STRATA_SIM_CHECK", "free"},     {"STRATA_SIM_LACKS", "pools"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setenv(bad[i][0], bad[i][1], 1);
         assert_int_equal(in_child(init), CUDA_ERROR_INVALID_VALUE);
         unsetenv(bad[i][0]);
     }
+}
+
+static int init_and_ask_for_virtual_memory(void)
+{
+    CUdevice device;
+    CUdeviceptr address;
+    int has = 1;
+    CUmemGenericAllocationHandle handle;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    OK(p_cuInit(0));
+    OK(p_cuDeviceGet(&device, 0));
+    OK(p_cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device));
+    bool refused = p_cuMemCreate(&handle, 2 << 20, &properties, 0) == CUDA_ERROR_NOT_SUPPORTED &&
+                   p_cuMemAddressReserve(&address, 2 << 20, 0, 0, 0) == CUDA_ERROR_NOT_SUPPORTED;
+    return has == 0 && refused ? 0 : 1;
+}
+
+static void a_device_can_lack_virtual_memory(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_LACKS", "virtual-memory", 1);
+    assert_int_equal(in_child(init_and_ask_for_virtual_memory), 0);
+    unsetenv("STRATA_SIM_LACKS");
 }
 
 static int init_and_read_the_reason(void)
@@ -419,6 +443,7 @@ int main(void)
     test_sim_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_meaningless_setting_makes_init_fail),
+        cmocka_unit_test(a_device_can_lack_virtual_memory),
         cmocka_unit_test(a_failed_init_names_the_setting_and_what_it_takes),
         cmocka_unit_test(the_words_that_the_error_names_are_those_of_the_checker),
         cmocka_unit_test(an_empty_setting_is_none),

@@ -13,6 +13,9 @@
  * - STRATA_SIM_DEVICES: 1 to 64 (default 1)
  * - STRATA_SIM_MEMORY: of each device, a whole number and B, KiB, MiB, GiB or TiB (default 16GiB), at least 64MiB
  * - STRATA_SIM_CHECK: the checker, as strata/sim/check.h says
+ * - STRATA_SIM_LACKS: virtual-memory: no device has virtual memory management; its attributes are 0, and cuMemCreate,
+ *   cuMemAddressReserve and cuMemGetAllocationGranularity answer CUDA_ERROR_NOT_SUPPORTED (CUDA Driver API, "Virtual
+ *   Memory Management"; no such device was at hand to be asked)
  *
  * An empty value is as good as none. One that is none of these makes cuInit fail with CUDA_ERROR_INVALID_VALUE, and
  * cuGetErrorString of that code then names the variable. A setting made with a function below before cuInit wins over

@@ -53,6 +53,10 @@ struct sim_map {
     unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags of each device */
 };
 
+/* sim_enter, where the devices have virtual memory management; else NOT_SUPPORTED. */
+#define sim_enter_virtual_memory() sim_enter_virtual_memory_as(__func__)
+CUresult sim_enter_virtual_memory_as(const char *entry);
+
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle); /* NULL: no handle */
 struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes,
                                        const CUmemAllocationProp *properties); /* one handle, no file yet */

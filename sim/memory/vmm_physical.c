@@ -219,7 +219,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags)
 {
-    CUresult result = sim_enter();
+    CUresult result = sim_enter_virtual_memory();
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -261,7 +261,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option)
 {
-    CUresult result = sim_enter();
+    CUresult result = sim_enter_virtual_memory();
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -55,10 +55,16 @@ no_window:
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult sim_enter_virtual_memory_as(const char *entry)
+{
+    CUresult result = sim_enter_as(entry);
+    return result == CUDA_SUCCESS && sim.settings.lacks_virtual_memory ? sim_leave(CUDA_ERROR_NOT_SUPPORTED) : result;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
                              unsigned long long flags)
 {
-    CUresult result = sim_enter();
+    CUresult result = sim_enter_virtual_memory();
     if (result != CUDA_SUCCESS) {
         return result;
     }
