@@ -286,7 +286,7 @@ static void free_stack(strata_stack *stack)
     strata_host_free(stack);
 }
 
-/* From here on nothing can fail: the resources become the stack's. */
+/* The resources become the stack's. */
 static void connect(strata_stack *stack, strata_resource *const *resources)
 {
     uint32_t offset = sizeof(strata_entry);
@@ -309,6 +309,32 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].keeps)
             stack->keepers[stack->keeper_count++] = resources[i];
+}
+
+/* The resources are their caller's again. */
+static void disconnect(strata_stack *stack, const strata_resource_ops *const *given)
+{
+    for (size_t i = 0; i < stack->count; i++) {
+        strata_resource *resource = stack->layers[i];
+        *resource = (strata_resource){.ops = given[i]};
+    }
+    free_stack(stack);
+}
+
+/* Connects, and lets the layers begin that want to. On failure the stack is gone. */
+static strata_status connect_and_begin(strata_stack *stack, strata_resource *const *resources)
+{
+    const strata_resource_ops *given[LAYER_LIMIT];
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < stack->count; i++)
+        given[i] = resources[i]->ops;
+    connect(stack, resources);
+    for (size_t i = stack->count; i-- > 0 && status == STRATA_SUCCESS;)
+        if (stack->ops[i].begin)
+            status = stack->ops[i].begin(resources[i]);
+    if (status != STRATA_SUCCESS)
+        disconnect(stack, given);
+    return status;
 }
 
 strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
@@ -354,9 +380,9 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     }
     if (text)
         strcpy(stack->text, text);
-    connect(stack, resources);
-    *out = stack;
-    return STRATA_SUCCESS;
+    status = connect_and_begin(stack, resources);
+    *out = status == STRATA_SUCCESS ? stack : NULL;
+    return status;
 }
 
 strata_status strata_stack_build(strata_resource *const *resources, size_t count, int ordinal, strata_stack **out)

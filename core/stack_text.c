@@ -283,6 +283,12 @@ static strata_status read_layer(reader *in)
     return read_options(in, layer);
 }
 
+/* Whether an owner can also stand over another layer. */
+static bool stands_over(const strata_layer *layer)
+{
+    return layer->size >= offsetof(strata_layer, over) + sizeof layer->over && layer->over;
+}
+
 static strata_status check_order(const reader *in)
 {
     for (size_t i = 0; i < in->count; i++) {
@@ -292,7 +298,7 @@ static strata_status check_order(const reader *in)
             return refuse(in, in->layers[i].position,
                           "%s owns no memory, so it cannot stand last; expected ', ' and a layer that does after it",
                           kind->name);
-        if (!last && kind->owner)
+        if (!last && kind->owner && !stands_over(kind))
             return refuse(in, in->layers[i].position,
                           "%s owns its memory, so it must stand last; nothing can come after it", kind->name);
     }
@@ -340,42 +346,75 @@ static const char *name_in_sanitizer_mode(const strata_layer *layer)
     return layer->size >= needed ? layer->in_sanitizer_mode : NULL;
 }
 
-/* Replaces the owner, where sanitizer mode asks for another; *text is what the stack is called then, to be freed, and
- * NULL where it keeps its own. */
-static strata_status replace_owner(reader *in, char **text)
+/* Whether a layer takes memory for many blocks at once from the one below it. */
+static bool is_left_out(const reader *in, size_t which)
 {
-    strata_mode mode;
-    strata_status status = strata_mode_now(&mode);
+    const strata_layer *layer = in->layers[which].layer;
+    return which + 1 < in->count && stands_over(layer) && name_in_sanitizer_mode(layer);
+}
+
+/* Appends what is written of a layer, up to the next one. */
+static void append_layer(char *text, const reader *in, size_t which)
+{
+    const size_t from = in->layers[which].position;
+    const size_t end = which + 1 < in->count ? in->layers[which + 1].position : strlen(in->text);
+    strncat(text, in->text + from, end - from);
+}
+
+/* Puts another owner in the place of the last layer. */
+static strata_status replace_owner(reader *in, const char *name)
+{
     layer_text *owner = &in->layers[in->count - 1];
-    const char *name = name_in_sanitizer_mode(owner->layer);
-    *text = NULL;
-    if (status != STRATA_SUCCESS || mode != STRATA_MODE_SANITIZER || !name)
-        return status;
     const strata_layer *other = strata_layer_find(name, strlen(name));
     if (!other || !other->owner)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "in sanitizer mode \"%s\" would take the place of \"%s\", and is not known", name,
                            owner->layer->name);
     void *options = strata_host_zalloc(other->options_size ? other->options_size : 1);
-    *text = strata_host_zalloc(owner->position + strlen(name) + 1);
-    if (!options || !*text) {
-        strata_host_free(options);
-        strata_host_free(*text);
-        *text = NULL;
+    if (!options)
         return strata_fail_host_memory("a stack");
-    }
-    memcpy(*text, in->text, owner->position);
-    strcat(*text, name);
     strata_host_free(owner->options);
     owner->layer = other;
     owner->options = options;
     return STRATA_SUCCESS;
 }
 
+/* In sanitizer mode every block is an allocation of its own: layers that take memory for many at once are left out, or,
+ * where they own it, another owner takes their place. *text is what the stack is called then, to be freed, and NULL
+ * where it keeps its own. */
+static strata_status follow_mode(reader *in, char **text)
+{
+    strata_mode mode;
+    strata_status status = strata_mode_now(&mode);
+    const char *name = name_in_sanitizer_mode(in->layers[in->count - 1].layer);
+    size_t kept = 0;
+    *text = NULL;
+    if (status != STRATA_SUCCESS || mode != STRATA_MODE_SANITIZER)
+        return status;
+    char *made = strata_host_zalloc(strlen(in->text) + (name ? strlen(name) : 0) + 1);
+    if (!made)
+        return strata_fail_host_memory("a stack");
+    if (name)
+        status = replace_owner(in, name);
+    for (size_t i = 0; i < in->count; i++)
+        if (!is_left_out(in, i) && (i + 1 < in->count || !name))
+            append_layer(made, in, i);
+    strcat(made, name ? name : "");
+    for (size_t i = 0; i < in->count; i++) {
+        if (is_left_out(in, i))
+            strata_host_free(in->layers[i].options);
+        else
+            in->layers[kept++] = in->layers[i];
+    }
+    in->count = kept;
+    *text = made;
+    return status;
+}
+
 static strata_status make_stack(reader *in, int ordinal, strata_stack **out)
 {
     char *text;
-    strata_status status = replace_owner(in, &text);
+    strata_status status = follow_mode(in, &text);
     if (status == STRATA_SUCCESS)
         status = make_layers(in, ordinal, text ? text : in->text, out);
     strata_host_free(text);

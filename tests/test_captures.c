@@ -5,6 +5,7 @@
 
 #include "support/captures.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 enum { BYTES = 4096 };
 
@@ -479,7 +480,9 @@ int main(void)
     };
     test_open_driver();
     open_captures();
-    static const char *const stacks[] = {"async", "direct", "async(pool=default)",
-                                         "fixed(bytes=4KiB, chunk=16KiB), async"};
-    return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+    /* What a pool waits for when it gets a frame is nothing to these cases, and test_pool_source's in a sweep. */
+    static const char *const stacks[] = {
+        "async", "direct", "pool", "async(pool=default)", "fixed(bytes=4KiB, chunk=16KiB), async", "pool, async"};
+    const size_t count = sizeof stacks / sizeof stacks[0];
+    return test_run_on(stacks, test_is_swept() ? count - 1 : count, cases, sizeof cases / sizeof cases[0]);
 }

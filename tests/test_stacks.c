@@ -655,6 +655,8 @@ static void owners_know_their_device(void)
     check_device(made, resource);
     made = strata_direct_create(1, NULL, &resource);
     check_device(made, resource);
+    made = strata_pool_create(1, NULL, &resource);
+    check_device(made, resource);
     made = strata_null_create(1, NULL, &resource);
     check_device(made, resource);
     made = strata_managed_create(1, NULL, &resource);
@@ -671,6 +673,58 @@ static void an_owner_of_another_device_is_refused(void **state)
     (void)state;
     static const char *const two_devices[] = {"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL};
     test_child_run("owners_know_their_device", two_devices);
+}
+
+/* ---- layers that begin ---- */
+
+static char begun[64];
+
+typedef struct beginning_layer {
+    strata_resource resource;
+    strata_status answer;
+} beginning_layer;
+
+/* Where a layer stands is known by then. */
+static strata_status begin(strata_resource *resource)
+{
+    assert_true(resource->stack && (resource->upstream != NULL) == (resource->position < 2));
+    snprintf(begun + strlen(begun), sizeof begun - strlen(begun), "%u ", resource->position);
+    const strata_status answer = ((beginning_layer *)resource)->answer;
+    return answer == STRATA_SUCCESS ? answer : strata_fail(answer, "as the test wishes");
+}
+
+static void stay(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static void layers_begin_from_below_and_one_that_cannot_ends_the_build(void **state)
+{
+    (void)state;
+    static const strata_resource_ops ops = {.size = sizeof ops, .name = "beginner", .destroy = stay, .begin = begin};
+    beginning_layer layers[2] = {{.resource = {.ops = &ops}}, {.resource = {.ops = &ops}}};
+    strata_resource *resources[3] = {&layers[0].resource, &layers[1].resource};
+    strata_stack *stack;
+    check_ok(strata_null_create(0, NULL, &resources[2]));
+    const strata_resource_ops *const null_ops = resources[2]->ops;
+    layers[0].answer = STRATA_ERROR_IO;
+    check_status(strata_stack_build(resources, 3, 0, &stack), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "as the test wishes");
+    assert_null(stack);
+    assert_string_equal(begun, "1 0 ");
+    for (int i = 0; i < 3; i++) {
+        assert_true(resources[i]->ops == (i < 2 ? &ops : null_ops));
+        assert_true(!resources[i]->stack && !resources[i]->upstream);
+    }
+    begun[0] = '\0';
+    layers[1].answer = STRATA_ERROR_BUSY;
+    check_status(strata_stack_build(resources, 3, 0, &stack), STRATA_ERROR_BUSY);
+    assert_string_equal(begun, "1 ");
+    begun[0] = '\0';
+    layers[0].answer = layers[1].answer = STRATA_SUCCESS;
+    check_ok(strata_stack_build(resources, 3, 0, &stack));
+    assert_string_equal(begun, "1 0 ");
+    check_ok(strata_stack_destroy(stack));
 }
 
 int main(int count, char **arguments)
@@ -690,6 +744,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup(an_owner_of_the_first_version_stands_in_any_stack, setup),
         cmocka_unit_test_setup(a_resource_that_was_never_built_into_a_stack_is_ended_by_itself, setup),
         cmocka_unit_test(an_owner_of_another_device_is_refused),
+        cmocka_unit_test(layers_begin_from_below_and_one_that_cannot_ends_the_build),
         cmocka_unit_test_setup(a_layer_of_a_later_version_with_a_longer_table_works, setup),
     };
     static const test_case cases[] = {

@@ -238,7 +238,7 @@ static void out_of_memory_names_where_the_memory_is(test_fixture *fixture)
     assert_int_equal(error.tag, tag);
     assert_int_equal(error.driver_code, CUDA_ERROR_OUT_OF_MEMORY);
     assert_string_equal(error.driver_name, "CUDA_ERROR_OUT_OF_MEMORY");
-    const char *call = test_owner_is(fixture, "pool") ? "cuMemCreate" : "cuMemAlloc";
+    const char *call = strcmp(fixture->stack, "pool") == 0 ? "cuMemCreate" : "cuMemAlloc";
     assert_true(strncmp(error.driver_call, call, strlen(call)) == 0);
     check_number_in_message("no memory for", petabyte);
     check_last_error(STRATA_ERROR_OUT_OF_MEMORY, error.limit ? "limit " : "limit none");

@@ -264,6 +264,7 @@ static void a_launch_on_an_unknown_stream_identifies_it_once_a_phase(test_fixtur
         CUstream stream = test_stream(fixture, kinds[i]);
         strata_block blocks[BLOCKS];
         allocate_all(fixture, blocks, producer);
+        launch_over(fixture, blocks, producer, STRATA_ACCESS_WRITE); /* which no event covers yet */
         strata_launch launch;
         begin_over(fixture, &launch, blocks, stream, STRATA_ACCESS_WRITE);
         test_calls calls;

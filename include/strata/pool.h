@@ -1,4 +1,10 @@
-/* `pool`: device memory in large pieces, handed out without a driver call.
+/* `pool`: memory in large pieces, handed out without a driver call.
+ *
+ * A pool stands last in a stack, and takes memory from the device: through its virtual memory management, so that what
+ * lies free can be mapped where it is needed, or through cuMemAlloc on a device without. Or it stands over another
+ * layer, "pool, budget(limit=8GiB), direct", and takes its memory from that one in large blocks: what layers below
+ * count and limit is what the pool reserves, those above see its blocks. No lock of the pool's is held while a layer
+ * below is asked.
  *
  * Text:
  *
@@ -23,9 +29,12 @@ typedef struct strata_pool_options {
     uint64_t initial_size; /* bytes reserved with the first request */
     uint64_t max_size;     /* bytes that may be reserved; 0: no limit but the device's */
     uint64_t slack; /* thousandths of what was live at most that may be reserved beyond it before memory that lies
-                       free elsewhere is moved instead; 0: 44 */
+                       free elsewhere is moved instead; 0: 44. Where memory cannot be moved, over another layer or
+                       without virtual memory management: before what is free as a whole is given back; 0: 500 */
     uint64_t frame; /* bytes of the largest piece of physical memory, rounded up to what the device maps in; 0: 16
-                       MiB. Smaller ones can be moved more often, and cost more each time. */
+                       MiB. Smaller ones can be moved more often, and cost more each time. Where memory cannot be
+                       moved: of the largest block that is had for several of the pool's own, in multiples of 2 MiB; 0:
+                       64 MiB */
     uint64_t cache; /* bytes that a thread keeps of a stream for itself; 0: 4 MiB */
     uint64_t release_threshold; /* bytes that stay reserved when the program waits for all frees
                                    (strata_runtime_reap_pending): what is free beyond them is given back to the device
@@ -44,9 +53,12 @@ typedef struct strata_pool_options {
     strata_export_type export_type; /* handle type of the physical memory, for strata_pool_export */
 } strata_pool_options;
 
-/* Makes a pool for the device `ordinal`, to be built into a stack. NULL options are the defaults. Errors:
- * INVALID_VALUE, UNSUPPORTED (no virtual memory management, or no handles of that type), OUT_OF_HOST_MEMORY,
- * DRIVER_NOT_FOUND, DRIVER. */
+/* Makes a pool for the device `ordinal`, to be built into a stack, last or over other layers. NULL options are the
+ * defaults. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND, DRIVER.
+ *
+ * Where its memory comes from is settled when the stack is built, which answers for the pool, besides what it answers
+ * for any layer: UNSUPPORTED (an export type or decay over another layer, or without virtual memory management, and
+ * handles that the device does not make), DRIVER, OUT_OF_MEMORY (of addresses). */
 STRATA_API strata_status strata_pool_create(int ordinal, const strata_pool_options *options, strata_resource **out);
 
 /* ---- memory that others know ----

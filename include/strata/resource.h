@@ -190,6 +190,12 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      * are told of no completion of it. Called by the owner at the bottom where `completed` is, with the same rules.
      * NULL: it has none. Never forwarded. */
     bool (*keeps)(strata_resource *self, strata_block_id id);
+
+    /* Called while the stack is built, lowest layer first, once self->upstream and self->stack are what they will be:
+     * for what a layer can only do when it knows where it stands. No block has been asked for. An error ends the build,
+     * and the layers are their caller's again, whether they had begun or not; one that is built into another stack then
+     * begins again. NULL: there is nothing to begin. Never forwarded. */
+    strata_status (*begin)(strata_resource *self);
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the
@@ -296,8 +302,11 @@ typedef struct strata_layer {
     /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call. */
     strata_status (*create)(int device, const void *options, strata_resource **out);
     /* For an owner that takes memory for many blocks at once: the name of the one that takes its place, with that one's
-     * defaults, in sanitizer mode, see strata_set_mode(). NULL: it stays. */
+     * defaults, in sanitizer mode, see strata_set_mode(). NULL: it stays. One that has a layer below it is left out. */
     const char *in_sanitizer_mode;
+    /* An owner that can also stand over another layer, and takes its memory from that one then. Such an owner leaves
+     * the operation `device` NULL. */
+    bool over;
 } strata_layer;
 
 /* Makes a layer known to stack texts. The struct and what it points to must live as long as the process. Any thread.

@@ -168,12 +168,13 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
     return status;
 }
 
-/* Waits for what the layer's own stream does, so that what was given back there is free. */
-static strata_status wait_for_own_stream(binning *self)
+/* Waits for what the layer's own stream does, so that what was given back there is free. A layer below that holds freed
+ * blocks back gives them up only with REAP_WAIT. */
+static strata_status wait_for_own_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
     strata_status status = strata_point_synchronize(strata_timeline_now(self->timeline));
-    return status == STRATA_SUCCESS ? below(self)->ops->reap(below(self), STRATA_REAP_FINISHED, &bytes) : status;
+    return status == STRATA_SUCCESS ? below(self)->ops->reap(below(self), mode, &bytes) : status;
 }
 
 strata_status bins_give_back(binning *self, size_t enough, size_t *given)
@@ -191,7 +192,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
             atomic_fetch_add_explicit(&self->given_back, 1, memory_order_relaxed);
         }
     }
-    return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self) : status;
+    return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self, STRATA_REAP_FINISHED) : status;
 }
 
 static void end_stream(binning *self)
@@ -210,7 +211,8 @@ void bins_close(binning *self)
     for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && status != STRATA_SUCCESS; i++) {
         status = bins_give_back(self, SIZE_MAX, &bytes);
         if (status == STRATA_SUCCESS && atomic_load_explicit(&self->stream, memory_order_relaxed))
-            status = wait_for_own_stream(self); /* so that layers between hear of it before they end */
+            status =
+                wait_for_own_stream(self, STRATA_REAP_WAIT); /* so that layers between hear of it before they end */
     }
     end_stream(self);
     strata_error_unhush(status != STRATA_SUCCESS);

@@ -28,6 +28,8 @@ typedef struct pool_begun {
 
 static pool_begun begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
 {
+    if (!self->pages.source->moves)
+        return (pool_begun){0};
     const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
     const uint64_t granule = self->pages.granule, first = (start + granule - 1) / granule, last = end / granule;
     if (first >= last)
@@ -287,6 +289,18 @@ static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt 
 
 /* ---- all ways ---- */
 
+/* Addresses that memory can be mapped in are one void. */
+static bool begin_heap(pool *self)
+{
+    if (!self->pages.source->moves)
+        return true;
+    const uint32_t slot = pool_heap_enter(&self->heap, self->pages.base, self->pages.bytes);
+    if (!slot)
+        return false;
+    pool_heap_give(&self->heap, slot, POOL_VOID);
+    return true;
+}
+
 /* The heap begins with the first request, when the table is there. */
 static bool begin(pool *self)
 {
@@ -295,7 +309,7 @@ static bool begin(pool *self)
     if (!begun) {
         self->heap.table = strata_resource_table(&self->resource);
         self->heap.offset = self->resource.block_offset;
-        begun = pool_heap_begin(&self->heap, self->pages.base, self->pages.bytes);
+        begun = begin_heap(self);
         atomic_store_explicit(&self->begun, begun, memory_order_release);
     }
     strata_spin_release(&self->lock);
@@ -310,6 +324,15 @@ static pool_look look_at_others(pool *self, const pool_want *want, pool_attempt 
         look = look_elsewhere(self, want, attempt, slot);
     else if (look == POOL_NOTHING && self->follows)
         look = look_at_followed(self, want, slot);
+    return look;
+}
+
+pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    strata_lock_take(&self->growth);
+    pool_caches_flush(self);
+    const pool_look look = look_at_others(self, want, attempt, slot);
+    strata_lock_release(&self->growth);
     return look;
 }
 
@@ -342,6 +365,41 @@ static pool_look find_with_patience(pool *self, const pool_want *want, pool_atte
     return look;
 }
 
+/* Memory that can be mapped where it is wanted. */
+static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot,
+                             strata_status *status)
+{
+    strata_scope scope;
+    *status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (*status != STRATA_SUCCESS)
+        return POOL_NOTHING;
+    pool_look look = find_with_growth(self, want, false, attempt, slot);
+    if (look == POOL_NOTHING)
+        look = find_with_patience(self, want, attempt, slot);
+    strata_scope_leave(&scope);
+    return look;
+}
+
+static strata_status find_with_all_means(pool *self, const pool_want *want, const strata_request *request,
+                                         uint32_t *slot)
+{
+    const pool_source *source = self->pages.source;
+    strata_status status = STRATA_SUCCESS;
+    pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
+    const pool_look look =
+        source->moves ? find_mapped(self, want, &attempt, slot, &status) : pool_find_still(self, want, &attempt, slot);
+    if (status != STRATA_SUCCESS || look == POOL_FOUND)
+        return status;
+    if (look == POOL_FAILED || attempt.host)
+        return strata_fail_host_memory("a piece of a pool");
+    if (attempt.why.status != STRATA_SUCCESS)
+        return strata_error_raise_again(&attempt.why);
+    if (attempt.below.status != STRATA_SUCCESS)
+        return pool_refuse_still(self, request, &attempt.below);
+    const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
+    return strata_fail_allocation(&self->resource, request, result, attempt.call);
+}
+
 static strata_status find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
 {
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
@@ -358,25 +416,9 @@ static strata_status find(pool *self, const pool_want *want, const strata_reques
         look = look_at_own(self, want, slot);
     if (look == POOL_FOUND)
         return STRATA_SUCCESS;
-    pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = "cuMemCreate", .alone = !self->waits};
-    if (look == POOL_NOTHING) {
-        strata_scope scope;
-        strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-        if (status != STRATA_SUCCESS)
-            return status;
-        look = find_with_growth(self, want, false, &attempt, slot);
-        if (look == POOL_NOTHING)
-            look = find_with_patience(self, want, &attempt, slot);
-        strata_scope_leave(&scope);
-    }
-    if (look == POOL_FOUND)
-        return STRATA_SUCCESS;
-    if (look == POOL_FAILED || attempt.host)
+    if (look == POOL_FAILED)
         return strata_fail_host_memory("a piece of a pool");
-    if (attempt.why.status != STRATA_SUCCESS)
-        return strata_error_raise_again(&attempt.why);
-    const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
-    return strata_fail_allocation(&self->resource, request, result, attempt.call);
+    return find_with_all_means(self, want, request, slot);
 }
 
 strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)

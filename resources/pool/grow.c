@@ -489,7 +489,7 @@ static uint64_t within_slack(pool *self, const pool_want *want)
     return most > self->initial_bytes ? most : self->initial_bytes;
 }
 
-static uint64_t most_reserved(const pool *self)
+uint64_t pool_most_reserved(const pool *self)
 {
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
     return limit ? limit : UINT64_MAX;
@@ -497,7 +497,7 @@ static uint64_t most_reserved(const pool *self)
 
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)
 {
-    const uint64_t most = most_reserved(self), slack = within_slack(self, want);
+    const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
     const uint64_t reserved = self->pages.reserved, cheap = slack < most ? slack : most;
     /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
      * is kept for what cannot be moved. */

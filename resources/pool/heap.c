@@ -209,19 +209,28 @@ static void set_range(strata_entry *entry, CUdeviceptr address, uint64_t bytes)
     atomic_store_explicit(&entry->bytes, bytes, memory_order_release);
 }
 
-bool pool_heap_begin(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
+uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
 {
     const uint32_t slot = take_slot(heap);
     if (!slot)
-        return false;
+        return 0;
+    pool_points_clear(pool_entry(heap, slot)); /* what its last block left there */
     set_range(pool_entry(heap, slot), base, bytes);
     if (!strata_index_insert(&heap->index, base, slot)) {
         give_slot(heap, slot);
-        return false;
+        return 0;
     }
-    pool_piece_at(heap, slot)->state = POOL_VOID;
-    enter(heap, &heap->voids, slot);
-    return true;
+    *pool_piece_at(heap, slot) = (pool_piece){.state = POOL_TAKEN};
+    heap->taken_bytes += bytes;
+    return slot;
+}
+
+void pool_heap_leave(pool_heap *heap, uint32_t slot)
+{
+    const strata_entry *entry = pool_entry(heap, slot);
+    heap->taken_bytes -= pool_bytes_of(entry);
+    strata_index_remove(&heap->index, pool_address_of(entry));
+    give_slot(heap, slot);
 }
 
 void pool_heap_end(pool_heap *heap)
@@ -398,17 +407,26 @@ uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline)
     return heap->free_bytes - heap->complete.bytes - (home ? home->tree.bytes : 0);
 }
 
+uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
+{
+    CUdeviceptr start;
+    return strata_index_ceiling(&heap->index, address, &start);
+}
+
+uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot)
+{
+    const strata_entry *entry = pool_entry(heap, slot);
+    const uint32_t next = pool_piece_at(heap, slot)->next;
+    return next ? next : pool_heap_from(heap, pool_address_of(entry) + pool_bytes_of(entry));
+}
+
 /* Goes through all pieces in the order of their addresses; `visit` may join a piece with those around it and says which
  * one it has become. */
 static void walk(pool_heap *heap, uint32_t (*visit)(pool_heap *heap, uint32_t slot, bool *any), bool *any)
 {
-    CUdeviceptr start;
-    uint32_t slot = strata_index_ceiling(&heap->index, 0, &start);
-    while (slot) {
+    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot))
         if (pool_piece_at(heap, slot)->state == POOL_FREE)
             slot = visit(heap, slot, any);
-        slot = pool_piece_at(heap, slot)->next;
-    }
 }
 
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
@@ -526,9 +544,9 @@ uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t byt
 
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes)
 {
-    CUdeviceptr start, best = 0;
+    CUdeviceptr start = 0, best = 0;
     uint64_t run = 0, least = UINT64_MAX;
-    for (uint32_t slot = strata_index_ceiling(&heap->index, 0, &start); slot; slot = pool_piece_at(heap, slot)->next) {
+    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
         const strata_entry *entry = pool_entry(heap, slot);
         if (pool_piece_at(heap, slot)->state != POOL_FREE) {
             run = 0;
@@ -543,6 +561,7 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes)
             best = start;
             least = run;
         }
+        run = ends ? 0 : run;
     }
     return best;
 }
@@ -567,9 +586,7 @@ static strata_status look_for_next(strata_point point, void *data)
 strata_point pool_heap_next_pending(const pool_heap *heap, uint16_t after)
 {
     pending found = {.after = after};
-    CUdeviceptr start;
-    uint32_t slot = strata_index_ceiling(&heap->index, 0, &start);
-    for (; slot; slot = pool_piece_at(heap, slot)->next)
+    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot))
         if (pool_piece_at(heap, slot)->state == POOL_FREE)
             strata_uses_visit(pool_entry(heap, slot), look_for_next, &found);
     return found.next;

@@ -1,8 +1,9 @@
 /* The pool's address space, piece by piece.
  *
- * The range of addresses is cut into *pieces* that follow each other without a gap. A piece is an entry of the stack's
- * table of blocks, whether a block lives in it or not, so that its address, its size and what it waits for stand where
- * a block's do, and making a block of a piece costs no copy:
+ * A range of addresses is cut into *pieces* that follow each other without a gap. There is one range, or, where memory
+ * stays where it was got, one for each frame: pieces of two ranges are never neighbours, whatever their addresses. A
+ * piece is an entry of the stack's table of blocks, whether a block lives in it or not, so that its address, its size
+ * and what it waits for stand where a block's do, and making a block of a piece costs no copy:
  *
  *     | taken | free, of A | taken | free, complete | void .......... | taken | free, of A and B | void ...
  *
@@ -29,11 +30,12 @@ typedef enum pool_state {
     POOL_TAKEN,
     POOL_FREE,
     POOL_VOID,
+    POOL_FRAME, /* no piece: a block of the layer below that pieces are cut from, see resources/pool/source_below.c */
 } pool_state;
 
 /* The pool's bytes of an entry. */
 typedef struct pool_piece {
-    uint32_t previous, next; /* pieces before and behind it, 0: none */
+    uint32_t previous, next; /* pieces before and behind it in its range, 0: none */
     union {
         struct {
             uint32_t left, right; /* in its tree */
@@ -94,9 +96,18 @@ static inline CUdeviceptr pool_address_of(const strata_entry *entry)
     return atomic_load_explicit(&entry->address, memory_order_relaxed);
 }
 
-/* Makes the whole range one void. False without host memory. */
-bool pool_heap_begin(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
+/* Enters a range of addresses: it is one piece, in no tree, and the caller's. 0 without host memory. */
+uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
+
+/* Takes a range out whose one piece, in no tree, is the caller's. */
+void pool_heap_leave(pool_heap *heap, uint32_t slot);
+
 void pool_heap_end(pool_heap *heap);
+
+/* The piece with the lowest address at or behind this one, and the next one behind a piece, in whatever range; 0: there
+ * is none. */
+uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address);
+uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot);
 
 /* Cuts `front` bytes off a piece that is in no tree; what is behind them becomes a piece with the same points and
  * state, in no tree either. Its number; 0 without host memory, and nothing changed. */

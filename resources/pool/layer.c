@@ -6,11 +6,7 @@
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 
-enum {
-    DEFAULT_SLACK = 44, /* thousandths */
-    DEFAULT_FRAME = 16 << 20,
-    DEFAULT_CACHE = 4 << 20,
-};
+enum { DEFAULT_CACHE = 4 << 20 };
 
 static strata_status check_options(const strata_pool_options *options)
 {
@@ -37,10 +33,10 @@ static strata_status check_options(const strata_pool_options *options)
 
 static void set_options(pool *self, const strata_pool_options *options)
 {
-    const uint64_t frame = options->frame ? options->frame : DEFAULT_FRAME;
     self->limit = options->max_size;
-    self->slack = (double)(options->slack ? options->slack : DEFAULT_SLACK) / 1000;
-    self->frame_bytes = (frame + self->pages.granule - 1) / self->pages.granule * self->pages.granule;
+    self->given.slack = options->slack;
+    self->given.frame = options->frame;
+    self->given.export_type = options->export_type;
     self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
     self->initial_bytes = options->initial_size;
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
@@ -66,10 +62,6 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
         return strata_fail_host_memory("a pool");
     self->resource.ops = &pool_ops;
     self->device = device;
-    if ((status = pool_pages_open(&self->pages, device, options.export_type)) != STRATA_SUCCESS) {
-        strata_host_free(self);
-        return status;
-    }
     set_options(self, &options);
     strata_barriers_open();
     strata_cells_init(&self->cells, sizeof(pool_cell));
@@ -99,9 +91,10 @@ static const strata_option pool_text_options[] = {
      "bytes reserved with the first request"},
     {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
     {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
-     "thousandths of the peak that may be reserved beyond it before memory is moved; 44 by default"},
+     "thousandths of the peak that may be reserved beyond it before memory is moved; 44 by default, 500 where it "
+     "cannot be moved: then it is given back"},
     {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
-     "largest piece of physical memory; 16MiB by default"},
+     "largest piece of memory that is had for several blocks; 16MiB by default, 64MiB where it cannot be moved"},
     {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
      "bytes that a thread keeps of a stream; 4MiB by default"},
     {"release_threshold", STRATA_OPTION_SIZE, offsetof(pool_text, release_threshold), NULL,
@@ -151,4 +144,5 @@ const strata_layer strata_pool_layer = {
     .options_size = sizeof(pool_text),
     .create = make_pool,
     .in_sanitizer_mode = "direct",
+    .over = true,
 };

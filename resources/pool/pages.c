@@ -1,4 +1,4 @@
-/* Physical memory and addresses, through the driver's virtual memory management. */
+/* The frames of a pool, by number, over whichever source there is. */
 #include "resources/pool/pages.h"
 
 #include "core/error.h"
@@ -6,102 +6,45 @@
 
 #include <string.h>
 
-enum {
-    TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
-    LEAST_TIMES = 2,      /* what there is at least to be */
-    TRIES_TO_END = 3,     /* as in resources/async.c */
-};
+enum { TRIES_TO_END = 16 /* what nobody can try later */ };
 
-static bool has_calls(void)
+strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_device *device,
+                              strata_export_type export_type)
 {
-    return strata_cu.MemAddressReserve && strata_cu.MemAddressFree && strata_cu.MemCreate && strata_cu.MemRelease &&
-           strata_cu.MemMap && strata_cu.MemUnmap && strata_cu.MemSetAccess && strata_cu.MemGetAllocationGranularity;
-}
-
-static bool can(const strata_device *device, CUdevice_attribute what)
-{
-    int can = 0;
-    return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
-}
-
-/* Memory that the program registers with a network card must say so when it is made. */
-static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
-{
-    static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                                      CU_MEM_HANDLE_TYPE_FABRIC};
-    return (CUmemAllocationProp){
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = types[export_type],
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
-        .allocFlags = {.gpuDirectRDMACapable =
-                           can(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)},
-    };
-}
-
-/* Whether memory can be shared as it is asked for: by the device's own word, before any memory is made. */
-static strata_status check_export(const strata_device *device, strata_export_type type)
-{
-    const bool fabric = type == STRATA_EXPORT_FABRIC;
-    if (type == STRATA_EXPORT_NONE ||
-        (strata_cu.MemExportToShareableHandle &&
-         can(device, fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
-                            : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)))
-        return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: device %d cannot export memory as %s", device->ordinal,
-                       fabric ? "fabric handles" : "file descriptors");
-}
-
-/* A machine may have fewer addresses to give than one would like. */
-static CUresult reserve(pool_pages *pages)
-{
-    const uint64_t total = (pages->device->info.total_bytes + pages->granule - 1) & ~(pages->granule - 1);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    for (uint64_t times = TIMES_THE_DEVICE; result != CUDA_SUCCESS && times >= LEAST_TIMES; times /= 2) {
-        pages->bytes = times * total;
-        result = strata_cu.MemAddressReserve(&pages->base, (size_t)pages->bytes, (size_t)pages->granule, 0, 0);
-    }
-    return result;
-}
-
-strata_status pool_pages_open(pool_pages *pages, strata_device *device, strata_export_type export_type)
-{
-    *pages = (pool_pages){.device = device, .frame_count = 1};
-    if (!device->info.virtual_memory || !has_calls())
+    *pages = (pool_pages){.device = device, .pool = pool, .frame_count = 1};
+    const bool maps = !pool->upstream && pool_can_map(device);
+    if (export_type != STRATA_EXPORT_NONE && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "pool: device %d has no virtual memory management; use async or direct", device->ordinal);
-    strata_status status = check_export(device, export_type);
+                           "pool: export needs memory that the pool maps itself, and %s; leave export out%s",
+                           pool->upstream ? "this one takes its memory from a layer below"
+                                          : "the device has no virtual memory management",
+                           pool->upstream ? ", or that layer" : "");
+    pages->source = pool->upstream ? &pool_source_below : maps ? &pool_source_mapped : &pool_source_direct;
+    strata_status status = pages->source->open(pages, export_type);
     if (status != STRATA_SUCCESS)
-        return status;
-    pages->properties = properties_of(device, export_type);
-    strata_scope scope;
-    status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    size_t granule = 0;
-    const char *call = "cuMemGetAllocationGranularity";
-    CUresult result =
-        strata_cu.MemGetAllocationGranularity(&granule, &pages->properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-    pages->granule = granule;
-    if (result == CUDA_SUCCESS) {
-        call = "cuMemAddressReserve";
-        result = reserve(pages);
-    }
-    strata_scope_leave(&scope);
-    return result == CUDA_SUCCESS
-               ? STRATA_SUCCESS
-               : strata_fail_driver(result, call, "reserving addresses for a pool on device %d", device->ordinal);
+        pool_pages_close(pages);
+    return status;
 }
 
 /* What fails is tried again, a few times: nobody else could do it later. */
 static void end_frame(pool_pages *pages, uint32_t frame)
 {
-    for (int i = 0; i < TRIES_TO_END && pages->frames[frame].address; i++)
+    const pool_frame *at = &pages->frames[frame];
+    for (int i = 0; i < TRIES_TO_END && pages->source->moves && at->address; i++)
         pool_pages_unmap(pages, frame);
-    for (int i = 0; i < TRIES_TO_END && pages->frames[frame].bytes && !pages->frames[frame].address; i++)
+    for (int i = 0; i < TRIES_TO_END && at->bytes && !(pages->source->moves && at->address); i++)
         pool_pages_drop(pages, frame);
 }
 
 static void end_all(pool_pages *pages)
+{
+    for (uint32_t frame = 1; frame < pages->frame_count; frame++)
+        end_frame(pages, frame);
+    pages->source->close(pages);
+}
+
+/* The driver is called for frames that move with a context of the device, which nobody could make current later. */
+static void end_in_scope(pool_pages *pages)
 {
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
@@ -109,26 +52,21 @@ static void end_all(pool_pages *pages)
         status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return;
-    for (uint32_t frame = 1; frame < pages->frame_count; frame++)
-        end_frame(pages, frame);
-    CUresult result = CUDA_ERROR_UNKNOWN;
-    for (int i = 0; i < TRIES_TO_END && result != CUDA_SUCCESS; i++)
-        result = strata_cu.MemAddressFree(pages->base, (size_t)pages->bytes);
+    end_all(pages);
     strata_scope_leave(&scope);
 }
 
 void pool_pages_close(pool_pages *pages)
 {
     strata_error_hush();
-    if (pages->bytes && strata_door_now() == STRATA_DOOR_OPEN)
-        end_all(pages);
+    if (pages->source && strata_door_now() == STRATA_DOOR_OPEN)
+        (pages->source->moves ? end_in_scope : end_all)(pages);
     strata_error_unhush(false);
     strata_host_free(pages->frames);
     *pages = (pool_pages){0};
 }
 
-/* A number for a frame; 0 without host memory. */
-static uint32_t take_number(pool_pages *pages)
+uint32_t pool_pages_number(pool_pages *pages)
 {
     const uint32_t recycled = pages->frame_free;
     if (recycled) {
@@ -149,27 +87,50 @@ static uint32_t take_number(pool_pages *pages)
     return pages->frame_count++;
 }
 
-static void give_number(pool_pages *pages, uint32_t frame)
+void pool_pages_forget(pool_pages *pages, uint32_t number)
 {
-    pages->frames[frame] = (pool_frame){.next = pages->frame_free};
-    pages->frame_free = frame;
+    pages->reserved -= pages->frames[number].bytes;
+    pages->frames[number] = (pool_frame){.next = pages->frame_free};
+    pages->frame_free = number;
+}
+
+strata_status pool_pages_ask(pool_pages *pages, uint64_t bytes, pool_frame *out)
+{
+    *out = (pool_frame){.bytes = bytes};
+    return pages->source->make(pages, bytes, out);
+}
+
+strata_status pool_pages_return(pool_pages *pages, const pool_frame *frame)
+{
+    return pages->source->drop(pages, frame);
+}
+
+/* A source's answer as the driver's. */
+static CUresult result_of(strata_status status)
+{
+    const CUresult said = strata_error_unsaid()->driver_code;
+    if (status == STRATA_SUCCESS)
+        return CUDA_SUCCESS;
+    return said ? said : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
 CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, bool *host)
 {
-    *frame = take_number(pages);
+    *frame = pool_pages_number(pages);
     *host = !*frame;
     if (!*frame)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pages->calls++;
-    CUmemGenericAllocationHandle handle = 0;
-    CUresult result = strata_cu.MemCreate(&handle, (size_t)bytes, &pages->properties, 0);
+    pool_frame made;
+    strata_error_hush();
+    const CUresult result = result_of(pool_pages_ask(pages, bytes, &made));
+    strata_error_unhush(false);
     if (result != CUDA_SUCCESS) {
-        give_number(pages, *frame);
+        pool_pages_forget(pages, *frame);
         *frame = 0;
         return result;
     }
-    pages->frames[*frame] = (pool_frame){.handle = handle, .bytes = bytes};
+    pages->frames[*frame] = made;
     pages->reserved += bytes;
     return CUDA_SUCCESS;
 }
@@ -178,7 +139,7 @@ CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
 {
     pool_frame *mapped = &pages->frames[frame];
     pages->calls++;
-    CUresult result = strata_cu.MemMap(address, (size_t)mapped->bytes, 0, mapped->handle, 0);
+    CUresult result = pages->source->map(pages, mapped, address);
     if (result == CUDA_SUCCESS)
         mapped->address = address;
     return result;
@@ -186,19 +147,15 @@ CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
 
 CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
 {
-    const CUmemAccessDesc access = {
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pages->device->ordinal},
-        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
     pages->calls++;
-    return strata_cu.MemSetAccess(address, (size_t)bytes, &access, 1);
+    return pages->source->give_access(pages, address, bytes);
 }
 
 CUresult pool_pages_unmap(pool_pages *pages, uint32_t frame)
 {
     pool_frame *mapped = &pages->frames[frame];
     pages->calls++;
-    CUresult result = strata_cu.MemUnmap(mapped->address, (size_t)mapped->bytes);
+    CUresult result = pages->source->unmap(pages, mapped);
     if (result == CUDA_SUCCESS)
         mapped->address = 0;
     return result;
@@ -207,17 +164,16 @@ CUresult pool_pages_unmap(pool_pages *pages, uint32_t frame)
 CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
 {
     pages->calls++;
-    CUresult result = strata_cu.MemRelease(pages->frames[frame].handle);
-    if (result != CUDA_SUCCESS)
-        return result;
-    pages->reserved -= pages->frames[frame].bytes;
-    give_number(pages, frame);
-    return CUDA_SUCCESS;
+    strata_error_hush();
+    const CUresult result = result_of(pool_pages_return(pages, &pages->frames[frame]));
+    strata_error_unhush(false);
+    if (result == CUDA_SUCCESS)
+        pool_pages_forget(pages, frame);
+    return result;
 }
 
 CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out)
 {
     pages->calls++;
-    return strata_cu.MemExportToShareableHandle(out, pages->frames[frame].handle,
-                                                pages->properties.requestedHandleTypes, 0);
+    return pages->source->share(pages, &pages->frames[frame], out);
 }

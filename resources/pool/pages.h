@@ -1,38 +1,49 @@
-/* Where the pool's memory comes from: physical memory of the device in handles, mapped into one range of addresses.
- *
- * A handle is mapped in one place at a time, whole. The range is many times as large as the device's memory, so that a
- * place for a mapping is always found next to what it is to join. Nothing here knows what is free: the pool says what
- * is mapped and unmapped, and that nothing submitted can touch it any more. All calls but the first and the last come
- * with the pool's growth lock held. */
+/* The frames that a pool has, by their numbers, and the calls for them. A frame that moves is mapped in one place at a
+ * time, whole; the range that it is mapped in is many times as large as the device's memory, so that a place for a
+ * mapping is always found next to what it is to join. Nothing here knows what is free: the pool says what is mapped and
+ * unmapped and given back, and that nothing submitted can touch it any more. All is guarded by the pool's growth lock,
+ * but for what pool_pages_ask and pool_pages_return do. */
 #ifndef STRATA_RESOURCES_POOL_PAGES_H
 #define STRATA_RESOURCES_POOL_PAGES_H
 
-#include "core/device.h"
-
-#include <strata/async.h>
+#include "core/clock.h"
+#include "resources/pool/source.h"
 
 typedef struct pool_frame {
-    CUmemGenericAllocationHandle handle;
-    uint64_t bytes;      /* 0: no frame has this number */
-    CUdeviceptr address; /* where it is mapped; 0: nowhere */
-    uint32_t next;       /* of the free numbers */
-    uint32_t held;       /* by how many holds (resources/pool/hold.c): while there is one, it stays where it is */
+    CUmemGenericAllocationHandle handle; /* of one that moves */
+    uint64_t bytes;                      /* 0: no frame has this number */
+    CUdeviceptr address;                 /* where it is mapped, or stays; 0: nowhere */
+    strata_block block;                  /* of one that stays: as the layer below has it, see source_below.c */
+    strata_point ready;                  /* what its first use comes after; 0: nothing */
+    uint32_t next;                       /* of the free numbers */
+    uint32_t held;                       /* by how many holds (resources/pool/hold.c): while there is one, it stays */
+    bool leaving;                        /* somebody gives it back, or tries to */
 } pool_frame;
 
 typedef struct pool_pages {
     strata_device *device;
+    const pool_source *source;
+    strata_resource *pool; /* whose they are */
     CUmemAllocationProp properties;
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
-    uint64_t granule;   /* what the device maps memory in */
+    uint64_t granule;   /* what the device maps memory in, or the least frame */
     pool_frame *frames; /* by number, from 1 */
     uint32_t frame_count, frame_capacity, frame_free;
-    uint64_t reserved; /* bytes in frames */
-    uint64_t calls;    /* of the driver, for the frames */
+    uint64_t reserved;                /* bytes in frames */
+    uint64_t asked;                   /* bytes in frames that somebody asks the source for */
+    uint64_t calls;                   /* for the frames */
+    CUstream stream;                  /* the pool's own, for a layer below; constant, like the next one */
+    struct strata_timeline *timeline; /* of that */
+    strata_tag tag;                   /* of the frames; the same */
+    _Atomic bool unaligned; /* the layer below has given blocks that do not begin where pieces do; any thread */
 } pool_pages;
 
-/* Reserves addresses for a device. Errors: UNSUPPORTED (no virtual memory management), DRIVER, OUT_OF_MEMORY. */
-strata_status pool_pages_open(pool_pages *pages, strata_device *device, strata_export_type export_type);
+/* Opens the pages of a pool that stands in a stack: over the layer below, or where there is none over the device's
+ * virtual memory, or where there is none of that over cuMemAlloc. Errors: UNSUPPORTED (an export type without virtual
+ * memory), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_device *device,
+                              strata_export_type export_type);
 
 /* Gives everything back. No work can touch it any more. */
 void pool_pages_close(pool_pages *pages);
@@ -41,7 +52,7 @@ void pool_pages_close(pool_pages *pages);
  * *host set. */
 CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, bool *host);
 
-/* Maps a frame that is mapped nowhere. Nothing can access it until pool_pages_open_access. */
+/* Maps a frame that is mapped nowhere. Nothing can access it until pool_pages_give_access. */
 CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address);
 
 /* Lets the device read and write what was mapped in a range. */
@@ -56,5 +67,11 @@ CUresult pool_pages_drop(pool_pages *pages, uint32_t frame);
 /* Makes a handle of a frame that other processes can import: *out is a file descriptor, an int, or a CUmemFabricHandle,
  * as the pages' export type says. */
 CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out);
+/* The same for frames that stay where they are, step by step: a number for one, 0 without host memory; what is asked of
+ * the source, without any lock; and the end of a number, whose frame was given back or never came. */
+uint32_t pool_pages_number(pool_pages *pages);
+strata_status pool_pages_ask(pool_pages *pages, uint64_t bytes, pool_frame *out);
+strata_status pool_pages_return(pool_pages *pages, const pool_frame *frame);
+void pool_pages_forget(pool_pages *pages, uint32_t number);
 
 #endif

@@ -15,6 +15,15 @@
 
 enum { MOST_ALIGNMENT = 1 << 30 };
 
+/* Where nobody says how large: the largest frame, and the slack in thousandths, of memory that can be moved and of such
+ * as stays. */
+enum {
+    FRAME_MAPPED = 16 << 20,
+    FRAME_STILL = 64 << 20,
+    SLACK_MAPPED = 44,
+    SLACK_STILL = 500,
+};
+
 /* ---- blocks ---- */
 
 static inline void count_live(pool_cell *cell, int64_t bytes, int64_t blocks)
@@ -80,7 +89,8 @@ static strata_status check_request(const pool *self, const strata_request *reque
     strata_status status = strata_check_alignment(&self->resource, request, MOST_ALIGNMENT);
     if (status != STRATA_SUCCESS || request->bytes <= self->pages.bytes)
         return status;
-    return strata_fail_allocation((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate");
+    return strata_fail_allocation((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
+                                  self->pages.source->make_call);
 }
 
 static strata_status make_wait(strata_point point, void *stream)
@@ -289,7 +299,8 @@ static inline void end_block(strata_entry *entry, uint64_t generation)
 static inline void report(pool *self, strata_block_id id, uint64_t bytes)
 {
     if (self->resource.stack->interested_count)
-        strata_report_completion(&self->resource, &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
+        strata_report_completion_above(&self->resource,
+                                       &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
 }
 
 /* Adds a point to a retired block's, or waits on the host until there is nothing to add. */
@@ -652,23 +663,28 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
     strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
     const int64_t now = strata_counters_sum(&self->deferred, 0);
     *bytes = before > now ? (size_t)(before - now) : 0;
-    if (mode != STRATA_REAP_WAIT) {
-        pool_decay_look(self);
-        return STRATA_SUCCESS;
-    }
-    if (strata_deferred_any(&resource->stack->deferred))
+    if (mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
         return strata_deferred_refuse(&resource->stack->deferred);
-    strata_status status = wait_for_free(self);
-    if (status == STRATA_SUCCESS)
-        status = pool_release(self);
-    return status == STRATA_SUCCESS ? pool_decay_step(self, UINT_MAX) : status;
+    strata_status status = mode == STRATA_REAP_WAIT ? wait_for_free(self) : STRATA_SUCCESS;
+    if (mode != STRATA_REAP_WAIT)
+        pool_decay_look(self);
+    else if (status == STRATA_SUCCESS && (status = pool_release(self)) == STRATA_SUCCESS)
+        status = pool_decay_step(self, UINT_MAX);
+    size_t of_frames;
+    if (status == STRATA_SUCCESS && resource->upstream)
+        status = resource->upstream->ops->reap(resource->upstream, mode, &of_frames);
+    return status;
 }
 
 static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
     uint64_t released = 0;
+    size_t told = 0;
+    strata_resource *below = resource->upstream;
     strata_status status = pool_trim((pool *)resource, keep_bytes, &released);
-    *bytes = (size_t)released;
+    if (status == STRATA_SUCCESS && below)
+        status = below->ops->trim(below, keep_bytes, &told);
+    *bytes = told > released ? told : (size_t)released;
     return status;
 }
 
@@ -680,11 +696,22 @@ static strata_status pool_charge(strata_resource *resource, const strata_request
     return STRATA_SUCCESS;
 }
 
+/* A freed block is free memory at once. */
+static strata_status pool_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
+                                   strata_block_id *of)
+{
+    (void)resource, (void)request;
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    return STRATA_SUCCESS;
+}
+
 static uint32_t pool_capabilities(strata_resource *resource)
 {
-    (void)resource;
-    return STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND |
-           STRATA_CAPABILITY_DEVICE_MEMORY;
+    const uint32_t own = STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND;
+    strata_resource *below = resource->upstream;
+    return own | (below ? below->ops->capabilities(below) & STRATA_CAPABILITY_DEVICE_MEMORY
+                        : STRATA_CAPABILITY_DEVICE_MEMORY);
 }
 
 static strata_status pool_find_block(strata_resource *resource, CUdeviceptr address, strata_block *out)
@@ -703,9 +730,36 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
                        (unsigned long long)address);
 }
 
-static int pool_device(strata_resource *resource)
+/* Blocks that pieces are cut from are the pool's own affair. */
+static bool pool_keeps(strata_resource *resource, strata_block_id id)
 {
-    return ((pool *)resource)->device->ordinal;
+    const pool_piece *piece = strata_block_layer_bytes(resource, id);
+    return piece && piece->state == POOL_FRAME;
+}
+
+/* Only now it is known whether a layer stands below. */
+static strata_status pool_begin(strata_resource *resource)
+{
+    pool *self = (pool *)resource;
+    if (self->device != resource->stack->device)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE,
+                           "layer %u of the stack (pool) gives memory of device %d, the stack is for device %d",
+                           resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
+    pool_pages_close(&self->pages); /* of a stack that came to nothing */
+    strata_status status = pool_pages_open(&self->pages, resource, self->device, self->given.export_type);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const bool moves = self->pages.source->moves;
+    if (!moves && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
+        pool_pages_close(&self->pages);
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
+    }
+    const uint64_t granule = self->pages.granule;
+    const uint64_t frame = self->given.frame ? self->given.frame : moves ? FRAME_MAPPED : FRAME_STILL;
+    const uint64_t slack = self->given.slack ? self->given.slack : moves ? SLACK_MAPPED : SLACK_STILL;
+    self->frame_bytes = (frame + granule - 1) / granule * granule;
+    self->slack = (double)slack / 1000;
+    return STRATA_SUCCESS;
 }
 
 /* Work may still be on its way to memory that was freed in stream order. */
@@ -717,9 +771,7 @@ static strata_status synchronize(strata_point point, void *data)
 
 static void wait_for_all(pool *self)
 {
-    CUdeviceptr start;
-    uint32_t slot = strata_index_ceiling(&self->heap.index, 0, &start);
-    for (; slot; slot = pool_piece_at(&self->heap, slot)->next)
+    for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot))
         if (pool_piece_at(&self->heap, slot)->state != POOL_VOID)
             strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
 }
@@ -761,7 +813,9 @@ const strata_resource_ops pool_ops = {
     .capabilities = pool_capabilities,
     .find = pool_find_block,
     .destroy = pool_destroy,
-    .device = pool_device,
+    .reusable = pool_reusable,
+    .keeps = pool_keeps,
+    .begin = pool_begin,
     .values = pool_values,
     .value_count = POOL_VALUE_COUNT,
     .get_value = pool_get_value,

@@ -49,8 +49,14 @@ typedef struct pool {
     strata_device *device;
     uint64_t cache_bytes;   /* that a thread keeps for a stream; constant */
     _Atomic uint64_t limit; /* bytes that may be reserved, 0: no limit but the device's */
-    double slack;         /* of what is live at most, that may be reserved beyond it before memory is moved; constant */
-    uint64_t frame_bytes; /* the largest frame; constant */
+    struct {
+        uint64_t frame, slack;
+        strata_export_type export_type;
+    } given;      /* options whose defaults depend on where the pool stands; constant */
+    double slack; /* of what is live at most, that may be reserved beyond it before memory is moved or given back;
+                     constant once it has begun */
+    uint64_t frame_bytes; /* the largest frame that is made for more than one request; constant once it has begun */
+    strata_export_type export_type;      /* constant */
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
     strata_cells cells;                  /* pool_cell */
@@ -59,19 +65,20 @@ typedef struct pool {
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
-    pool_pages pages;               /* guarded by growth */
-    pool_decay decay;               /* its members say by what */
-    _Atomic uint64_t threshold;     /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
-    struct strata_pool_hold *holds; /* of frames; guarded by growth */
-    _Atomic uint64_t held_bytes;    /* in frames that are held; written under growth, any thread */
-    bool deterministic;             /* constant */
-    uint64_t moved_bytes;           /* since memory was last made within the slack; guarded by growth */
-    double dear_slack;              /* as slack, where moving was dear; the same */
-    uint64_t misses_before;         /* counts.misses at that time; the same */
-    uint64_t moved_before;          /* counts.moved at that time; the same */
-    uint64_t peak_live;             /* the most that was seen live; guarded by growth */
-    _Atomic uint64_t peak_reserved; /* written under growth */
-    _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
+    pool_pages pages;                     /* guarded by growth, but for what is written before the first request */
+    _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/still.c */
+    pool_decay decay;                     /* its members say by what */
+    _Atomic uint64_t threshold;           /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
+    struct strata_pool_hold *holds;       /* of frames; guarded by growth */
+    _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
+    bool deterministic;                   /* constant */
+    uint64_t moved_bytes;                 /* since memory was last made within the slack; guarded by growth */
+    double dear_slack;                    /* as slack, where moving was dear; the same */
+    uint64_t misses_before;               /* counts.misses at that time; the same */
+    uint64_t moved_before;                /* counts.moved at that time; the same */
+    uint64_t peak_live;                   /* the most that was seen live; guarded by growth */
+    _Atomic uint64_t peak_reserved;       /* written under growth */
+    _Atomic uint64_t reserved;            /* pages.reserved, for any reader */
     _Alignas(64) strata_spin lock;
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
@@ -95,11 +102,12 @@ typedef enum pool_look {
 
 /* What came of the ways that need the driver. */
 typedef struct pool_attempt {
-    CUresult result;  /* its answer to the call by which memory was to be had, */
-    const char *call; /* and which that was */
-    bool host;        /* there was no host memory */
-    bool alone;       /* without memory that waits for other streams */
-    strata_error why; /* why such memory could not be waited for, if its status is not SUCCESS */
+    CUresult result;    /* its answer to the call by which memory was to be had, */
+    const char *call;   /* and which that was */
+    bool host;          /* there was no host memory */
+    bool alone;         /* without memory that waits for other streams */
+    strata_error why;   /* why such memory could not be waited for, if its status is not SUCCESS */
+    strata_error below; /* what a source said whose frames stay, the same */
 } pool_attempt;
 
 /* What a piece has to have, so that the block fits wherever it begins. */
@@ -126,6 +134,24 @@ void pool_settle(pool *self);
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
  * mapped, and others took it. */
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot);
+
+/* What others have freed, with all threads' caches emptied. */
+pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+
+/* The most that may be reserved. */
+uint64_t pool_most_reserved(const pool *self);
+
+/* Notes pages.reserved for any reader. Growth is held. */
+void pool_note_reserved(pool *self);
+
+/* Where frames stay where they are: memory for what is wanted, free or new; what is said if there is none, by what is
+ * below; and frames given back until at most `keep` bytes are reserved. No lock is held. */
+pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+strata_status pool_refuse_still(pool *self, const strata_request *request, const strata_error *below);
+strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes);
+
+/* Gives back what is complete as it is, and no frame that would leave less than `keep` bytes. */
+strata_status pool_release_still(pool *self, uint64_t keep);
 
 /* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
  * but what it still says. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */

@@ -167,10 +167,9 @@ typedef struct seen_piece {
 static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
 {
     size_t count = 0;
-    CUdeviceptr start;
     strata_spin_take(&self->lock);
-    uint32_t slot = strata_index_ceiling(&self->heap.index, *from, &start);
-    for (; slot && count < PIECES_AT_ONCE; slot = pool_piece_at(&self->heap, slot)->next) {
+    uint32_t slot = pool_heap_from(&self->heap, *from);
+    for (; slot && count < PIECES_AT_ONCE; slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_piece *piece = pool_piece_at(&self->heap, slot);
         const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);

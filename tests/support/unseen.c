@@ -16,6 +16,7 @@ static const char reused[] = "the pool waits for what its memory's last stream d
 static const char awaited[] = "the case waits for the device before the memory goes";
 static const char another[] =
     "a stack that the case makes itself frees in stream order: only what is free waits for it";
+static const char twice[] = "a pool has waited on the host for what touched a frame, and a guard below it waits, too";
 static const char chance[] = "random traffic: whether anything is done before a later wait covers this one is chance";
 static const char threads[] = "threads make it another run each time: the edge with that number is another one";
 
@@ -52,6 +53,9 @@ static const struct {
     {"a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on", "[direct", whole},
 
     {"blocks_have_no_more_bytes_than_were_free_without_them", "[managed", whole},
+
+    {"blocks_that_begin_anywhere_are_frames", "", twice},
+    {"frames_that_layers_below_do_not_let_go_at_once_make_room_too", "", twice},
 
     {"a_free_that_fails_leaves_the_block_as_it_was", "", noted},
 

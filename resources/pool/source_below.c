@@ -1,0 +1,145 @@
+/* Frames that are blocks of the layer below the pool: what a budget there counts, and whatever else stands there.
+ *
+ * They are allocated and freed on a stream of the pool's own, which never waits for anybody's work: a user's stream may
+ * be gone by the time when a frame is to be freed. Who first uses memory of a frame comes after its allocation. The
+ * blocks are held in quarantine, so that nobody above the pool meets one. */
+#include "core/error.h"
+#include "core/known_streams.h"
+#include "core/made_stream.h"
+#include "core/timeline.h"
+#include "resources/pool/heap.h"
+#include "resources/pool/pages.h"
+
+enum {
+    LEAST_FRAME = 2 << 20,
+    TRIES_TO_END = 16, /* what nobody can try later */
+};
+
+static strata_resource *below(const pool_pages *pages)
+{
+    return pages->pool->upstream;
+}
+
+/* Made streams are known. */
+static strata_status below_open(pool_pages *pages, strata_export_type export_type)
+{
+    (void)export_type;
+    pages->granule = LEAST_FRAME;
+    pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
+    strata_status status = strata_tag_intern("pool", &pages->tag);
+    if (status == STRATA_SUCCESS)
+        status = strata_made_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
+    if (status == STRATA_SUCCESS)
+        pages->timeline = strata_known_timeline(pages->device, pages->stream);
+    return status;
+}
+
+/* Waits for what the pool's own stream does, so that what was given back there is free, and the layers below hear of
+ * it. */
+static strata_status wait_for_own_stream(pool_pages *pages, strata_reap_mode mode)
+{
+    size_t bytes;
+    strata_status status = strata_point_synchronize(strata_timeline_now(pages->timeline));
+    return status == STRATA_SUCCESS ? below(pages)->ops->reap(below(pages), mode, &bytes) : status;
+}
+
+static strata_status below_settle(pool_pages *pages)
+{
+    return wait_for_own_stream(pages, STRATA_REAP_FINISHED);
+}
+
+/* A layer that holds freed blocks back lets them go where everything is waited for. */
+static void below_close(pool_pages *pages)
+{
+    bool gone = !pages->stream;
+    strata_status status = gone || !pages->pool->stack ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
+    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+        status = wait_for_own_stream(pages, STRATA_REAP_WAIT);
+    for (int i = 0; i < TRIES_TO_END && !gone; i++)
+        strata_made_stream_end(pages->device, pages->stream, &gone);
+}
+
+/* The part of a block where pieces can be. */
+static void set_range(pool_frame *frame)
+{
+    const CUdeviceptr mask = POOL_GRANULE - 1, end = (frame->block.address + frame->block.bytes) & ~mask;
+    frame->address = (frame->block.address + mask) & ~mask;
+    frame->bytes = end > frame->address ? end - frame->address : 0;
+}
+
+/* Nobody beside the pool meets the block any more: it is the pool's alone, under another identity. From before that its
+ * entry says whose it is, for pool_keeps. */
+static strata_status hold(pool_pages *pages, strata_block *block)
+{
+    pool_piece *piece = strata_block_layer_bytes(pages->pool, block->id);
+    strata_block_id held;
+    if (!piece)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s gave a block that is none of this stack",
+                           below(pages)->ops->name);
+    piece->state = POOL_FRAME;
+    strata_status status = strata_block_quarantine(pages->pool, block, block, &held);
+    if (status == STRATA_SUCCESS)
+        block->id = held;
+    return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* the entry's last generation: it stays */
+}
+
+static strata_status give(pool_pages *pages, const strata_block *block)
+{
+    return below(pages)->ops->deallocate(below(pages), block, pages->stream);
+}
+
+/* Gives back what is of no use, for good: nobody would know of it later. */
+static void give_unused(pool_pages *pages, const strata_block *block)
+{
+    strata_status status = STRATA_ERROR_BUSY;
+    strata_error_hush();
+    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+        status = give(pages, block);
+    strata_error_unhush(false);
+}
+
+/* A block with room for a frame of so many bytes; *fits: it has it. */
+static strata_status take(pool_pages *pages, uint64_t bytes, bool *fits, pool_frame *out)
+{
+    const uint64_t more = atomic_load_explicit(&pages->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
+    const strata_request request = {.bytes = (size_t)(bytes + more), .stream = pages->stream, .tag = pages->tag};
+    *fits = true;
+    strata_status status = below(pages)->ops->allocate(below(pages), &request, &out->block);
+    if (status == STRATA_SUCCESS && (status = hold(pages, &out->block)) != STRATA_SUCCESS)
+        give_unused(pages, &out->block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    out->ready = strata_timeline_now(pages->timeline);
+    set_range(out);
+    *fits = out->bytes >= bytes;
+    return STRATA_SUCCESS;
+}
+
+/* A block that begins between two granules is too small by less than one. */
+static strata_status below_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+{
+    bool fits;
+    strata_status status = take(pages, bytes, &fits, out);
+    for (int i = 0; status == STRATA_SUCCESS && !fits; i++) {
+        give_unused(pages, &out->block);
+        if (i)
+            return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s gave %zu bytes where %llu were asked for",
+                               below(pages)->ops->name, out->block.bytes, (unsigned long long)bytes);
+        atomic_store_explicit(&pages->unaligned, true, memory_order_relaxed);
+        status = take(pages, bytes, &fits, out);
+    }
+    return status;
+}
+
+static strata_status below_drop(pool_pages *pages, const pool_frame *frame)
+{
+    return give(pages, &frame->block);
+}
+
+const pool_source pool_source_below = {
+    .open = below_open,
+    .close = below_close,
+    .make = below_make,
+    .drop = below_drop,
+    .settle = below_settle,
+};

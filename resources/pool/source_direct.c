@@ -1,0 +1,52 @@
+/* Frames by cuMemAlloc, for devices without virtual memory management. */
+#include "core/error.h"
+#include "resources/pool/pages.h"
+
+enum { LEAST_FRAME = 2 << 20 };
+
+static strata_status direct_open(pool_pages *pages, strata_export_type export_type)
+{
+    (void)export_type;
+    pages->granule = LEAST_FRAME;
+    pages->bytes = pages->device->info.total_bytes;
+    return STRATA_SUCCESS;
+}
+
+static void direct_close(pool_pages *pages)
+{
+    (void)pages;
+}
+
+static strata_status direct_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemAlloc(&out->address, (size_t)bytes);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuMemAlloc", "taking %llu bytes of memory", (unsigned long long)bytes);
+}
+
+static strata_status direct_drop(pool_pages *pages, const pool_frame *frame)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemFree(frame->address);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemFree", "giving memory of a pool back");
+}
+
+const pool_source pool_source_direct = {
+    .make_call = "cuMemAlloc",
+    .drop_call = "cuMemFree",
+    .open = direct_open,
+    .close = direct_close,
+    .make = direct_make,
+    .drop = direct_drop,
+};

@@ -1,0 +1,149 @@
+/* Frames of the driver's virtual memory management: physical memory in handles, mapped into one range of addresses. */
+#include "core/error.h"
+#include "resources/pool/pages.h"
+
+enum {
+    TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
+    LEAST_TIMES = 2,      /* what there is at least to be */
+    TRIES_TO_END = 3,     /* as in resources/async.c */
+};
+
+bool pool_can_map(const strata_device *device)
+{
+    return device->info.virtual_memory && strata_cu.MemAddressReserve && strata_cu.MemAddressFree &&
+           strata_cu.MemCreate && strata_cu.MemRelease && strata_cu.MemMap && strata_cu.MemUnmap &&
+           strata_cu.MemSetAccess && strata_cu.MemGetAllocationGranularity;
+}
+
+static bool can(const strata_device *device, CUdevice_attribute what)
+{
+    int can = 0;
+    return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
+}
+
+/* Memory that the program registers with a network card must say so when it is made. */
+static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
+{
+    static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                                      CU_MEM_HANDLE_TYPE_FABRIC};
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = types[export_type],
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
+        .allocFlags = {.gpuDirectRDMACapable =
+                           can(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)},
+    };
+}
+
+/* Whether memory can be shared as it is asked for: by the device's own word, before any memory is made. */
+static strata_status check_export(const strata_device *device, strata_export_type type)
+{
+    const bool fabric = type == STRATA_EXPORT_FABRIC;
+    if (type == STRATA_EXPORT_NONE ||
+        (strata_cu.MemExportToShareableHandle &&
+         can(device, fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+                            : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: device %d cannot export memory as %s", device->ordinal,
+                       fabric ? "fabric handles" : "file descriptors");
+}
+
+/* A machine may have fewer addresses to give than one would like. */
+static CUresult reserve(pool_pages *pages)
+{
+    const uint64_t total = (pages->device->info.total_bytes + pages->granule - 1) & ~(pages->granule - 1);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    for (uint64_t times = TIMES_THE_DEVICE; result != CUDA_SUCCESS && times >= LEAST_TIMES; times /= 2) {
+        pages->bytes = times * total;
+        result = strata_cu.MemAddressReserve(&pages->base, (size_t)pages->bytes, (size_t)pages->granule, 0, 0);
+    }
+    return result;
+}
+
+static strata_status mapped_open(pool_pages *pages, strata_export_type export_type)
+{
+    strata_status status = check_export(pages->device, export_type);
+    if (status != STRATA_SUCCESS)
+        return status;
+    pages->properties = properties_of(pages->device, export_type);
+    strata_scope scope;
+    status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t granule = 0;
+    const char *call = "cuMemGetAllocationGranularity";
+    CUresult result =
+        strata_cu.MemGetAllocationGranularity(&granule, &pages->properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    pages->granule = granule;
+    if (result == CUDA_SUCCESS) {
+        call = "cuMemAddressReserve";
+        result = reserve(pages);
+    }
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, call, "reserving addresses for a pool on device %d",
+                                                       pages->device->ordinal);
+}
+
+static void mapped_close(pool_pages *pages)
+{
+    CUresult result = pages->base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    for (int i = 0; i < TRIES_TO_END && result != CUDA_SUCCESS; i++)
+        result = strata_cu.MemAddressFree(pages->base, (size_t)pages->bytes);
+}
+
+static strata_status mapped_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+{
+    CUresult result = strata_cu.MemCreate(&out->handle, (size_t)bytes, &pages->properties, 0);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuMemCreate", "making %llu bytes of memory", (unsigned long long)bytes);
+}
+
+static strata_status mapped_drop(pool_pages *pages, const pool_frame *frame)
+{
+    (void)pages;
+    CUresult result = strata_cu.MemRelease(frame->handle);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
+}
+
+static CUresult mapped_map(pool_pages *pages, const pool_frame *frame, CUdeviceptr address)
+{
+    (void)pages;
+    return strata_cu.MemMap(address, (size_t)frame->bytes, 0, frame->handle, 0);
+}
+
+static CUresult mapped_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
+{
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pages->device->ordinal},
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    return strata_cu.MemSetAccess(address, (size_t)bytes, &access, 1);
+}
+
+static CUresult mapped_unmap(pool_pages *pages, const pool_frame *frame)
+{
+    (void)pages;
+    return strata_cu.MemUnmap(frame->address, (size_t)frame->bytes);
+}
+
+static CUresult mapped_share(pool_pages *pages, const pool_frame *frame, void *out)
+{
+    return strata_cu.MemExportToShareableHandle(out, frame->handle, pages->properties.requestedHandleTypes, 0);
+}
+
+const pool_source pool_source_mapped = {
+    .moves = true,
+    .make_call = "cuMemCreate",
+    .drop_call = "cuMemRelease",
+    .open = mapped_open,
+    .close = mapped_close,
+    .make = mapped_make,
+    .drop = mapped_drop,
+    .map = mapped_map,
+    .give_access = mapped_give_access,
+    .unmap = mapped_unmap,
+    .share = mapped_share,
+};

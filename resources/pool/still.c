@@ -1,0 +1,431 @@
+/* Memory that stays where it was got: frames that are blocks of the layer below, or of cuMemAlloc. A request that
+ * nothing free serves gets a frame, and is cut out of it; what lies free elsewhere cannot be moved there. Frames go
+ * back only whole, when everything in them is free and complete: at a trim, when there is no more to be had, and when
+ * with the new frame more than the slack would be held beyond what was live at most.
+ *
+ * The source may be any layer, which may call into the stack that this pool is part of, so that no lock is held while
+ * it is asked. Threads take turns nevertheless, so that one frame does for all who want memory at a time, and none is
+ * refused for what another one is about to give back; who has waited long does without. */
+#include "core/error.h"
+#include "resources/pool/cache.h"
+
+enum {
+    FRAMES = 64,       /* that there are to be at least, before larger ones are made */
+    TIMES_TO_LOOK = 8, /* again, after others had their turn */
+    TURNS_TO_WAIT = 2000,
+};
+
+/* ---- turns ---- */
+
+typedef enum pool_turn {
+    TURN_MINE,
+    TURN_NONE, /* to be done without: a call within a call, or the others take too long */
+    TURN_OVER, /* another thread's: there may be memory now */
+} pool_turn;
+
+static pool_turn take_turn(pool *self)
+{
+    struct strata_thread *mine = strata_thread_self(), *whose = NULL;
+    if (!mine)
+        return TURN_NONE;
+    if (atomic_compare_exchange_strong_explicit(&self->turn, &whose, mine, memory_order_acquire, memory_order_relaxed))
+        return TURN_MINE;
+    if (whose == mine)
+        return TURN_NONE;
+    for (unsigned turn = 0; turn < TURNS_TO_WAIT;) {
+        if (atomic_load_explicit(&self->turn, memory_order_acquire) != whose)
+            return TURN_OVER;
+        strata_backoff(&turn);
+    }
+    return TURN_NONE;
+}
+
+static void end_turn(pool *self, pool_turn turn)
+{
+    if (turn == TURN_MINE)
+        atomic_store_explicit(&self->turn, NULL, memory_order_release);
+}
+
+/* ---- giving frames back ---- */
+
+static strata_status synchronize(strata_point point, void *data)
+{
+    (void)data;
+    return strata_point_synchronize(point);
+}
+
+/* Whether nothing lives in a frame; and nothing can touch it, unless that may be waited for. The lock is held. */
+static bool is_free(const pool *self, const pool_frame *frame, bool patient)
+{
+    const CUdeviceptr end = frame->address + frame->bytes;
+    uint32_t slot = pool_heap_free_at(&self->heap, frame->address, frame->bytes);
+    bool complete = slot != 0;
+    for (; complete && !patient && slot; slot = pool_piece_at(&self->heap, slot)->next) {
+        strata_entry *entry = pool_entry(&self->heap, slot);
+        if (pool_address_of(entry) >= end)
+            break;
+        if (pool_piece_at(&self->heap, slot)->home != POOL_HOME_NONE)
+            pool_points_forget_complete(entry);
+        complete = pool_points_home(entry) == POOL_HOME_NONE;
+    }
+    return complete;
+}
+
+/* Takes a frame that can be given back away from everybody: *slot is its memory, as one piece, or 0 if it never was of
+ * use. False: it is not to be given back. */
+static bool take_whole(pool *self, uint32_t number, bool patient, pool_frame *frame, uint32_t *slot)
+{
+    *slot = 0;
+    strata_lock_take(&self->growth);
+    *frame = number < self->pages.frame_count ? self->pages.frames[number] : (pool_frame){0};
+    bool taken = frame->bytes && !frame->leaving && !frame->held;
+    if (taken && frame->address) {
+        strata_spin_take(&self->lock);
+        if (is_free(self, frame, patient))
+            *slot = pool_heap_take_range(&self->heap, frame->address, frame->bytes);
+        strata_spin_release(&self->lock);
+        taken = *slot != 0;
+    }
+    if (taken)
+        self->pages.frames[number].leaving = true;
+    strata_lock_release(&self->growth);
+    return taken;
+}
+
+/* A frame that was taken and is not given back is memory again, or, without host memory, waits for the next try. */
+static void put_back(pool *self, uint32_t number, uint32_t slot)
+{
+    strata_lock_take(&self->growth);
+    pool_frame *frame = &self->pages.frames[number];
+    frame->leaving = false;
+    strata_spin_take(&self->lock);
+    if (!slot && frame->address)
+        slot = pool_heap_enter(&self->heap, frame->address, frame->bytes);
+    if (slot)
+        pool_heap_give(&self->heap, slot, POOL_FREE);
+    else
+        frame->address = 0;
+    strata_spin_release(&self->lock);
+    strata_lock_release(&self->growth);
+}
+
+/* Gives a frame back, if everything in it is free and complete, or with `patient` will be; *bytes is 0 if not. Errors:
+ * what waiting and the source have; it is as before then. */
+static strata_status give_back_frame(pool *self, uint32_t number, bool patient, uint64_t *bytes)
+{
+    pool_frame frame;
+    uint32_t slot;
+    *bytes = 0;
+    if (!take_whole(self, number, patient, &frame, &slot))
+        return STRATA_SUCCESS;
+    strata_status status = slot ? strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS && slot) { /* before its addresses may be another one's */
+        strata_spin_take(&self->lock);
+        pool_heap_leave(&self->heap, slot);
+        strata_spin_release(&self->lock);
+        slot = 0;
+    }
+    if (status == STRATA_SUCCESS)
+        status = pool_pages_return(&self->pages, &frame);
+    if (status != STRATA_SUCCESS) {
+        put_back(self, number, slot);
+        return status;
+    }
+    *bytes = frame.bytes;
+    atomic_fetch_add_explicit(&self->counts.released, frame.bytes, memory_order_relaxed);
+    strata_lock_take(&self->growth);
+    pool_pages_forget(&self->pages, number);
+    pool_note_reserved(self);
+    strata_lock_release(&self->growth);
+    return STRATA_SUCCESS;
+}
+
+static uint32_t end_of_frames(pool *self)
+{
+    strata_lock_take(&self->growth);
+    const uint32_t end = self->pages.frame_count;
+    strata_lock_release(&self->growth);
+    return end;
+}
+
+/* Gives frames back until `enough` bytes; how many were. */
+static uint64_t give_back_frames(pool *self, uint64_t enough, bool patient)
+{
+    uint64_t given = 0, bytes;
+    for (uint32_t number = end_of_frames(self); number-- > 1 && given < enough; given += bytes)
+        give_back_frame(self, number, patient, &bytes);
+    if (given && self->pages.source->settle)
+        self->pages.source->settle(&self->pages);
+    return given;
+}
+
+/* ---- getting frames ---- */
+
+static uint64_t round_up(uint64_t bytes, uint64_t granule)
+{
+    return (bytes + granule - 1) / granule * granule;
+}
+
+static uint64_t least_for(const pool *self, const pool_want *want)
+{
+    return round_up(pool_room_for(want), self->pages.granule);
+}
+
+/* How large a frame is to be for a request: as large as it needs, and the larger the more memory there is. */
+static uint64_t frame_for(const pool *self, const pool_want *want)
+{
+    const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    const uint64_t least = least_for(self, want);
+    uint64_t size = self->pages.granule;
+    while (size < self->frame_bytes && size * FRAMES < reserved)
+        size *= 2;
+    size = size < self->frame_bytes ? size : self->frame_bytes;
+    if (!reserved && size < self->initial_bytes)
+        size = round_up(self->initial_bytes, self->pages.granule);
+    return size > least ? size : least;
+}
+
+/* A number for a frame of so many bytes, which count as asked for, if the limit lets them; else 0. */
+static uint32_t begin_to_ask(pool *self, uint64_t bytes, pool_attempt *attempt)
+{
+    pool_pages *pages = &self->pages;
+    uint32_t number = 0;
+    strata_lock_take(&self->growth);
+    if (pages->reserved + pages->asked + bytes <= pool_most_reserved(self)) {
+        number = pool_pages_number(pages);
+        attempt->host = !number;
+        pages->asked += number ? bytes : 0;
+    }
+    strata_lock_release(&self->growth);
+    return number;
+}
+
+/* Lets the request's stream come after the frame's allocation. Inside of a capture no stream can wait for what is
+ * outside, and the host can. */
+static strata_status follow_frame(const pool_want *want, const pool_frame *frame, bool alone)
+{
+    if (!frame->ready)
+        return STRATA_SUCCESS;
+    strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(want->stream, frame->ready);
+    return status == STRATA_SUCCESS ? status : strata_point_synchronize(frame->ready);
+}
+
+/* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered has
+ * no address then. Growth is held. */
+static uint32_t enter_frame(pool *self, const pool_want *want, pool_frame *frame)
+{
+    strata_spin_take(&self->lock);
+    uint32_t slot = pool_heap_enter(&self->heap, frame->address, frame->bytes);
+    if (slot && !pool_points_add(pool_entry(&self->heap, slot), frame->ready)) {
+        pool_heap_leave(&self->heap, slot);
+        slot = 0;
+    }
+    if (slot)
+        slot = pool_cut_out(self, slot, want);
+    else
+        frame->address = 0;
+    strata_spin_release(&self->lock);
+    return slot;
+}
+
+/* Notes what the source has answered, under the number that was kept for it, and gets the request's piece. */
+static uint32_t note_frame(pool *self, const pool_want *want, uint32_t number, const pool_frame *frame, bool usable)
+{
+    pool_frame *noted = &self->pages.frames[number];
+    *noted = *frame;
+    self->pages.reserved += frame->bytes;
+    if (!usable)
+        noted->address = 0;
+    if (usable)
+        atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+    return usable ? enter_frame(self, want, noted) : 0;
+}
+
+/* A frame that was got and cannot be used. */
+static void give_back_unused(pool *self, uint32_t number)
+{
+    uint64_t bytes;
+    strata_error_hush();
+    give_back_frame(self, number, true, &bytes);
+    strata_error_unhush(false);
+}
+
+/* Asks the source for a frame; what it says if it has none is kept. */
+static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_frame *frame,
+                         bool *made)
+{
+    strata_error_hush();
+    strata_status status = pool_pages_ask(&self->pages, bytes, frame);
+    *made = status == STRATA_SUCCESS;
+    if (*made)
+        status = follow_frame(want, frame, attempt->alone);
+    const strata_error *said = strata_error_unsaid();
+    if (status != STRATA_SUCCESS)
+        attempt->below = said->status == status ? *said : (strata_error){.status = status};
+    strata_error_unhush(false);
+    return status;
+}
+
+/* Gets a frame of so many bytes for a request. */
+static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, uint32_t *slot)
+{
+    attempt->below.status = STRATA_SUCCESS;
+    const uint32_t number = begin_to_ask(self, bytes, attempt);
+    if (!number)
+        return attempt->host ? POOL_FAILED : POOL_NOTHING;
+    pool_frame frame;
+    bool made;
+    strata_status status = ask(self, want, bytes, attempt, &frame, &made);
+    strata_lock_take(&self->growth);
+    self->pages.asked -= bytes;
+    *slot = made ? note_frame(self, want, number, &frame, status == STRATA_SUCCESS) : 0;
+    const bool unused = made && !self->pages.frames[number].address;
+    if (!made)
+        pool_pages_forget(&self->pages, number);
+    pool_note_reserved(self);
+    strata_lock_release(&self->growth);
+    if (unused)
+        give_back_unused(self, number);
+    if (*slot)
+        return POOL_FOUND;
+    return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
+}
+
+/* Whether memory was refused that there may be once other memory was given back. */
+static bool is_short(const pool_attempt *attempt)
+{
+    const strata_status status = attempt->below.status;
+    return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+}
+
+/* How much is to be given back for a request: what is beyond the limit, or, where the source refuses, all. */
+static uint64_t missing_for(pool *self, const pool_want *want, const pool_attempt *attempt)
+{
+    if (attempt->below.status != STRATA_SUCCESS)
+        return UINT64_MAX;
+    strata_lock_take(&self->growth);
+    const uint64_t after = self->pages.reserved + self->pages.asked + least_for(self, want);
+    const uint64_t most = pool_most_reserved(self);
+    strata_lock_release(&self->growth);
+    return after > most ? after - most : 1;
+}
+
+/* Gives back what a frame of so many bytes would be beyond the slack, as far as it is free and complete. */
+static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
+{
+    strata_lock_take(&self->growth);
+    const uint64_t live = pool_live_bytes(self) + want->bytes;
+    if (live > self->peak_live)
+        self->peak_live = live;
+    uint64_t most = (uint64_t)((double)self->peak_live * (1 + self->slack)) + self->pages.granule;
+    most = most > self->initial_bytes ? most : self->initial_bytes;
+    const uint64_t after = self->pages.reserved + self->pages.asked + bytes;
+    strata_lock_release(&self->growth);
+    if (after <= most)
+        return;
+    strata_error_hush();
+    give_back_frames(self, after - most, false);
+    strata_error_unhush(false);
+}
+
+/* A frame for a request; or one that is just large enough; or that once others were given back, first those that are
+ * complete, then those that can be waited for. */
+static pool_look get_frame(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    const uint64_t least = least_for(self, want), size = frame_for(self, want);
+    keep_within_slack(self, want, size);
+    pool_look look = take_frame(self, want, size, attempt, slot);
+    if (look == POOL_NOTHING && size > least && is_short(attempt))
+        look = take_frame(self, want, least, attempt, slot);
+    for (int patient = 0; patient < 2 && look == POOL_NOTHING && is_short(attempt); patient++) {
+        const uint64_t missing = missing_for(self, want, attempt);
+        strata_error_hush();
+        const uint64_t given = give_back_frames(self, missing, patient != 0);
+        strata_error_unhush(false);
+        if (given)
+            look = take_frame(self, want, least, attempt, slot);
+    }
+    return look;
+}
+
+pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    pool_turn turn = TURN_OVER;
+    pool_look look = POOL_NOTHING;
+    for (int i = 0; look == POOL_NOTHING && turn == TURN_OVER && i < TIMES_TO_LOOK; i++) {
+        look = pool_look_again(self, want, attempt, slot);
+        if (look == POOL_NOTHING)
+            turn = take_turn(self);
+    }
+    if (look == POOL_NOTHING)
+        look = get_frame(self, want, attempt, slot);
+    end_turn(self, turn);
+    return look;
+}
+
+strata_status pool_refuse_still(pool *self, const strata_request *request, const strata_error *below)
+{
+    if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
+        return strata_error_raise_again(below);
+    if (below->driver_code == CUDA_ERROR_OUT_OF_MEMORY)
+        return strata_fail_allocation(&self->resource, request, below->driver_code, below->driver_call);
+    strata_error *error = strata_error_begin(below->status);
+    *error = *below;
+    error->requested = request->bytes;
+    error->tag = request->tag;
+    return strata_error_raise(error, "pool: no room for a block of %zu bytes (tag \"%.60s\"), nor below: %.330s",
+                              request->bytes, strata_tag_name(request->tag), below->message);
+}
+
+strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
+{
+    strata_status status = STRATA_SUCCESS;
+    const pool_turn turn = take_turn(self);
+    const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    strata_lock_take(&self->growth);
+    pool_caches_flush(self);
+    strata_lock_release(&self->growth);
+    if (before > keep && self->takes_finished)
+        pool_settle(self);
+    strata_error_hush();
+    for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
+        uint64_t given;
+        if (atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
+            break;
+        status = give_back_frame(self, number, true, &given);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+    }
+    if (status == STRATA_SUCCESS && self->pages.source->settle)
+        status = self->pages.source->settle(&self->pages);
+    strata_error_unhush(status != STRATA_SUCCESS);
+    end_turn(self, turn);
+    const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    *bytes = before > after ? before - after : 0;
+    return status;
+}
+
+strata_status pool_release_still(pool *self, uint64_t keep)
+{
+    strata_status status = STRATA_SUCCESS;
+    const pool_turn turn = take_turn(self);
+    strata_lock_take(&self->growth);
+    pool_caches_flush(self);
+    strata_lock_release(&self->growth);
+    if (self->takes_finished)
+        pool_settle(self);
+    strata_error_hush();
+    for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
+        uint64_t given;
+        strata_lock_take(&self->growth);
+        const uint64_t reserved = self->pages.reserved, bytes = self->pages.frames[number].bytes;
+        strata_lock_release(&self->growth);
+        if (reserved >= keep && reserved - keep >= bytes)
+            status = give_back_frame(self, number, false, &given);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+    }
+    if (status == STRATA_SUCCESS && self->pages.source->settle)
+        status = self->pages.source->settle(&self->pages);
+    strata_error_unhush(status != STRATA_SUCCESS);
+    end_turn(self, turn);
+    return status;
+}
