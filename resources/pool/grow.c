@@ -13,7 +13,7 @@ static const double DEAR_SLACK = 0.10, DEAR_STEP = 0.05;
 
 enum {
     DEAR_SHARE = 8,    /* moving more than this part of all memory is dear, */
-    DEAR_MOVES = 2,    /* if it is more than so many frames a request */
+    DEAR_REQUESTS = 2, /* if it is more than a frame for so many requests */
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
     FRAMES = 512,      /* that there are to be at least, before larger ones are made */
@@ -266,13 +266,13 @@ static void forget_moves(pool *self)
     self->moved_before = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
 }
 
-/* Moving is paid again and again, and growing once. When much was moved of what there is, and more than a frame or two
- * for each request that no cache served, growing is the cheaper of the two. */
+/* Moving is paid again and again, and growing once. When much was moved of what there is, and a frame for every other
+ * request that no cache served, growing is the cheaper of the two. */
 static bool is_moving_dear(const pool *self)
 {
     const uint64_t requests = atomic_load_explicit(&self->counts.misses, memory_order_relaxed) - self->misses_before;
     const uint64_t moves = atomic_load_explicit(&self->counts.moved, memory_order_relaxed) - self->moved_before;
-    return self->moved_bytes >= self->pages.reserved / DEAR_SHARE && moves >= requests * DEAR_MOVES;
+    return self->moved_bytes >= self->pages.reserved / DEAR_SHARE && DEAR_REQUESTS * moves >= requests;
 }
 
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
