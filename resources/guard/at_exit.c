@@ -198,6 +198,7 @@ static void flush_output(void)
     pthread_t thread;
     if (sem_init(&flushed, 0, 0) != 0 || pthread_create(&thread, NULL, flush, NULL) != 0)
         return;
+    pthread_detach(thread); /* it may stay for ever */
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += PATIENCE_MS / 1000;
     while (sem_clockwait(&flushed, CLOCK_MONOTONIC, &end) != 0 && errno == EINTR)
