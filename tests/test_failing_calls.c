@@ -190,7 +190,11 @@ static void live_until_nothing_fails(const char *stack, CUresult error)
     const char *changes[] = {"STRATA_DRIVER=sim", nth, setting, result, NULL};
     snprintf(setting, sizeof setting, "STRATA_TEST_STACK=%s", stack);
     snprintf(result, sizeof result, "STRATA_TEST_ERROR=%d", (int)error);
+#ifdef __SANITIZE_THREAD__
+    const unsigned step = 10; /* a life has one thread */
+#else
     const unsigned step = (unsigned)test_effort(1, 120);
+#endif
     for (unsigned n = 1; n < MOST_CALLS; n += step) {
         snprintf(nth, sizeof nth, "STRATA_TEST_NTH=%u", n);
         int status = test_child_status("life_with_a_failing_call", changes);
