@@ -448,7 +448,9 @@ static void capture_say_ended(void)
     trouble_begin();
     strata_status status =
         trouble_end(strata_stack_captures_ended(strata_runtime_stack(runtime->handle), stream->handle));
-    bool refused = status == STRATA_ERROR_STREAM_CAPTURE && captures_beside_legacy();
+    /* A driver that did not say that the stream is captured says so when the free is tried; then it stays as it is. */
+    bool hidden = trouble_struck() && stream->capture;
+    bool refused = status == STRATA_ERROR_STREAM_CAPTURE && (captures_beside_legacy() || hidden);
     bool settled = model_did(status, refused ? status : STRATA_SUCCESS, "captures ended", __FILE__, __LINE__);
     if (settled && !stream->capture && !captures_beside_legacy())
         forget_held(which, stream->number);
