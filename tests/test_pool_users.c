@@ -309,6 +309,83 @@ static void a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_wi
         check_cu(test_cu()->StreamDestroy(between.streams[i]));
 }
 
+/* ---- a free on a stream that comes after others ---- */
+
+static struct {
+    strata_runtime *runtime;
+    bool armed; /* for once */
+    bool good;
+    CUstream freeing, other;
+    strata_block of_freeing, of_reader; /* what those two have written last */
+} meanwhile;
+
+static bool make_wait_for(CUstream stream, const strata_block *block)
+{
+    return strata_runtime_prepare_block_use(meanwhile.runtime, block, stream, STRATA_ACCESS_READ) == STRATA_SUCCESS &&
+           strata_runtime_finish_block_use(meanwhile.runtime, block, stream, STRATA_ACCESS_NONE) == STRATA_SUCCESS;
+}
+
+/* Another thread has the freeing stream marked where it is now, and then makes it wait for the reader. */
+static void *make_the_freeing_stream_follow(void *data)
+{
+    (void)data;
+    test_make_current();
+    meanwhile.good =
+        make_wait_for(meanwhile.other, &meanwhile.of_freeing) && make_wait_for(meanwhile.freeing, &meanwhile.of_reader);
+    return NULL;
+}
+
+strata_clock *__real_strata_timeline_clock(const strata_stream_ref *stream, bool held);
+strata_clock *__wrap_strata_timeline_clock(const strata_stream_ref *stream, bool held);
+
+strata_clock *__wrap_strata_timeline_clock(const strata_stream_ref *stream, bool held)
+{
+    pthread_t thread;
+    if (meanwhile.armed && stream->handle == meanwhile.freeing) {
+        meanwhile.armed = false;
+        if (pthread_create(&thread, NULL, make_the_freeing_stream_follow, NULL) == 0)
+            pthread_join(thread, NULL);
+    }
+    return __real_strata_timeline_clock(stream, held);
+}
+
+/* What the freeing stream began to wait for during the free, its mark from before does not cover. */
+static void memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free(test_fixture *fixture)
+{
+    CUstream freeing = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream taker = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, 3 * ALL);
+    meanwhile.runtime = fixture->runtime;
+    meanwhile.freeing = freeing;
+    meanwhile.other = test_stream(fixture, TEST_STREAM_POOL);
+    meanwhile.of_freeing = test_allocate(fixture, ALL / 2, freeing);
+    meanwhile.of_reader = test_allocate(fixture, ALL / 2, reader);
+    strata_block rest = test_allocate(fixture, ALL, taker), block = test_allocate(fixture, ALL, freeing), taken;
+    write_head(fixture, &block, 0x11, freeing);
+    test_synchronize(freeing);
+    test_stall *stall = test_stall_begin(reader);
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, reader, STRATA_ACCESS_READ));
+    const unsigned char *read = test_copy_back(fixture, block.address, EDGE, reader);
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, reader, STRATA_ACCESS_READ));
+    write_head(fixture, &meanwhile.of_reader, 0x02, reader);
+    write_head(fixture, &meanwhile.of_freeing, 0x01, freeing); /* later than what the reader waits for */
+    meanwhile.good = false;
+    meanwhile.armed = true;
+    test_free_on(fixture, &block, freeing);
+    assert_true(!meanwhile.armed && meanwhile.good);
+    test_synchronize(meanwhile.other); /* so that the mark from before is over */
+    check_ok(try_to_allocate(fixture, ALL, taker, &taken));
+    assert_true(overlap(&block, &taken));
+    test_fill(taken.address, 0x22, taken.bytes, taker);
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &taken, taker, STRATA_ACCESS_WRITE));
+    test_stall_end(stall);
+    check_bytes(read, 0x11, EDGE);
+    test_free_on(fixture, &taken, taker);
+    test_free_on(fixture, &rest, taker);
+    test_free_on(fixture, &meanwhile.of_freeing, freeing);
+    test_free_on(fixture, &meanwhile.of_reader, reader);
+}
+
 /* ---- what a thread keeps for a stream that is not known ---- */
 
 enum { KEPT = 64 << 10 };
@@ -622,6 +699,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_stale_block_is_recognised_whatever_became_of_its_memory),
         TEST_CASE(those_who_share_a_piece_do_not_wait_for_each_other),
         TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
+        TEST_CASE(memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free),
         TEST_CASE(memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event),
         TEST_CASE(a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_block_before_it),
         TEST_CASE(a_block_of_kept_memory_is_its_streams_whoever_passes_by),

@@ -337,16 +337,15 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     if (status != STRATA_SUCCESS)
         return status;
     *stream = note.stream;
+    strata_clock *clock = strata_note_clock(&note); /* before the point: that covers all that the clock does */
     const strata_point point = strata_timeline_now(stream->timeline);
-    bool added = pool_points_add(entry, point);
+    const bool added = pool_points_add(entry, point);
     if ((status = strata_note_end(&note)) == STRATA_SUCCESS && !added)
         status = strata_point_synchronize(point);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_clock *clock = strata_timeline_clock(stream, false);
-    pool_points_forget(entry, is_followed, &(freeing){stream, clock});
-    strata_clock_unref(clock);
-    return STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        pool_points_forget(entry, is_followed, &(freeing){stream, clock});
+    strata_note_clock_done(&note, clock);
+    return status;
 }
 
 static strata_status add_end_of_home(strata_entry *entry, const strata_block *block)
