@@ -2,6 +2,7 @@
  * the right one the same with layers above. One thread, and sixteen at a time, each on a stream of its own: they start
  * together, awake, and a row is what a pair took a thread, the mean of all. */
 #include "bench.h"
+#include "cores.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -21,8 +22,7 @@ enum {
     PAIR_BYTES = 4096,
     LINE_WORDS = 8,
     RING_LINES = 4096, /* of a thread, as the layer has it by itself */
-    NOTHINGS = 1000,
-    PAIR_ADDS = 100, /* nanoseconds that the stack for production may add to a pair on one thread */
+    PAIR_ADDS = 100,   /* nanoseconds that the stack for production may add to a pair on one thread */
     QUICK_PAIRS = 200,
     PAIRS_IN_A_RING = 1400, /* with what warms up, before a ring is three quarters full and wakes its collector */
 };
@@ -95,13 +95,6 @@ static void run_pairs(const stack_member *self, size_t pairs)
     }
 }
 
-static void run_nothing(size_t pairs)
-{
-    for (size_t i = 0; i < pairs; i++)
-        for (size_t ten = 0; ten < NOTHINGS / 10; ten++)
-            __asm__ volatile("nop; nop; nop; nop; nop; nop; nop; nop; nop; nop");
-}
-
 static void run_member(stack_member *self, size_t pairs)
 {
     const uint64_t start = bench_now();
@@ -110,7 +103,7 @@ static void run_member(stack_member *self, size_t pairs)
     else if (self->of->work == WORK_LINES)
         run_lines(self, pairs);
     else
-        run_nothing(pairs);
+        cores_do_nothing(pairs);
     self->spent = bench_now() - start;
 }
 
@@ -204,6 +197,52 @@ static void end_side(stack_side *self)
     scene_check(strata_runtime_destroy(self->runtime), "strata_runtime_destroy");
 }
 
+/* The cores that rows of one thread were measured on: what they took before a row and after it, and the slowest core.
+ */
+static struct {
+    double least_ns, most_ns, slowest_ns;
+    int count;
+} seen;
+
+static void note_core(double nanoseconds)
+{
+    seen.least_ns = seen.least_ns > 0 && seen.least_ns < nanoseconds ? seen.least_ns : nanoseconds;
+    seen.most_ns = seen.most_ns > nanoseconds ? seen.most_ns : nanoseconds;
+}
+
+/* A row of one thread is measured on the core that is hindered least. The threads that it needs are there already, and
+ * stay where they are. */
+static void choose_core(unsigned count)
+{
+    cores_look look = {.core = -1};
+    if (count == 1)
+        cores_take_quiet(&look);
+    if (look.core < 0)
+        return;
+    note_core(look.fastest_ns);
+    seen.slowest_ns = seen.slowest_ns > look.slowest_ns ? seen.slowest_ns : look.slowest_ns;
+    seen.count = look.count;
+}
+
+static void leave_core(unsigned count)
+{
+    if (count == 1 && seen.count)
+        note_core(cores_look_here());
+    cores_leave();
+}
+
+static void report_cores(const bench *self)
+{
+    static char text[240];
+    if (!seen.count)
+        return;
+    snprintf(text, sizeof text,
+             "Layers on one thread: each row on the core, of %d, that then ran plain instructions fastest: %d of them "
+             "in %.0f to %.0f ns, before and after a row; the slowest core took %.0f.",
+             seen.count, CORES_NOTHINGS, seen.least_ns, seen.most_ns, seen.slowest_ns);
+    report_remark(self->report, text);
+}
+
 static void name_row(char name[REPORT_NAME_SIZE], const char *layers, unsigned count)
 {
     snprintf(name, REPORT_NAME_SIZE, "layers, %s over null, %u thread%s", layers, count, count == 1 ? "" : "s");
@@ -225,8 +264,10 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     const size_t batch = quick ? QUICK_PAIRS : records && !large ? PAIRS_IN_A_RING : 20000;
     const bench_plan plan = {
         .warm = 100, .batch = batch, .batches = records && !quick ? 5 : 1, .ready = wake_side, .spent = mean_spent};
+    choose_core(count);
     bench_row(self, name, plan, (bench_side){run_side, NULL, &alone},
               (bench_side){run_side, records ? collect_records : NULL, &stacked}, target);
+    leave_core(count);
     end_side(&stacked);
     end_side(&alone);
 }
@@ -246,8 +287,10 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
                              .batches = 1,
                              .ready = wake_side,
                              .spent = mean_spent};
+    choose_core(count);
     bench_row(self, name, plan, (bench_side){0}, (bench_side){run_side, NULL, &side},
               (bench_target){REPORT_NO_TARGET, 0});
+    leave_core(count);
     end_side(&side);
 }
 
@@ -262,7 +305,8 @@ static void measure_sharing(const bench *self)
 {
     static stack_side alone, crowd;
     report_times row = {.kind = REPORT_NO_TARGET};
-    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", NOTHINGS, THREADS);
+    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", CORES_NOTHINGS,
+             THREADS);
     if (!bench_wants(self, row.name))
         return;
     begin_side(&alone, "null", 1, WORK_NOTHING, 0);
@@ -311,4 +355,5 @@ void bench_layers(const bench *self)
     measure(self, production, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 1.5 * PAIR_ADDS});
     measure_floor(self, THREADS, 65536);
     measure(self, production_of_floods, THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    report_cores(self);
 }

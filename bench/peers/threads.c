@@ -1,51 +1,107 @@
 /* Several threads at a time: pairs on own streams, pairs on one stream, and one thread that allocates what another one
- * frees. Threads begin together, awake. A figure is wall time shared out among all pairs, so that perfect scaling
- * divides it by the threads. */
+ * frees. Threads begin together, awake, and go on until the first of them has done its share: a figure is that time by
+ * the pairs of them all, so that perfect scaling divides it by the threads. What the machine itself allows is measured
+ * among them: instructions that do nothing, by as many threads. */
 #include "contest.h"
+#include "cores.h"
 
 #include <unistd.h>
 
-enum { PAIR_BYTES = 4096, COUNTS = 5, SCALES_TARGET = 12, ONE_STREAM_TARGET_NS = 100, HAND_OVER_TARGET_NS = 200 };
+enum {
+    PAIR_BYTES = 4096,
+    COUNTS = 5,
+    STEP = 50,           /* pairs between two looks at whether it is over */
+    SHARE_NS = 2000000,  /* a share takes one thread about that long, */
+    MOST_SHARES = 400,   /* but is at most so many times a batch */
+    PAIR_NOTHINGS = 250, /* instructions in place of a pair, a divisor of CORES_NOTHINGS */
+    SCALES_TARGET = 12,
+    ONE_STREAM_TARGET_NS = 100,
+    HAND_OVER_TARGET_NS = 200,
+};
 
 static const unsigned counts[COUNTS] = {1, 2, 4, 8, CROWD_LIMIT};
 
-/* What the members of one side do. */
+/* What a member has done, in a cache line of its own. */
+typedef struct done {
+    alignas(64) size_t pairs; /* in the last run; written by the member, read when it has ended */
+} done;
+
+/* One side: so many threads, and what they do. */
 typedef struct team {
-    entry *of;
+    peer *peer; /* NULL: nothing is done */
+    crowd *threads;
     unsigned count;
     bool own_streams;
+    size_t share;                  /* pairs of the first member, for each of the operations that are asked for */
+    size_t operations;             /* of the next run */
+    double spent;                  /* nanoseconds, in the last run */
+    alignas(64) _Atomic bool over; /* written by the first member */
+    done done[CROWD_LIMIT];
 } team;
 
 static peer peers[PEERS_LIMIT];
-static entry entries[COUNTS][PEERS_LIMIT];
-static team teams[COUNTS][PEERS_LIMIT];
+static team teams[COUNTS][PEERS_LIMIT + 1]; /* the last one does nothing */
 static board_row measured[COUNTS];
+static double nothings[COUNTS]; /* nanoseconds in place of a pair, by so many threads */
 static bool have_measured;
 
+static void run_step(peer *with, CUstream stream, size_t pairs)
+{
+    if (with)
+        with->kind->pairs(with, stream, PAIR_BYTES, pairs);
+    else
+        cores_do_nothing(pairs * PAIR_NOTHINGS / CORES_NOTHINGS);
+}
+
+/* The first member does its share, and the others what they can meanwhile. */
 static void run_member(void *state, unsigned member)
 {
-    const team *self = state;
-    peer *with = self->of->peer;
-    with->kind->pairs(with, with->streams[self->own_streams ? member : 0], PAIR_BYTES, self->of->operations);
+    team *self = state;
+    const CUstream stream = self->peer ? self->peer->streams[self->own_streams ? member : 0] : NULL;
+    const size_t share = self->operations * self->share;
+    size_t pairs = 0;
+    while (member ? !atomic_load_explicit(&self->over, memory_order_relaxed) : pairs < share) {
+        const size_t step = !member && share - pairs < STEP ? share - pairs : STEP;
+        run_step(self->peer, stream, step);
+        pairs += step;
+    }
+    if (!member)
+        atomic_store_explicit(&self->over, true, memory_order_relaxed);
+    self->done[member].pairs = pairs;
 }
 
-static void wake(void *state, size_t operations)
+static void wake_team(void *state, size_t operations)
 {
-    entry *self = state;
-    const team *all = self->task;
+    team *self = state;
     self->operations = operations;
-    crowd_wake(self->threads, all->count, run_member, (void *)all);
+    atomic_store_explicit(&self->over, false, memory_order_relaxed);
+    crowd_wake(self->threads, self->count, run_member, self);
 }
 
-static void run(void *state, size_t operations)
+static void run_team(void *state, size_t operations)
 {
     (void)operations;
-    crowd_run(((entry *)state)->threads);
+    team *self = state;
+    const uint64_t start = bench_now();
+    crowd_run(self->threads);
+    self->spent = (double)(bench_now() - start);
 }
 
-static void settle(void *state)
+/* As if all the pairs had been the operations that were asked for. */
+static double spent_by_team(void *state)
 {
-    peer_settle(((entry *)state)->peer);
+    const team *self = state;
+    size_t pairs = 0;
+    for (unsigned i = 0; i < self->count; i++)
+        pairs += self->done[i].pairs;
+    return self->spent * (double)self->operations / (double)pairs;
+}
+
+static void settle_team(void *state)
+{
+    peer *with = ((team *)state)->peer;
+    if (with)
+        peer_settle(with);
 }
 
 static bench_plan plan_of(const contest *of)
@@ -53,31 +109,54 @@ static bench_plan plan_of(const contest *of)
     bench_plan plan = of->quick ? (bench_plan){.warm = 16, .batch = 64, .batches = 1}
                                 : (bench_plan){.warm = 100, .batch = 1000, .batches = 3};
     plan.limit = of->seconds * 1e9;
-    plan.ready = wake;
     return plan;
+}
+
+/* How often a share of one thread is a batch: so often that what threads need to begin and to end together is little
+ * beside it. A ring of records would be full by then. */
+static size_t share_for(const contest *of, size_t batch, peer *with)
+{
+    uint64_t took = 0;
+    if (of->quick || (with && with->logging))
+        return 1;
+    for (int i = 0; i < 2; i++) { /* the second time counts */
+        const uint64_t start = bench_now();
+        run_step(with, with ? with->streams[0] : NULL, batch);
+        took = bench_now() - start;
+    }
+    const size_t share = SHARE_NS / (size_t)(took + 1);
+    return share < 1 ? 1 : share < MOST_SHARES ? share : MOST_SHARES;
 }
 
 /* All numbers of threads take turns: what they scale by is a ratio of two of them. */
 static void measure_all(contest *of, bool own_streams)
 {
-    bench_side sides[COUNTS * PEERS_LIMIT];
-    board_cell *cells[COUNTS * PEERS_LIMIT];
-    unsigned threads[COUNTS * PEERS_LIMIT];
-    double figures[COUNTS * PEERS_LIMIT];
-    size_t rounds[COUNTS * PEERS_LIMIT], count = 0;
-    for (size_t n = 0; n < COUNTS; n++)
-        for (size_t i = 0; i < of->count; i++) {
-            if (!peers[i].choice || *peers[i].choice->corrupt)
-                continue;
-            teams[n][i] = (team){&entries[n][i], counts[n], own_streams};
-            entries[n][i] = (entry){.peer = &peers[i], .task = &teams[n][i], .threads = of->threads};
-            cells[count] = &measured[n].cells[i];
-            threads[count] = counts[n];
-            sides[count++] = (bench_side){run, settle, &entries[n][i]};
+    bench_side sides[COUNTS * (PEERS_LIMIT + 1)];
+    double *into[COUNTS * (PEERS_LIMIT + 1)], figures[COUNTS * (PEERS_LIMIT + 1)];
+    board_cell *cells[COUNTS * (PEERS_LIMIT + 1)];
+    size_t rounds[COUNTS * (PEERS_LIMIT + 1)], count = 0;
+    bench_plan plan = plan_of(of);
+    plan.ready = wake_team;
+    plan.spent = spent_by_team;
+    for (size_t i = 0; i <= of->count; i++) {
+        peer *with = i < of->count ? &peers[i] : NULL;
+        if (with && (!with->choice || *with->choice->corrupt))
+            continue;
+        const size_t share = share_for(of, plan.batch, with);
+        for (size_t n = 0; n < COUNTS; n++) {
+            teams[n][i] = (team){with, of->threads, counts[n], own_streams, .share = share};
+            cells[count] = with ? &measured[n].cells[i] : NULL;
+            into[count] = &nothings[n];
+            sides[count++] = (bench_side){run_team, settle_team, &teams[n][i]};
         }
-    bench_measure_counting(of->rounds, plan_of(of), sides, count, figures, rounds);
-    for (size_t side = 0; side < count; side++)
-        *cells[side] = (board_cell){figures[side] / threads[side], rounds[side], BOARD_FIGURE};
+    }
+    bench_measure_counting(of->rounds, plan, sides, count, figures, rounds);
+    for (size_t side = 0; side < count; side++) {
+        if (cells[side])
+            *cells[side] = (board_cell){figures[side], rounds[side], BOARD_FIGURE};
+        else
+            *into[side] = figures[side];
+    }
 }
 
 static size_t count_rows(const contest *of)
@@ -128,9 +207,22 @@ static void name_own(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
     name_row(row, "own streams", name);
 }
 
+/* What the machine itself has for sixteen threads. */
+static void remark_on_cores(const contest *of)
+{
+    static char text[200];
+    snprintf(text, sizeof text,
+             "Meanwhile %d threads ran %.1f times as many instructions that do nothing as one: no more is to be had of "
+             "these cores.",
+             CROWD_LIMIT, nothings[0] / nothings[COUNTS - 1]);
+    board_remark(of->board, text);
+}
+
 static void measure_own(contest *of, size_t number, const char *name)
 {
     const board_row *row = measure(of, true, number, name);
+    if (counts[number] == CROWD_LIMIT)
+        remark_on_cores(of);
     for (size_t i = 0; i < of->count && counts[number] == CROWD_LIMIT && has_cores(); i++) {
         if (!of->choices[i].pool)
             continue;
@@ -199,6 +291,17 @@ static void hand_over(void *state, unsigned member)
         with->kind->consume(with, with->streams[1], self->operations, self->queue);
 }
 
+static void run_two(void *state, size_t operations)
+{
+    (void)operations;
+    crowd_run(((entry *)state)->threads);
+}
+
+static void settle_two(void *state)
+{
+    peer_settle(((entry *)state)->peer);
+}
+
 static void wake_two(void *state, size_t operations)
 {
     entry *self = state;
@@ -211,13 +314,14 @@ static void wake_two(void *state, size_t operations)
 static void measure_hand_over(contest *of, size_t number, const char *name)
 {
     static peer_queue queue; /* one side runs at a time */
+    entry entries[PEERS_LIMIT];
     (void)number;
     board_row row = contest_row(of, name);
     for (size_t i = 0; i < of->count; i++)
-        entries[0][i] = (entry){.peer = &peers[i], .threads = of->threads, .queue = &queue};
+        entries[i] = (entry){.peer = &peers[i], .threads = of->threads, .queue = &queue};
     bench_plan plan = plan_of(of);
     plan.ready = wake_two;
-    contest_measure(of, peers, entries[0], plan, (bench_side){run, settle, NULL}, 1, &row);
+    contest_measure(of, peers, entries, plan, (bench_side){run_two, settle_two, NULL}, 1, &row);
     board_add_row(of->board, &row);
     for (size_t i = 0; i < of->count; i++)
         if (of->choices[i].pool)
