@@ -3,10 +3,12 @@
 #include "measure.h"
 
 #include <sched.h>
-#include <stdbool.h>
 
-enum { LOOKS = 8, TIMES = 250 }; /* some half a millisecond a core */
+enum { LOOKS = 8, TIMES = 50 }; /* some tens of microseconds a core */
 
+static const double HINDERED = 1.15; /* so much slower than the fastest look */
+
+cores_look cores_seen;
 static cpu_set_t allowed; /* before cores_take_quiet */
 static bool taken;
 
@@ -17,8 +19,8 @@ void cores_do_nothing(size_t times)
             __asm__ volatile("nop; nop; nop; nop; nop; nop; nop; nop; nop; nop");
 }
 
-/* The best of some looks. */
-double cores_look_here(void)
+/* Nanoseconds of CORES_NOTHINGS instructions where the thread is, the best of some looks. */
+static double look_here(void)
 {
     double best = 0;
     for (int i = 0; i < LOOKS; i++) {
@@ -27,6 +29,10 @@ double cores_look_here(void)
         const double each = (double)(bench_now() - start) / TIMES;
         best = i == 0 || each < best ? each : best;
     }
+    if (cores_seen.fastest_ns <= 0 || best < cores_seen.fastest_ns)
+        cores_seen.fastest_ns = best;
+    if (best > cores_seen.slowest_ns)
+        cores_seen.slowest_ns = best;
     return best;
 }
 
@@ -38,27 +44,31 @@ static bool move_to(int core)
     return sched_setaffinity(0, sizeof only, &only) == 0;
 }
 
-void cores_take_quiet(cores_look *look)
+void cores_take_quiet(void)
 {
-    *look = (cores_look){.core = -1};
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    int best = -1, count = 0;
+    double best_ns = 0;
+    if (!taken && sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
     for (int core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET((unsigned)core, &allowed) || !move_to(core))
             continue;
-        const double here = cores_look_here();
-        if (!look->count || here < look->fastest_ns) {
-            look->fastest_ns = here;
-            look->core = core;
+        const double here = look_here();
+        if (best < 0 || here < best_ns) {
+            best = core;
+            best_ns = here;
         }
-        look->slowest_ns = here > look->slowest_ns ? here : look->slowest_ns;
-        look->count++;
+        count++;
     }
+    cores_seen.count = count;
     taken = true;
-    if (look->core < 0 || !move_to(look->core)) {
-        look->core = -1;
+    if (best < 0 || !move_to(best))
         cores_leave();
-    }
+}
+
+bool cores_is_quiet(void)
+{
+    return look_here() <= HINDERED * cores_seen.fastest_ns;
 }
 
 void cores_leave(void)

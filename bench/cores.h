@@ -3,6 +3,7 @@
 #ifndef STRATA_BENCH_CORES_H
 #define STRATA_BENCH_CORES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { CORES_NOTHINGS = 1000 };
@@ -10,19 +11,22 @@ enum { CORES_NOTHINGS = 1000 };
 /* Runs CORES_NOTHINGS instructions that do nothing, so many times: what they take shows what the core is worth now. */
 void cores_do_nothing(size_t times);
 
-/* What the calling thread found when it looked for a core. */
+/* The cores that the calling thread may use, and what they were found to do. */
 typedef struct cores_look {
-    int core; /* on which it is now; negative: it may not choose, and is where it was */
     int count;
-    double fastest_ns, slowest_ns; /* of CORES_NOTHINGS instructions on the cores that it may use */
+    double fastest_ns, slowest_ns; /* of CORES_NOTHINGS instructions, since the first look */
+    size_t again;                  /* rounds that were measured again, since their core was hindered */
 } cores_look;
+
+/* What was found so far; one thread measures. */
+extern cores_look cores_seen;
 
 /* Moves the calling thread to the core that runs instructions fastest, of those that it may use, until cores_leave.
  * Threads that it starts in between stay there. */
-void cores_take_quiet(cores_look *look);
+void cores_take_quiet(void);
 
-/* Nanoseconds of CORES_NOTHINGS instructions where the calling thread is now. */
-double cores_look_here(void);
+/* Whether the core that the thread is on runs instructions about as fast as any did. */
+bool cores_is_quiet(void);
 
 void cores_leave(void);
 

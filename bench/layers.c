@@ -197,49 +197,16 @@ static void end_side(stack_side *self)
     scene_check(strata_runtime_destroy(self->runtime), "strata_runtime_destroy");
 }
 
-/* The cores that rows of one thread were measured on: what they took before a row and after it, and the slowest core.
- */
-static struct {
-    double least_ns, most_ns, slowest_ns;
-    int count;
-} seen;
-
-static void note_core(double nanoseconds)
-{
-    seen.least_ns = seen.least_ns > 0 && seen.least_ns < nanoseconds ? seen.least_ns : nanoseconds;
-    seen.most_ns = seen.most_ns > nanoseconds ? seen.most_ns : nanoseconds;
-}
-
-/* A row of one thread is measured on the core that is hindered least. The threads that it needs are there already, and
- * stay where they are. */
-static void choose_core(unsigned count)
-{
-    cores_look look = {.core = -1};
-    if (count == 1)
-        cores_take_quiet(&look);
-    if (look.core < 0)
-        return;
-    note_core(look.fastest_ns);
-    seen.slowest_ns = seen.slowest_ns > look.slowest_ns ? seen.slowest_ns : look.slowest_ns;
-    seen.count = look.count;
-}
-
-static void leave_core(unsigned count)
-{
-    if (count == 1 && seen.count)
-        note_core(cores_look_here());
-    cores_leave();
-}
-
 static void report_cores(const bench *self)
 {
-    static char text[240];
-    if (!seen.count)
+    static char text[300];
+    if (!cores_seen.count)
         return;
-    snprintf(text, sizeof text,
-             "Layers on one thread: each row on the core, of %d, that then ran plain instructions fastest: %d of them "
-             "in %.0f to %.0f ns, before and after a row; the slowest core took %.0f.",
-             seen.count, CORES_NOTHINGS, seen.least_ns, seen.most_ns, seen.slowest_ns);
+    snprintf(
+        text, sizeof text,
+        "Layers on one thread: on cores, of %d, that ran %d plain instructions in %.0f ns, the fastest seen, or up "
+        "to 15 %% more; the slowest took %.0f. %zu rounds were measured again since their core had become slower.",
+        cores_seen.count, CORES_NOTHINGS, cores_seen.fastest_ns, cores_seen.slowest_ns, cores_seen.again);
     report_remark(self->report, text);
 }
 
@@ -262,12 +229,14 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     bool records = strstr(layers, "logging") != NULL;
     const bool quick = self->rounds < 5, large = strstr(layers, "ring=65536") != NULL;
     const size_t batch = quick ? QUICK_PAIRS : records && !large ? PAIRS_IN_A_RING : 20000;
-    const bench_plan plan = {
-        .warm = 100, .batch = batch, .batches = records && !quick ? 5 : 1, .ready = wake_side, .spent = mean_spent};
-    choose_core(count);
+    const bench_plan plan = {.warm = 100,
+                             .batch = batch,
+                             .batches = records && !quick ? 5 : 1,
+                             .ready = wake_side,
+                             .spent = mean_spent,
+                             .quiet = count == 1 && !quick};
     bench_row(self, name, plan, (bench_side){run_side, NULL, &alone},
               (bench_side){run_side, records ? collect_records : NULL, &stacked}, target);
-    leave_core(count);
     end_side(&stacked);
     end_side(&alone);
 }
@@ -285,12 +254,11 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
     const bench_plan plan = {.warm = 100,
                              .batch = self->rounds < 5 ? QUICK_PAIRS : 20000,
                              .batches = 1,
+                             .quiet = count == 1 && self->rounds >= 5,
                              .ready = wake_side,
                              .spent = mean_spent};
-    choose_core(count);
     bench_row(self, name, plan, (bench_side){0}, (bench_side){run_side, NULL, &side},
               (bench_target){REPORT_NO_TARGET, 0});
-    leave_core(count);
     end_side(&side);
 }
 

@@ -1,6 +1,7 @@
 #include "measure.h"
 
-#include <stdbool.h>
+#include "cores.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -34,6 +35,27 @@ static double run_round(const bench_side *side, bench_plan plan)
     return spent / (double)(plan.batch * plan.batches);
 }
 
+enum { MOST_TIMES = 20 }; /* that a round is measured because its core was hindered */
+
+static double run_quiet_round(const bench_side *side, bench_plan plan)
+{
+    for (int turn = 1;; turn++) {
+        if (!cores_is_quiet()) {
+            cores_take_quiet();
+            run_round(side, plan); /* for the caches of another core */
+        }
+        const double figure = run_round(side, plan);
+        if (cores_is_quiet() || turn == MOST_TIMES)
+            return figure;
+        cores_seen.again++;
+    }
+}
+
+static double measure_round(const bench_side *side, bench_plan plan)
+{
+    return plan.quiet ? run_quiet_round(side, plan) : run_round(side, plan);
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
@@ -64,17 +86,21 @@ void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *si
 {
     static double samples[BENCH_SIDES_LIMIT][BENCH_ROUNDS_LIMIT];
     size_t share[BENCH_SIDES_LIMIT], taken[BENCH_SIDES_LIMIT] = {0};
+    if (plan.quiet)
+        cores_take_quiet();
     for (size_t side = 0; side < count; side++) {
         const uint64_t start = bench_now();
-        samples[side][0] = run_round(&sides[side], plan);
+        samples[side][0] = measure_round(&sides[side], plan);
         share[side] = bench_rounds_within(plan.limit, (double)(bench_now() - start), rounds);
     }
     for (size_t round = 0; round < rounds; round++)
         for (size_t turn = 0; turn < count; turn++) {
             size_t side = (round + turn) % count; /* nobody is always first */
             if (takes_round(share[side], rounds, round))
-                samples[side][taken[side]++] = run_round(&sides[side], plan);
+                samples[side][taken[side]++] = measure_round(&sides[side], plan);
         }
+    if (plan.quiet)
+        cores_leave();
     for (size_t side = 0; side < count; side++) {
         if (taken[side] == 0)
             taken[side] = 1; /* the first one */

@@ -3,6 +3,7 @@
 #ifndef STRATA_BENCH_MEASURE_H
 #define STRATA_BENCH_MEASURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ typedef struct bench_plan {
     /* Nanoseconds that the rounds of one side may take: a slower one has fewer of them, spread evenly. One whose first
      * round alone takes longer has no other, and that one counts. 0: as many as it takes. */
     double limit;
+    /* Of one thread: rounds on the core that is hindered least just then; one during which it was hindered is measured
+     * again. */
+    bool quiet;
 } bench_plan;
 
 enum { BENCH_SIDES_LIMIT = 96, BENCH_ROUNDS_LIMIT = 1001 };

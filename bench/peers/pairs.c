@@ -64,7 +64,7 @@ static void run_pairs(void *state, size_t operations)
 static bench_plan plan_of(const contest *of)
 {
     return of->quick ? (bench_plan){.warm = 16, .batch = 64, .batches = 1}
-                     : (bench_plan){.warm = 64, .batch = 256, .batches = 5};
+                     : (bench_plan){.warm = 64, .batch = 256, .batches = 5, .quiet = true};
 }
 
 static size_t find_floor(const contest *of)
