@@ -1,5 +1,6 @@
 /* pool: when it gives memory back by itself: over time, and when all frees are waited for. The clock that decay goes by
  * is the test's (--wrap=clock_gettime): it runs as ever, and jumps when the test says so. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -441,6 +442,85 @@ static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at
     test_free_on(fixture, &block, stream);
 }
 
+/* ---- memory that is on its way ---- */
+
+static struct {
+    test_fixture *fixture;
+    test_stall *stall;
+    bool good;
+    size_t reserved; /* after the other thread has reaped */
+    CUresult(CUDAAPI *synchronize)(CUevent event);
+} meanwhile;
+
+static void *reap_and_look(void *data)
+{
+    (void)data;
+    test_make_current();
+    strata_usage usage;
+    pass(1);
+    meanwhile.good = strata_runtime_reap_pending(meanwhile.fixture->runtime) == STRATA_SUCCESS &&
+                     strata_runtime_usage(meanwhile.fixture->runtime, &usage) == STRATA_SUCCESS;
+    meanwhile.reserved = meanwhile.good ? usage.reserved_bytes : 0;
+    return NULL;
+}
+
+/* The thread that moves memory waits for a stream, with some of it in hand. */
+static CUresult CUDAAPI synchronize_slowly(CUevent event)
+{
+    pthread_t thread;
+    strata_cu.EventSynchronize = meanwhile.synchronize;
+    if (pthread_create(&thread, NULL, reap_and_look, NULL) == 0)
+        pthread_join(thread, NULL);
+    test_stall_release(meanwhile.stall);
+    return meanwhile.synchronize(event);
+}
+
+/* Frames before and behind which blocks live: what fits into two of them, once one of them is moved beside the other.
+ */
+static void move_while_another_thread_gives_back(test_fixture *fixture, const char *name, uint64_t value)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[4], large;
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = test_allocate(fixture, FRAME, i == 2 ? slow : stream);
+    set_limit(fixture, 4 * (uint64_t)FRAME);
+    test_free_on(fixture, &blocks[0], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* complete, so that it is moved first */
+    set(fixture, name, value);
+    meanwhile.stall = test_stall_begin(slow);
+    test_free_on(fixture, &blocks[2], slow);
+    meanwhile.fixture = fixture;
+    meanwhile.good = false;
+    meanwhile.synchronize = strata_cu.EventSynchronize;
+    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    strata_cu.EventSynchronize = synchronize_slowly;
+    strata_status status = try_to_allocate(fixture, 2 * (size_t)FRAME, stream, &large);
+    const bool waited = strata_cu.EventSynchronize == meanwhile.synchronize;
+    strata_cu.EventSynchronize = meanwhile.synchronize;
+    test_stall_end_all();
+    assert_true(waited && meanwhile.good);
+    assert_int_equal(meanwhile.reserved, 4 * (size_t)FRAME);
+    check_ok(status);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.moved") - moved, 2);
+    test_write(fixture, &large, 0x22, stream);
+    check_ends(fixture, &large, 0x22, stream);
+    test_free_on(fixture, &large, stream);
+    test_free_on(fixture, &blocks[1], stream);
+    test_free_on(fixture, &blocks[3], stream);
+}
+
+static void what_one_thread_moves_no_other_gives_back(test_fixture *fixture)
+{
+    if (has_granule())
+        move_while_another_thread_gives_back(fixture, "pool.release_threshold", 1);
+}
+
+static void what_one_thread_moves_does_not_decay(test_fixture *fixture)
+{
+    if (has_granule())
+        move_while_another_thread_gives_back(fixture, "pool.decay", WINDOW);
+}
+
 /* ---- options ---- */
 
 static size_t reserved_after_all(const char *text, CUstream stream)
@@ -546,6 +626,8 @@ int main(void)
         TEST_CASE(without_decay_nothing_goes_however_long_it_is_not_used),
         TEST_CASE(what_the_driver_does_not_take_back_is_used_and_tried_again),
         TEST_CASE(above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time),
+        TEST_CASE(what_one_thread_moves_no_other_gives_back),
+        TEST_CASE(what_one_thread_moves_does_not_decay),
         TEST_CASE(options_say_how_much_is_kept),
         TEST_CASE(options_that_exclude_each_other_are_refused),
         TEST_CASE(both_can_be_read_and_set),

@@ -79,8 +79,10 @@ static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
 {
     const pool_frame *frame = &self->pages.frames[number];
     bool complete;
-    if (!frame->bytes || frame->held || !frame->address)
-        return frame->bytes && !frame->held;
+    if (!frame->bytes || frame->held || frame->in_hand)
+        return false;
+    if (!frame->address)
+        return true;
     strata_spin_take(&self->lock);
     const bool is_free = pool_frame_is_free(self, frame, &complete);
     strata_spin_release(&self->lock);

@@ -130,6 +130,7 @@ CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, boo
         *frame = 0;
         return result;
     }
+    made.in_hand = true;
     pages->frames[*frame] = made;
     pages->reserved += bytes;
     return CUDA_SUCCESS;
@@ -140,8 +141,10 @@ CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
     pool_frame *mapped = &pages->frames[frame];
     pages->calls++;
     CUresult result = pages->source->map(pages, mapped, address);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         mapped->address = address;
+        mapped->in_hand = false;
+    }
     return result;
 }
 
@@ -156,8 +159,10 @@ CUresult pool_pages_unmap(pool_pages *pages, uint32_t frame)
     pool_frame *mapped = &pages->frames[frame];
     pages->calls++;
     CUresult result = pages->source->unmap(pages, mapped);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         mapped->address = 0;
+        mapped->in_hand = true;
+    }
     return result;
 }
 
@@ -169,6 +174,8 @@ CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
     strata_error_unhush(false);
     if (result == CUDA_SUCCESS)
         pool_pages_forget(pages, frame);
+    else
+        pages->frames[frame].in_hand = false; /* nobody else has use for it: whoever gives memory back tries again */
     return result;
 }
 

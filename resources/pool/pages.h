@@ -18,6 +18,7 @@ typedef struct pool_frame {
     uint32_t next;                       /* of the free numbers */
     uint32_t held;                       /* by how many holds (resources/pool/hold.c): while there is one, it stays */
     bool leaving;                        /* somebody gives it back, or tries to */
+    bool in_hand;                        /* mapped nowhere, and about to be: it is the thread's that moves it */
 } pool_frame;
 
 typedef struct pool_pages {

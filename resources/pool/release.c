@@ -39,7 +39,7 @@ static uint32_t take_range_of(pool *self, const pool_frame *frame, bool patient)
 strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient)
 {
     const pool_frame frame = self->pages.frames[number];
-    if (!frame.bytes || frame.held)
+    if (!frame.bytes || frame.held || frame.in_hand)
         return STRATA_SUCCESS;
     if (frame.address) {
         const uint32_t slot = take_range_of(self, &frame, patient);
