@@ -549,20 +549,26 @@ static uint32_t position_of_keeper(const strata_stack *stack, strata_block_id id
 }
 
 /* Tells the layers from position `from` on and above `below`. */
-static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from, uint32_t below)
+static inline void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from,
+                               uint32_t below)
 {
-    for (size_t i = 0; i < stack->interested_count; i++) {
-        const strata_interest *each = &stack->interested[i];
+    const strata_interest *each = stack->interested, *end = each + stack->interested_count;
+    for (; each != end; each++)
         if (each->position >= from && each->position < below)
             each->completed(each->layer, completion);
-    }
+}
+
+static __attribute__((noinline)) void tell_from_keeper(const strata_stack *stack, const strata_completion *completion,
+                                                       uint32_t below)
+{
+    tell_layers(stack, completion, position_of_keeper(stack, completion->id), below);
 }
 
 void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
 {
     const strata_stack *stack = owner->stack;
     if (__builtin_expect(stack->keeper_count != 0, 0)) {
-        tell_layers(stack, completion, position_of_keeper(stack, completion->id), UINT32_MAX);
+        tell_from_keeper(stack, completion, UINT32_MAX);
         return;
     }
     const strata_interest *each = stack->interested, *end = each + stack->interested_count;
@@ -570,10 +576,15 @@ void strata_report_completion(const strata_resource *owner, const strata_complet
         each->completed(each->layer, completion);
 }
 
+/* What a layer gave out itself is nobody's below it. */
 void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
     const strata_stack *stack = layer->stack;
-    tell_layers(stack, completion, position_of_keeper(stack, completion->id), layer->position);
+    const uint32_t position = layer->position;
+    if (__builtin_expect(stack->keeper_count && stack->keepers[stack->keeper_count - 1]->position < position, 0))
+        tell_from_keeper(stack, completion, position);
+    else
+        tell_layers(stack, completion, 0, position);
 }
 
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)
