@@ -234,6 +234,8 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
         problem = "has an ops table of the wrong size";
     else if (ops->block_bytes > LAYER_BYTES_LIMIT)
         problem = "asks for too many bytes in each block";
+    else if (known_ops(ops).spared_bytes > ops->block_bytes)
+        problem = "does without more bytes in each block than it asks for";
     else if (!has_its_values(resource))
         problem = "names values and cannot read or set them";
     else if (last && (!ops->allocate || !ops->deallocate || !ops->usage || !ops->capabilities))
@@ -286,12 +288,31 @@ static void free_stack(strata_stack *stack)
     strata_host_free(stack);
 }
 
+/* The lowest layer that does not pass on the facts of blocks: it is the first that sees the table's. */
+static uint32_t find_facts(strata_resource *const *resources, size_t count)
+{
+    uint32_t from = 0;
+    for (size_t i = 0; i + 1 < count; i++)
+        if (!known_ops(resources[i]->ops).passes_facts)
+            from = (uint32_t)i;
+    return from;
+}
+
+/* What a layer has in each entry. */
+static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
+{
+    const strata_resource_ops ops = known_ops(resource->ops);
+    uint32_t bytes = ops.block_bytes - (position >= stack->facts_from ? ops.spared_bytes : 0);
+    return (bytes + 7) & ~7u;
+}
+
 /* The resources become the stack's. */
 static void connect(strata_stack *stack, strata_resource *const *resources)
 {
     uint32_t offset = sizeof(strata_entry);
     for (size_t i = 0; i < stack->count; i++) {
         strata_resource *resource = resources[i];
+        const uint32_t bytes = layer_bytes_of(stack, resource, i);
         stack->ops[i] = known_ops(resource->ops);
         fill(&stack->ops[i], i + 1 < stack->count ? &forwarders : &absent);
         resource->ops = &stack->ops[i];
@@ -299,7 +320,7 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
         resource->stack = stack;
         resource->position = (uint32_t)i;
         resource->block_offset = offset;
-        offset += (stack->ops[i].block_bytes + 7) & ~7u;
+        offset += bytes;
         stack->layers[i] = resource;
     }
     for (size_t i = stack->count; i-- > 0;)
@@ -347,15 +368,12 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack has 1 to %d layers", LAYER_LIMIT);
     strata_device *device;
     strata_status status = strata_device_get(ordinal, &device);
-    uint32_t layer_bytes = 0;
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
         status = check_layer(resources[i], i, i + 1 == count);
         if (status == STRATA_SUCCESS)
             status = check_single(resources, i);
         if (status == STRATA_SUCCESS)
             status = check_owner(resources[i], i, i + 1 == count, ordinal);
-        if (status == STRATA_SUCCESS)
-            layer_bytes += (resources[i]->ops->block_bytes + 7) & ~7u;
     }
     if (status != STRATA_SUCCESS)
         return status;
@@ -364,6 +382,10 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
         return strata_fail_host_memory("a stack");
     stack->device = device;
     stack->count = count;
+    stack->facts_from = find_facts(resources, count);
+    uint32_t layer_bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        layer_bytes += layer_bytes_of(stack, resources[i], i);
     if ((status = strata_table_create(device, layer_bytes, &stack->table)) != STRATA_SUCCESS) {
         strata_host_free(stack);
         return status;

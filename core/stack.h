@@ -27,6 +27,7 @@ struct strata_stack {
     size_t interested_count;
     strata_resource **keepers; /* those with a `keeps`, lowest first */
     size_t keeper_count;
+    uint32_t facts_from; /* layers from this position on see blocks as the table has them */
     _Atomic bool owned; /* by a runtime, which ends it: claimed once, given up by that runtime alone */
 };
 
@@ -34,6 +35,12 @@ struct strata_stack {
 static inline strata_table *strata_resource_table(const strata_resource *resource)
 {
     return resource->stack->table;
+}
+
+/* Whether what the table says of a block is what the layer sees of it: all between it and the owner pass facts on. */
+static inline bool strata_resource_sees_table(const strata_resource *resource)
+{
+    return resource->position >= resource->stack->facts_from;
 }
 
 /* Tells the layers above an owner of a completion. */

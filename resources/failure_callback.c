@@ -134,6 +134,7 @@ static const strata_value failure_callback_values[] = {
 
 static const strata_resource_ops failure_callback_ops = {
     .size = sizeof(strata_resource_ops),
+    .passes_facts = true,
     .name = "failure_callback",
     .allocate = failure_callback_allocate,
     .destroy = failure_callback_destroy,

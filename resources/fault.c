@@ -193,6 +193,7 @@ static const strata_value fault_values[VALUES] = {
 
 static const strata_resource_ops fault_ops = {
     .size = sizeof(strata_resource_ops),
+    .passes_facts = true,
     .block_bytes = sizeof(asked_for),
     .name = "fault",
     .allocate = fault_allocate,

@@ -220,6 +220,62 @@ static void a_view_of_a_view_comes_out_even(test_fixture *fixture)
     check_ok(strata_runtime_destroy(runtime));
 }
 
+typedef struct seen_blocks {
+    size_t count;
+    strata_block last;
+} seen_blocks;
+
+static void note_block(const strata_block *block, uint32_t call_stack, void *data)
+{
+    (void)call_stack;
+    seen_blocks *seen = data;
+    seen->count++;
+    seen->last = *block;
+}
+
+/* What they know of a block is not what the owner's table has. */
+static void logs_and_statistics_above_a_view_have_what_the_user_has(test_fixture *fixture)
+{
+    static strata_log_record records[64];
+    strata_runtime *runtime;
+    char text[96] = "logging(format=memory), statistics, ";
+    strcat(text, fixture->stack);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    strata_stack *stack = strata_runtime_stack(runtime);
+    strata_resource *statistics = strata_stack_layer(stack, "statistics", 0);
+    CUstream stream;
+    strata_block block;
+    seen_blocks seen = {0};
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    check_ok(strata_runtime_allocate(runtime, 100, stream, &block));
+    check_ok(strata_statistics_visit(statistics, note_block, &seen));
+    assert_true(seen.count == 1 && seen.last.address == block.address && seen.last.bytes == 100);
+    test_stall *stall = test_stall_begin(stream);
+    const bool waits = strstr(fixture->stack, "direct") != NULL; /* then the free would wait for the stall */
+    if (waits)
+        test_stall_end(stall);
+    const strata_block freed = block;
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    if (!waits)
+        test_stall_end(stall);
+    check_ok(strata_runtime_reap_pending(runtime));
+    strata_statistics_counters counters;
+    check_ok(strata_statistics_read(statistics, 0, &counters));
+    assert_true(counters.bytes.current == 0 && counters.bytes.total == 100);
+    size_t count, completed = 0;
+    check_ok(strata_logging_take(strata_stack_top(stack), records, 64, &count));
+    for (size_t i = 0; i < count; i++) {
+        if (records[i].kind != STRATA_LOG_COMPLETED)
+            continue;
+        completed++;
+        assert_true(records[i].address == freed.address && records[i].requested == 100);
+        assert_true(records[i].bytes >= 100 + 2 * ZONE); /* of the owner's memory */
+    }
+    assert_int_equal(completed, waits ? 0 : 1);
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 int main(void)
 {
     test_open_driver();
@@ -232,6 +288,7 @@ int main(void)
         TEST_CASE(history_goes_by_identity_whatever_the_view),
         TEST_CASE(a_block_that_is_found_by_address_has_the_users_view),
         TEST_CASE(a_view_of_a_view_comes_out_even),
+        TEST_CASE(logs_and_statistics_above_a_view_have_what_the_user_has),
     };
     static const char *const stacks[] = {"zoned, async", "zoned, direct"};
     return test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);

@@ -424,6 +424,10 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     bad = empty_ops;
     bad.block_bytes = 257;
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "too many bytes");
+    bad = empty_ops;
+    bad.block_bytes = 8;
+    bad.spared_bytes = 9;
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "more bytes in each block than it asks for");
     bad = least_ops;
     bad.usage = NULL;
     check_refused_build((strata_resource *[]){top, &wrong}, 2, "owns no memory");
@@ -586,7 +590,8 @@ static void keep_memory(strata_resource *resource)
 static void each_layer_keeps_its_own_bytes_of_each_block(test_fixture *fixture)
 {
     enum { LAYERS = 5, BLOCKS = 300, ROUNDS = 4 };
-    static const uint32_t sizes[LAYERS] = {1, 8, 0, 13, 256};
+    static const uint32_t sizes[LAYERS] = {1, 24, 0, 40, 256}, spared[LAYERS] = {1, 16, 0, 32, 100};
+    enum { SEES_TABLE = 2 }; /* from here on, as the layer at this place does not pass facts on, and those below do */
     static strata_resource_ops ops[LAYERS];
     keeping_layer layers[LAYERS];
     strata_resource *resources[LAYERS + 1];
@@ -595,15 +600,21 @@ static void each_layer_keeps_its_own_bytes_of_each_block(test_fixture *fixture)
     for (size_t i = 0; i < LAYERS; i++) {
         ops[i] = (strata_resource_ops){.size = sizeof ops[i],
                                        .block_bytes = sizes[i],
+                                       .passes_facts = i != 0 && i != SEES_TABLE,
+                                       .spared_bytes = spared[i],
                                        .name = "keeping",
                                        .allocate = keeping_allocate,
                                        .completed = keeping_completed,
                                        .destroy = keep_memory};
-        layers[i] = (keeping_layer){.resource.ops = &ops[i], .mark = (unsigned char)(17 * i + 1), .bytes = sizes[i]};
+        layers[i] = (keeping_layer){.resource.ops = &ops[i],
+                                    .mark = (unsigned char)(17 * i + 1),
+                                    .bytes = sizes[i] - (i >= SEES_TABLE ? spared[i] : 0)};
         resources[i] = &layers[i].resource;
     }
     check_ok(test_owner_create(fixture, &resources[LAYERS]));
     check_ok(strata_stack_build(resources, LAYERS + 1, 0, &stack));
+    for (size_t i = 0; i + 1 < LAYERS; i++)
+        assert_int_equal(resources[i + 1]->block_offset - resources[i]->block_offset, (layers[i].bytes + 7) & ~7u);
     strata_resource *top = strata_stack_top(stack);
     for (int round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < BLOCKS; i++)

@@ -196,6 +196,15 @@ struct strata_resource_ops { /* static const; members may be added at the end in
      * and the layers are their caller's again, whether they had begun or not; one that is built into another stack then
      * begins again. NULL: there is nothing to begin. Never forwarded. */
     strata_status (*begin)(strata_resource *self);
+
+    /* A block leaves this layer with the address, the sizes and the tag that the owner at the bottom gave it, if all
+     * layers below are so, too; an owner that also stands over other layers says it where it enters its blocks into the
+     * table like any owner. Layers above can do with what the table has of a block, and keep less of it themselves. */
+    bool passes_facts;
+
+    /* Of block_bytes, those at the end that the layer does without where all layers between it and the owner pass facts
+     * on: a stack's entries are laid out without them there. */
+    uint32_t spared_bytes;
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the

@@ -774,6 +774,7 @@ static void binning_describe(strata_resource *resource, strata_emitter *to)
         .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,     \
         .reusable = binning_reusable, .values = values, .value_count = sizeof values / sizeof values[0],        \
         .get_value = binning_get_value, .describe = binning_describe, .keeps = binning_keeps,                   \
+        .passes_facts = true,                                                                                   \
     }
 
 const strata_resource_ops strata_fixed_ops = OPS("fixed"), strata_binning_ops = OPS("binning");

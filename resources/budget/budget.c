@@ -21,7 +21,7 @@
 typedef struct budget_bytes {
     _Atomic(strata_budget_account *) account; /* also read by who asks whether the memory could be reused */
     uint64_t charge;                          /* what is not given back yet */
-    uint64_t tag_place;                       /* in a shared account's file */
+    uint64_t tag_place;                       /* in a shared account's file; not there where there is none */
 } budget_bytes;
 
 /* A thread's account in a layer. A cell outlives its thread: it counts for the one with that serial alone, and for
@@ -568,22 +568,17 @@ static void budget_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-static const strata_resource_ops budget_ops = {
-    .size = sizeof(strata_resource_ops),
-    .block_bytes = sizeof(budget_bytes),
-    .name = "budget",
-    .allocate = budget_allocate,
-    .deallocate = budget_deallocate,
-    .reap = budget_reap,
-    .budget = budget_snapshot,
-    .completed = budget_completed,
-    .destroy = budget_destroy,
-    .values = values,
-    .value_count = sizeof values / sizeof values[0],
-    .get_value = get_value,
-    .set_value = set_value,
-    .describe = budget_describe,
-};
+#define BUDGET_OPS(bytes)                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .passes_facts = true, .name = "budget",           \
+        .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot,  \
+        .completed = budget_completed, .destroy = budget_destroy, .values = values,                                    \
+        .value_count = sizeof values / sizeof values[0], .get_value = get_value, .set_value = set_value,               \
+        .describe = budget_describe,                                                                                   \
+    }
+
+static const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_bytes, tag_place));
+static const strata_resource_ops shared_budget_ops = BUDGET_OPS(sizeof(budget_bytes));
 
 /* ---- accounts ---- */
 
@@ -828,7 +823,7 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     }
     terms.soft_callback = options->soft_callback;
     terms.soft_data = options->soft_data;
-    self->resource.ops = &budget_ops;
+    self->resource.ops = options->shared ? &shared_budget_ops : &budget_ops;
     self->device = device;
     self->wait = options->wait;
     self->timeout = options->timeout;

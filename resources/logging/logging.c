@@ -17,8 +17,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What the layer keeps of a block, for reports of the owner, whose own address and size may be others. Atomic, because
- * the entry may become another block's while they are read; then they are not used. */
+/* What the layer keeps of a block, for reports of the owner, where that one's own address and size may be others.
+ * Atomic, because the entry may become another block's while they are read; then they are not used. */
 typedef struct kept_block {
     _Atomic uint64_t address, requested;
 } kept_block;
@@ -29,6 +29,7 @@ typedef struct logging {
     _Atomic bool enabled; /* any thread */
     _Atomic bool plain;   /* enabled, and without durations: written with that */
     bool duration;        /* constant */
+    bool keeps;           /* blocks have other facts in the table than in this layer; set when the stack is built */
     log_writer writer;
 } logging;
 
@@ -187,8 +188,12 @@ static inline unsigned duration_flag(const logging *self)
 
 /* ---- operations ---- */
 
-static inline void keep(kept_block *kept, const strata_block *block, const strata_request *request)
+static inline void keep(const logging *self, strata_entry *entry, const strata_block *block,
+                        const strata_request *request)
 {
+    if (__builtin_expect(!self->keeps, 1))
+        return;
+    kept_block *kept = kept_in(&self->resource, entry);
     atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
     atomic_store_explicit(&kept->requested, request->bytes, memory_order_relaxed);
 }
@@ -199,7 +204,7 @@ static inline void record_made(logging *self, const passage *call, const strata_
 {
     strata_entry *entry = entry_of(&self->resource, made->id);
     if (__builtin_expect(entry != NULL, 1))
-        keep(kept_in(&self->resource, entry), made, request);
+        keep(self, entry, made, request);
     log_line *line = end(self, call);
     if (__builtin_expect(!line, 0))
         return;
@@ -265,7 +270,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
         return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
-    keep(kept_in(resource, entry), out, request);
+    keep(self, entry, out, request);
     log_line *line = &ring->lines[stored & ring->mask];
     line->stamp = strata_stamp_now();
     line->stream = (uint64_t)(uintptr_t)request->stream;
@@ -474,6 +479,23 @@ static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, 
     return status;
 }
 
+typedef struct reported {
+    uint64_t address, requested;
+} reported;
+
+/* A block whose completion is reported, as the layer sees it. */
+static reported about(const logging *self, strata_entry *entry)
+{
+    if (!entry)
+        return (reported){0};
+    if (!self->keeps)
+        return (reported){atomic_load_explicit(&entry->address, memory_order_acquire),
+                          atomic_load_explicit(&entry->requested, memory_order_acquire)};
+    const kept_block *kept = kept_in(&self->resource, entry);
+    return (reported){atomic_load_explicit(&kept->address, memory_order_relaxed),
+                      atomic_load_explicit(&kept->requested, memory_order_relaxed)};
+}
+
 /* A record of its own: of a free that had returned before, or comes to its end in parts. */
 static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
@@ -481,15 +503,15 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
     if (!ring)
         return;
     strata_entry *entry = entry_of(&self->resource, completion->id);
-    const kept_block *kept = entry ? kept_in(&self->resource, entry) : NULL;
+    const reported block = about(self, entry);
     log_line *line = log_ring_line(&self->writer.rings, ring, false);
     if (!line)
         return;
     bool reused = completion->kind == STRATA_COMPLETION_REUSED;
     *line = (log_line){
         .stamp = ring->state ? 0 : strata_stamp_now(),
-        .address = kept ? atomic_load_explicit(&kept->address, memory_order_relaxed) : 0,
-        .requested = kept ? atomic_load_explicit(&kept->requested, memory_order_relaxed) : 0,
+        .address = block.address,
+        .requested = block.requested,
         .bytes = completion->bytes,
         .what = what(reused ? STRATA_LOG_REUSED : STRATA_LOG_COMPLETED, STRATA_SUCCESS,
                      completion->last ? STRATA_LOG_FLAG_LAST : 0, completion->id.generation),
@@ -579,6 +601,12 @@ static void logging_describe(strata_resource *resource, strata_emitter *to)
 
 /* ---- making and ending ---- */
 
+static strata_status logging_begin(strata_resource *resource)
+{
+    ((logging *)resource)->keeps = !strata_resource_sees_table(resource);
+    return STRATA_SUCCESS;
+}
+
 static void logging_destroy(strata_resource *resource)
 {
     logging *self = (logging *)resource;
@@ -587,7 +615,8 @@ static void logging_destroy(strata_resource *resource)
 }
 
 #define LOGGING_OPS                                                                                             \
-    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .name = "logging",                  \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block), \
+    .passes_facts = true, .name = "logging", .begin = logging_begin,                                            \
     .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, \
     .completed = logging_completed, .destroy = logging_destroy, .values = values,                               \
     .value_count = sizeof values / sizeof values[0], .get_value = logging_get, .set_value = logging_set,        \

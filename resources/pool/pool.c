@@ -799,6 +799,7 @@ static void pool_destroy(strata_resource *resource)
 const strata_resource_ops pool_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(pool_piece),
+    .passes_facts = true,
     .name = "pool",
     .allocate = pool_allocate,
     .deallocate = pool_deallocate,

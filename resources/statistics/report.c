@@ -32,13 +32,16 @@ static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t en
         const strata_statistics_note *note =
             (const strata_statistics_note *)(const void *)((const char *)entry + self->resource.block_offset);
         strata_entry_describe(table, *slot - 1, block);
-        block->bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_acquire);
-        block->requested = (size_t)atomic_load_explicit(&note->requested, memory_order_relaxed);
-        block->address = atomic_load_explicit(&note->address, memory_order_relaxed);
-        block->tag = atomic_load_explicit(&note->tag, memory_order_relaxed);
-        *call_stack = atomic_load_explicit(&note->call_stack, memory_order_relaxed);
+        const uint64_t mark = atomic_load_explicit(&note->mark, memory_order_acquire);
+        if (self->keeps) {
+            block->bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);
+            block->requested = (size_t)atomic_load_explicit(&note->requested, memory_order_relaxed);
+            block->address = atomic_load_explicit(&note->address, memory_order_relaxed);
+        }
+        block->tag = strata_statistics_mark_tag(mark);
+        *call_stack = strata_statistics_mark_stack(mark);
         strata_entry_unlock(entry);
-        if (block->bytes)
+        if (mark)
             return true;
     }
     return false;

@@ -29,14 +29,15 @@ static __attribute__((cold)) strata_status count_failure(strata_statistics *self
     return status;
 }
 
-static inline void write_note(strata_statistics_note *note, const strata_block *block, strata_tag tag,
-                              uint32_t call_stack)
+static inline void write_note(const strata_statistics *self, strata_statistics_note *note, const strata_block *block,
+                              strata_tag tag, uint32_t call_stack)
 {
-    atomic_store_explicit(&note->requested, block->requested, memory_order_relaxed);
-    atomic_store_explicit(&note->address, block->address, memory_order_relaxed);
-    atomic_store_explicit(&note->tag, tag, memory_order_relaxed);
-    atomic_store_explicit(&note->call_stack, call_stack, memory_order_relaxed);
-    atomic_store_explicit(&note->bytes, block->bytes, memory_order_release);
+    if (__builtin_expect(self->keeps, 0)) {
+        atomic_store_explicit(&note->bytes, block->bytes, memory_order_relaxed);
+        atomic_store_explicit(&note->requested, block->requested, memory_order_relaxed);
+        atomic_store_explicit(&note->address, block->address, memory_order_relaxed);
+    }
+    atomic_store_explicit(&note->mark, strata_statistics_mark(tag, call_stack), memory_order_release);
 }
 
 /* On a thread without an account. What it takes to count a free later is made before the memory. */
@@ -53,7 +54,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
     strata_statistics_note *note = status == STRATA_SUCCESS ? note_of(resource, out->id) : NULL;
     if (!note)
         return status == STRATA_SUCCESS ? status : count_failure(self, status);
-    write_note(note, out, request->tag, call_stack);
+    write_note(self, note, out, request->tag, call_stack);
     strata_tally_add_shared(&self->tally, record, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
@@ -73,8 +74,8 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
         return count_failure(self, status);
     if (__builtin_expect(!out->id.generation, 0))
         return STRATA_SUCCESS; /* an empty block */
-    write_note(note_in(resource, strata_table_entry(strata_resource_table(resource), out->id.slot)), out, account->tag,
-               call_stack);
+    write_note(self, note_in(resource, strata_table_entry(strata_resource_table(resource), out->id.slot)), out,
+               account->tag, call_stack);
     strata_tally_add(&self->tally, cell, account, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
@@ -100,10 +101,14 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
 {
     strata_statistics *self = (strata_statistics *)resource;
     const strata_statistics_note *note = note_of(resource, block->id);
-    size_t bytes = note ? (size_t)atomic_load_explicit(&note->bytes, memory_order_acquire) : 0;
-    strata_tag tag = bytes ? atomic_load_explicit(&note->tag, memory_order_relaxed) : block->tag;
-    if (__builtin_expect(!bytes, 0))
-        bytes = block->bytes; /* found by its address, before the call that allocates it has come back here */
+    const uint64_t mark = note ? atomic_load_explicit(&note->mark, memory_order_acquire) : 0;
+    strata_tag tag = block->tag;
+    size_t bytes = block->bytes;     /* if these are not the block's, the free fails */
+    if (__builtin_expect(mark != 0, 1)) { /* else: found by its address before the call that allocates it came back here */
+        tag = strata_statistics_mark_tag(mark);
+        if (__builtin_expect(self->keeps, 0))
+            bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);
+    }
     strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
     if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
         atomic_fetch_add_explicit(&self->free_failures, 1, memory_order_relaxed);
@@ -369,6 +374,12 @@ uint64_t strata_statistics_failures(strata_resource *statistics, strata_status s
 
 /* ---- making and ending ---- */
 
+static strata_status statistics_begin(strata_resource *resource)
+{
+    ((strata_statistics *)resource)->keeps = !strata_resource_sees_table(resource);
+    return STRATA_SUCCESS;
+}
+
 static void statistics_destroy(strata_resource *resource)
 {
     strata_statistics *self = (strata_statistics *)resource;
@@ -379,7 +390,10 @@ static void statistics_destroy(strata_resource *resource)
 
 static const strata_resource_ops statistics_ops = {
     .size = sizeof(strata_resource_ops),
+    .passes_facts = true,
     .block_bytes = sizeof(strata_statistics_note),
+    .spared_bytes = STRATA_STATISTICS_SPARED,
+    .begin = statistics_begin,
     .name = "statistics",
     .allocate = statistics_allocate,
     .deallocate = statistics_deallocate,

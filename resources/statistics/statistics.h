@@ -12,6 +12,8 @@ enum { STRATA_STATISTICS_STATUSES = 64 }; /* more than there are */
 typedef struct strata_statistics {
     strata_resource resource;
     _Atomic bool stacks;                                   /* any thread, relaxed: a switch */
+    bool keeps;                                            /* blocks have other facts in the table than in this layer;
+                                                              set when the stack is built */
     int leaks;                                             /* constant */
     int file;                                              /* constant; -1: none */
     struct strata_statistics *next, *previous;             /* of those that report by themselves; guarded by a lock
@@ -21,14 +23,31 @@ typedef struct strata_statistics {
     strata_tally tally;
 } strata_statistics;
 
-/* What is kept of a block, in its entry. Written once by the thread that allocates it, `bytes` last; until then the
- * block is not live here. Read with the entry's lock bit, or by the free. */
+/* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the block
+ * is not live here. Read with the entry's lock bit, or by the free. */
 typedef struct strata_statistics_note {
-    _Atomic uint64_t bytes; /* as this layer gave it; 0: not yet, or not through this layer */
-    _Atomic uint64_t requested, address;
-    _Atomic strata_tag tag;
-    _Atomic uint32_t call_stack;
+    _Atomic uint64_t mark; /* strata_statistics_mark; 0: not yet, or not through this layer */
+    /* As this layer gave the block. Not there where the table has it so: `keeps` says. */
+    _Atomic uint64_t bytes, requested, address;
 } strata_statistics_note;
+
+enum { STRATA_STATISTICS_SPARED = sizeof(strata_statistics_note) - sizeof(uint64_t) };
+
+/* Numbers of call stacks end far below 2^31. */
+static inline uint64_t strata_statistics_mark(strata_tag tag, uint32_t call_stack)
+{
+    return (uint64_t)tag << 32 | (uint32_t)(call_stack << 1) | 1;
+}
+
+static inline strata_tag strata_statistics_mark_tag(uint64_t mark)
+{
+    return (strata_tag)(mark >> 32);
+}
+
+static inline uint32_t strata_statistics_mark_stack(uint64_t mark)
+{
+    return (uint32_t)mark >> 1;
+}
 
 /* The layer behind a resource; NULL, raised, if it is another one. */
 strata_statistics *strata_statistics_of(strata_resource *resource);
