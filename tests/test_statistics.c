@@ -101,6 +101,27 @@ static void more_tags_than_a_thread_first_has_room_for_are_all_counted(void **st
     check_counter(read_all(layer, 0).blocks, 0, TAGS, TAGS);
 }
 
+static void when_a_thread_meets_its_second_tag_the_figures_of_all_tags_stay_exact(void **state)
+{
+    (void)state;
+    strata_statistics_counters scope;
+    const strata_block first = allocate(KIB, tag_a), second = allocate(KIB, tag_a);
+    release(&second); /* the peak is in what the thread has reserved, and nowhere else yet */
+    const strata_block other = allocate(100, tag_b);
+    check_counter(read_all(layer, 0).bytes, KIB + 100, 2 * KIB, 2 * KIB + 100);
+    check_counter(read_all(layer, 0).blocks, 2, 2, 3);
+    check_counter(read_tag(layer, 0, tag_a).bytes, KIB, 2 * KIB, 2 * KIB);
+    check_counter(read_tag(layer, 0, tag_b).bytes, 100, 100, 100);
+    check_ok(strata_statistics_push(layer));
+    const strata_block inside = allocate(KIB, tag_b);
+    release(&inside);
+    release(&first);
+    check_ok(strata_statistics_pop(layer, &scope));
+    check_counter(scope.bytes, -KIB, KIB, KIB);
+    release(&other);
+    check_counter(read_all(layer, 0).bytes, 0, 2 * KIB + 100, 3 * KIB + 100);
+}
+
 static void sizes_are_counted_in_powers_of_two(void **state)
 {
     (void)state;
@@ -476,6 +497,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(on_one_thread_every_counter_is_exact_at_every_moment, build, end),
         cmocka_unit_test_setup_teardown(a_free_counts_what_its_allocation_had_whatever_the_copy_says, build, end),
         cmocka_unit_test_setup_teardown(more_tags_than_a_thread_first_has_room_for_are_all_counted, build, end),
+        cmocka_unit_test_setup_teardown(when_a_thread_meets_its_second_tag_the_figures_of_all_tags_stay_exact, build,
+                                        end),
         cmocka_unit_test_setup_teardown(sizes_are_counted_in_powers_of_two, build, end),
         cmocka_unit_test_setup_teardown(scopes_nest_and_the_outer_peak_has_what_happens_inside, build, end),
         cmocka_unit_test_setup_teardown(in_a_scope_counters_can_be_negative, build, end),

@@ -25,8 +25,16 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static bool has_its_numbers(const strata_tally_account *account)
+{
+    return !account->record->all || !account->same;
+}
+
+/* Of an account in a record's list. */
 static strata_tally_gauge *gauge_of(strata_tally_account *account, unsigned unit)
 {
+    if (!has_its_numbers(account))
+        account = account->same;
     return unit == STRATA_TALLY_BYTES ? &account->bytes : &account->blocks;
 }
 
@@ -195,17 +203,56 @@ static strata_tally_account *make_account(strata_tally_record *record)
     return account;
 }
 
-/* The lock is held. What is made before something fails is kept for the next time. */
+/* The thread's first account, which has the numbers of all its tags for so long. */
+static strata_tally_account *make_first(strata_tally *tally, strata_tally_record *record)
+{
+    strata_tally_account *all = strata_host_zalloc_aligned(_Alignof(strata_tally_account), sizeof *all);
+    strata_tally_account *account = all ? make_account(record) : NULL;
+    if (!account) {
+        strata_host_free(all);
+        return NULL;
+    }
+    all->same = account;
+    account->same = all;
+    add_account(tally->all, all);
+    return account;
+}
+
+static void copy_gauge(strata_tally_gauge *to, const strata_tally_gauge *from)
+{
+    store(&to->current, load(&from->current));
+    store(&to->top, load(&from->top));
+    store(&to->held, load(&from->held));
+    store(&to->low, load(&from->low));
+}
+
+/* The thread is about to have a second account: that of all its tags goes on by itself from where the first one is. */
+static strata_tally_account *part_from(strata_tally_account *first)
+{
+    strata_tally_account *all = first->same;
+    copy_gauge(&all->bytes, &first->bytes);
+    copy_gauge(&all->blocks, &first->blocks);
+    all->largest = first->largest;
+    all->largest_before = first->largest_before;
+    all->same = first->same = NULL;
+    return all;
+}
+
+/* The lock is held. */
 static strata_tally_account *open_account(strata_tally *tally, strata_tally_cell *cell, strata_tag tag)
 {
     strata_tally_record *record = enter_record(tally, tag);
-    if (!record || (!cell->all && !(cell->all = make_account(tally->all))))
+    if (!record)
         return NULL;
     if ((!cell->table || 2 * (cell->count + 1) > cell->mask + 1) && !grow_table(cell))
         return NULL;
-    strata_tally_account *account = make_account(record);
+    strata_tally_account *account = cell->first ? make_account(record) : make_first(tally, record);
     if (!account)
         return NULL;
+    if (!cell->first)
+        cell->first = account;
+    else if (!cell->all)
+        cell->all = part_from(cell->first);
     enter_account(cell->table, cell->mask, account);
     cell->count++;
     return account;
@@ -231,14 +278,22 @@ static int64_t bound(strata_tally_gauge *gauge, int64_t held)
     return larger(top < held ? top : held, load(&gauge->current));
 }
 
-static void reserve(strata_tally_account *account, unsigned unit, int64_t width)
+/* What an account reserves in a record: what it held becomes what it will. */
+static void count_reservation(strata_tally_record *record, unsigned unit, strata_tally_gauge *gauge, int64_t held,
+                              int64_t now)
 {
-    strata_tally_record *record = account->record;
-    strata_tally_gauge *gauge = gauge_of(account, unit);
-    int64_t current = load(&gauge->current), held = load(&gauge->held);
     int64_t others = record->sum[unit] - held;
     record->peak[unit] = larger(record->peak[unit], others + bound(gauge, held));
-    record->sum[unit] = others + current + width;
+    record->sum[unit] = others + now;
+}
+
+static void reserve(strata_tally_account *account, unsigned unit, int64_t width)
+{
+    strata_tally_gauge *gauge = gauge_of(account, unit);
+    int64_t current = load(&gauge->current), held = load(&gauge->held);
+    count_reservation(account->record, unit, gauge, held, current + width);
+    if (account->same)
+        count_reservation(account->same->record, unit, gauge, held, current + width);
     store(&gauge->top, current);
     store(&gauge->low, current - width);
     store(&gauge->held, current + width);
@@ -272,7 +327,8 @@ void strata_tally_settle(strata_tally *tally, strata_tally_cell *cell, strata_ta
         cell->met = false;
     }
     reserve_both(account, cell->spread, period);
-    reserve_both(cell->all, cell->spread, period);
+    if (cell->all)
+        reserve_both(cell->all, cell->spread, period);
     strata_spin_release(&tally->lock);
 }
 
@@ -365,6 +421,8 @@ static void take_reservations(strata_tally *tally)
 {
     for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));) {
         for (strata_tally_account *account = first_account(record); account; account = account->next) {
+            if (!has_its_numbers(account))
+                continue;
             for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
                 account->kept[unit] = load(&gauge_of(account, unit)->held);
                 store(&gauge_of(account, unit)->held, nothing_held);
@@ -373,16 +431,18 @@ static void take_reservations(strata_tally *tally)
     }
 }
 
-/* Each thread gets what it has. The peak is brought up first. */
+/* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
+ * has by another one has been given by then. */
 static void give_reservations(strata_tally_record *record, unsigned unit)
 {
     int64_t most = 0, sum = 0;
     for (strata_tally_account *account = first_account(record); account; account = account->next) {
         strata_tally_gauge *gauge = gauge_of(account, unit);
-        int64_t current = load(&gauge->current);
-        most += bound(gauge, account->kept[unit]);
-        sum += current;
-        store(&gauge->held, current);
+        const bool own = has_its_numbers(account);
+        most += bound(gauge, own ? account->kept[unit] : account->same->kept[unit]);
+        if (own)
+            store(&gauge->held, load(&gauge->current));
+        sum += load(&gauge->held);
     }
     record->peak[unit] = larger(record->peak[unit], most);
     record->sum[unit] = sum;
@@ -393,9 +453,11 @@ static void settle_all(strata_tally *tally)
 {
     take_reservations(tally);
     strata_heavy_barrier();
-    for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));)
-        for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++)
+    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+        for (strata_tally_record *record = NULL; (record = strata_tally_next(tally, record));)
             give_reservations(record, unit);
+        give_reservations(tally->all, unit);
+    }
 }
 
 static void begin_scope(strata_tally *tally, strata_tally_record *record)

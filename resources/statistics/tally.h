@@ -26,6 +26,9 @@
  * barrier (core/asymmetric.h), and then reads the current values. A thread stores its current value and then looks at
  * `held`: it sees that it has to take the lock, or its value is seen.
  *
+ * A thread that has met one tag alone, as most do, has one account for both: the one in the list of all tags only says
+ * so, until the thread meets a second tag.
+ *
  * Threads that have no account, because there is no host memory for one or the numbers of threads have run out, count
  * in the record's own, under the lock. */
 #ifndef STRATA_RESOURCES_STATISTICS_TALLY_H
@@ -63,11 +66,15 @@ typedef struct strata_tally_account {
     strata_tag tag;                    /* constant */
     strata_tally_record *record;       /* constant */
     struct strata_tally_account *next; /* of the record's accounts; constant once it is among them */
+    struct strata_tally_account *same; /* in the list of all tags: the thread's one account, which has the numbers; NULL:
+                                          this one has. Of a tag: that one in the list of all, of which the same is so;
+                                          NULL: it has its own. Guarded by the lock */
 } strata_tally_account;
 
 /* What a thread keeps. */
 typedef struct strata_tally_cell {
-    strata_tally_account *all;    /* for all tags together; NULL before the first account. The thread's alone */
+    strata_tally_account *all;    /* for all tags together; NULL before the second account. The thread's alone */
+    strata_tally_account *first;  /* the first account; the same */
     strata_tally_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
     uint32_t mask, count;
     uint32_t spread;                            /* widths are this many times doubled; the thread's alone */
@@ -213,6 +220,24 @@ static inline unsigned strata_tally_size_class(size_t bytes)
     return bytes <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(bytes - 1);
 }
 
+/* What an account has after a change. */
+typedef struct strata_tally_change {
+    int64_t bytes, blocks;
+} strata_tally_change;
+
+static inline strata_tally_change strata_tally_grow(strata_tally_account *account, int64_t bytes)
+{
+    if (bytes > account->largest)
+        account->largest = bytes;
+    return (strata_tally_change){strata_tally_raise(&account->bytes, bytes), strata_tally_raise(&account->blocks, 1)};
+}
+
+/* Negative if the account fell out of what it reserved. */
+static inline int64_t strata_tally_shrink(strata_tally_account *account, int64_t bytes)
+{
+    return strata_tally_lower(&account->bytes, bytes) | strata_tally_lower(&account->blocks, 1);
+}
+
 /* A block of the account's tag was allocated. */
 static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account,
                                     size_t bytes, size_t requested)
@@ -224,19 +249,14 @@ static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell
     strata_tally_bump(&account->total_bytes, amount);
     strata_tally_bump(&account->total_requested, (int64_t)requested);
     bool period = strata_tally_bump(&account->total_blocks, 1) % STRATA_TALLY_PERIOD == 0;
-    if (amount > account->largest)
-        account->largest = amount;
-    if (amount > all->largest)
-        all->largest = amount;
-    int64_t bytes_now = strata_tally_raise(&account->bytes, amount);
-    int64_t blocks_now = strata_tally_raise(&account->blocks, 1);
-    int64_t all_bytes_now = strata_tally_raise(&all->bytes, amount);
-    int64_t all_blocks_now = strata_tally_raise(&all->blocks, 1);
+    const strata_tally_change one = strata_tally_grow(account, amount);
+    strata_tally_change both = {0};
+    if (__builtin_expect(all != NULL, 0))
+        both = strata_tally_grow(all, amount);
     strata_light_barrier();
-    int64_t room = strata_tally_room(&account->bytes, bytes_now);
-    room |= strata_tally_room(&account->blocks, blocks_now);
-    room |= strata_tally_room(&all->bytes, all_bytes_now);
-    room |= strata_tally_room(&all->blocks, all_blocks_now);
+    int64_t room = strata_tally_room(&account->bytes, one.bytes) | strata_tally_room(&account->blocks, one.blocks);
+    if (__builtin_expect(all != NULL, 0))
+        room |= strata_tally_room(&all->bytes, both.bytes) | strata_tally_room(&all->blocks, both.blocks);
     if (__builtin_expect(room < 0 || period, 0))
         strata_tally_settle(tally, cell, account, period);
 }
@@ -246,10 +266,9 @@ static inline void strata_tally_sub(strata_tally *tally, strata_tally_cell *cell
                                     size_t bytes)
 {
     strata_tally_account *all = cell->all;
-    int64_t room = strata_tally_lower(&account->bytes, (int64_t)bytes);
-    room |= strata_tally_lower(&account->blocks, 1);
-    room |= strata_tally_lower(&all->bytes, (int64_t)bytes);
-    room |= strata_tally_lower(&all->blocks, 1);
+    int64_t room = strata_tally_shrink(account, (int64_t)bytes);
+    if (__builtin_expect(all != NULL, 0))
+        room |= strata_tally_shrink(all, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
         strata_tally_settle(tally, cell, account, false);
 }
