@@ -28,7 +28,7 @@ struct strata_stack {
     strata_resource **keepers; /* those with a `keeps`, lowest first */
     size_t keeper_count;
     uint32_t facts_from; /* layers from this position on see blocks as the table has them */
-    _Atomic bool owned; /* by a runtime, which ends it: claimed once, given up by that runtime alone */
+    _Atomic bool owned;  /* by a runtime, which ends it: claimed once, given up by that runtime alone */
 };
 
 /* What an owner needs, once it is part of a stack. */

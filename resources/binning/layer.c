@@ -766,15 +766,14 @@ static void binning_describe(strata_resource *resource, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
-#define OPS(layer_name)                                                                                         \
-    {                                                                                                           \
-        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),            \
-        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,         \
-        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim, \
-        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,     \
-        .reusable = binning_reusable, .values = values, .value_count = sizeof values / sizeof values[0],        \
-        .get_value = binning_get_value, .describe = binning_describe, .keeps = binning_keeps,                   \
-        .passes_facts = true,                                                                                   \
+#define OPS(layer_name)                                                                                             \
+    {                                                                                                               \
+        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),                \
+        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,             \
+        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim,     \
+        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,         \
+        .reusable = binning_reusable, .values = values, .value_count = sizeof values / sizeof values[0],            \
+        .get_value = binning_get_value, .describe = binning_describe, .keeps = binning_keeps, .passes_facts = true, \
     }
 
 const strata_resource_ops strata_fixed_ops = OPS("fixed"), strata_binning_ops = OPS("binning");

@@ -568,13 +568,13 @@ static void budget_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-#define BUDGET_OPS(bytes)                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .passes_facts = true, .name = "budget",           \
-        .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot,  \
-        .completed = budget_completed, .destroy = budget_destroy, .values = values,                                    \
-        .value_count = sizeof values / sizeof values[0], .get_value = get_value, .set_value = set_value,               \
-        .describe = budget_describe,                                                                                   \
+#define BUDGET_OPS(bytes)                                                                                             \
+    {                                                                                                                 \
+        .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .passes_facts = true, .name = "budget",          \
+        .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot, \
+        .completed = budget_completed, .destroy = budget_destroy, .values = values,                                   \
+        .value_count = sizeof values / sizeof values[0], .get_value = get_value, .set_value = set_value,              \
+        .describe = budget_describe,                                                                                  \
     }
 
 static const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_bytes, tag_place));

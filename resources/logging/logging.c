@@ -614,13 +614,12 @@ static void logging_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-#define LOGGING_OPS                                                                                             \
-    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block), \
-    .passes_facts = true, .name = "logging", .begin = logging_begin,                                            \
-    .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, \
-    .completed = logging_completed, .destroy = logging_destroy, .values = values,                               \
-    .value_count = sizeof values / sizeof values[0], .get_value = logging_get, .set_value = logging_set,        \
-    .describe = logging_describe
+#define LOGGING_OPS                                                                                               \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block),   \
+    .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                \
+    .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed, \
+    .destroy = logging_destroy, .values = values, .value_count = sizeof values / sizeof values[0],                \
+    .get_value = logging_get, .set_value = logging_set, .describe = logging_describe
 
 static const strata_resource_ops ops_without_uses = {LOGGING_OPS};
 

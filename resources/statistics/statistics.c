@@ -59,24 +59,49 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
     return STRATA_SUCCESS;
 }
 
-static strata_status statistics_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+/* A block that came from below, perhaps an empty one. */
+static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tally_cell *cell,
+                                                             strata_tally_account *account, const strata_block *made,
+                                                             uint32_t call_stack)
 {
-    strata_statistics *self = (strata_statistics *)resource;
+    if (__builtin_expect(!made->id.generation, 0))
+        return;
+    const strata_table *table = strata_resource_table(&self->resource);
+    write_note(self, note_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
+               call_stack);
+    strata_tally_add(&self->tally, cell, account, made->bytes, made->requested);
+}
+
+/* With call stacks, or by a thread whose account has to be looked for. */
+static __attribute__((noinline)) strata_status allocate_otherwise(strata_statistics *self,
+                                                                  const strata_request *request, strata_block *out)
+{
+    strata_resource *upstream = self->resource.upstream;
     uint32_t call_stack = 0;
-    if (__builtin_expect(atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
+    if (atomic_load_explicit(&self->stacks, memory_order_relaxed))
         call_stack = strata_call_stack_capture(0);
     strata_tally_cell *cell = strata_tally_mine(&self->tally, strata_thread_self());
     strata_tally_account *account = strata_tally_account_of(&self->tally, cell, request->tag);
     if (__builtin_expect(!account, 0))
         return allocate_shared(self, request, call_stack, out);
+    strata_status status = upstream->ops->allocate(upstream, request, out);
+    if (status != STRATA_SUCCESS)
+        return count_failure(self, status);
+    count_made(self, cell, account, out, call_stack);
+    return STRATA_SUCCESS;
+}
+
+static strata_status statistics_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    strata_statistics *self = (strata_statistics *)resource;
+    strata_tally_cell *cell;
+    strata_tally_account *account = strata_tally_account_at_once(&self->tally, request->tag, &cell);
+    if (__builtin_expect(!account || atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
+        return allocate_otherwise(self, request, out);
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return count_failure(self, status);
-    if (__builtin_expect(!out->id.generation, 0))
-        return STRATA_SUCCESS; /* an empty block */
-    write_note(self, note_in(resource, strata_table_entry(strata_resource_table(resource), out->id.slot)), out,
-               account->tag, call_stack);
-    strata_tally_add(&self->tally, cell, account, out->bytes, out->requested);
+    count_made(self, cell, account, out, 0);
     return STRATA_SUCCESS;
 }
 
@@ -87,14 +112,24 @@ static strata_tally_record *record_of(strata_statistics *self, strata_tag tag)
     return record ? record : strata_tally_find(&self->tally, 0);
 }
 
-static inline void count_free(strata_statistics *self, strata_tag tag, size_t bytes)
+static __attribute__((noinline)) void count_free_otherwise(strata_statistics *self, strata_tag tag, size_t bytes)
 {
     strata_tally_cell *cell = strata_tally_mine(&self->tally, strata_thread_self());
     strata_tally_account *account = strata_tally_account_of(&self->tally, cell, tag);
-    if (__builtin_expect(account != NULL, 1))
+    if (account)
         strata_tally_sub(&self->tally, cell, account, bytes);
     else
         strata_tally_sub_shared(&self->tally, record_of(self, tag), bytes);
+}
+
+static inline void count_free(strata_statistics *self, strata_tag tag, size_t bytes)
+{
+    strata_tally_cell *cell;
+    strata_tally_account *account = strata_tally_account_at_once(&self->tally, tag, &cell);
+    if (__builtin_expect(account != NULL, 1))
+        strata_tally_sub(&self->tally, cell, account, bytes);
+    else
+        count_free_otherwise(self, tag, bytes);
 }
 
 static strata_status statistics_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -103,8 +138,9 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
     const strata_statistics_note *note = note_of(resource, block->id);
     const uint64_t mark = note ? atomic_load_explicit(&note->mark, memory_order_acquire) : 0;
     strata_tag tag = block->tag;
-    size_t bytes = block->bytes;     /* if these are not the block's, the free fails */
-    if (__builtin_expect(mark != 0, 1)) { /* else: found by its address before the call that allocates it came back here */
+    size_t bytes = block->bytes; /* if these are not the block's, the free fails */
+    if (__builtin_expect(mark != 0,
+                         1)) { /* else: found by its address before the call that allocates it came back here */
         tag = strata_statistics_mark_tag(mark);
         if (__builtin_expect(self->keeps, 0))
             bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);

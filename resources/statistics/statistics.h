@@ -23,8 +23,8 @@ typedef struct strata_statistics {
     strata_tally tally;
 } strata_statistics;
 
-/* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the block
- * is not live here. Read with the entry's lock bit, or by the free. */
+/* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the
+ * block is not live here. Read with the entry's lock bit, or by the free. */
 typedef struct strata_statistics_note {
     _Atomic uint64_t mark; /* strata_statistics_mark; 0: not yet, or not through this layer */
     /* As this layer gave the block. Not there where the table has it so: `keeps` says. */

@@ -59,16 +59,17 @@ typedef struct strata_tally_gauge {
 } strata_tally_gauge;
 
 typedef struct strata_tally_account {
-    _Alignas(64) strata_tally_gauge bytes, blocks;
+    _Alignas(64) strata_tally_gauge bytes;
+    strata_tally_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts of all tags together */
     int64_t largest, largest_before;   /* block in this period and the one before; the thread's alone */
-    int64_t kept[2];                   /* of held, while a scope begins; guarded by the lock */
     strata_tag tag;                    /* constant */
+    int64_t kept[2];                   /* of held, while a scope begins; guarded by the lock */
     strata_tally_record *record;       /* constant */
     struct strata_tally_account *next; /* of the record's accounts; constant once it is among them */
-    struct strata_tally_account *same; /* in the list of all tags: the thread's one account, which has the numbers; NULL:
-                                          this one has. Of a tag: that one in the list of all, of which the same is so;
-                                          NULL: it has its own. Guarded by the lock */
+    struct strata_tally_account *same; /* in the list of all tags: the thread's one account, which has the numbers;
+                                          NULL: this one has. Of a tag: that one in the list of all, of which the same
+                                          is so; NULL: it has its own. Guarded by the lock */
 } strata_tally_account;
 
 /* What a thread keeps. */
@@ -172,6 +173,19 @@ static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, strata_t
     return strata_cells_mine(&tally->cells, thread);
 }
 
+/* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
+static inline strata_tally_account *strata_tally_account_at_once(strata_tally *tally, strata_tag tag,
+                                                                 strata_tally_cell **mine)
+{
+    const strata_thread *thread = strata_thread_current;
+    strata_tally_cell *cell = __builtin_expect(thread != NULL, 1) ? thread->cells[tally->cells.number] : NULL;
+    if (__builtin_expect(!cell || !cell->table, 0))
+        return NULL;
+    *mine = cell;
+    strata_tally_account *account = cell->table[tag & cell->mask];
+    return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
+}
+
 /* The calling thread's account for a tag; NULL where it can have none. */
 static inline strata_tally_account *strata_tally_account_of(strata_tally *tally, strata_tally_cell *cell,
                                                             strata_tag tag)
@@ -239,8 +253,9 @@ static inline int64_t strata_tally_shrink(strata_tally_account *account, int64_t
 }
 
 /* A block of the account's tag was allocated. */
-static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account,
-                                    size_t bytes, size_t requested)
+static inline __attribute__((always_inline)) void strata_tally_add(strata_tally *tally, strata_tally_cell *cell,
+                                                                   strata_tally_account *account, size_t bytes,
+                                                                   size_t requested)
 {
     strata_tally_account *all = cell->all;
     const int64_t amount = (int64_t)bytes;
@@ -248,7 +263,7 @@ static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell
     atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
     strata_tally_bump(&account->total_bytes, amount);
     strata_tally_bump(&account->total_requested, (int64_t)requested);
-    bool period = strata_tally_bump(&account->total_blocks, 1) % STRATA_TALLY_PERIOD == 0;
+    const uint64_t in_period = (uint64_t)strata_tally_bump(&account->total_blocks, 1) % STRATA_TALLY_PERIOD;
     const strata_tally_change one = strata_tally_grow(account, amount);
     strata_tally_change both = {0};
     if (__builtin_expect(all != NULL, 0))
@@ -257,8 +272,9 @@ static inline void strata_tally_add(strata_tally *tally, strata_tally_cell *cell
     int64_t room = strata_tally_room(&account->bytes, one.bytes) | strata_tally_room(&account->blocks, one.blocks);
     if (__builtin_expect(all != NULL, 0))
         room |= strata_tally_room(&all->bytes, both.bytes) | strata_tally_room(&all->blocks, both.blocks);
-    if (__builtin_expect(room < 0 || period, 0))
-        strata_tally_settle(tally, cell, account, period);
+    room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
+    if (__builtin_expect(room < 0, 0))
+        strata_tally_settle(tally, cell, account, in_period == 0);
 }
 
 /* A block of the account's tag was freed. */
