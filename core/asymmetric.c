@@ -23,15 +23,13 @@ void strata_barriers_open(void)
     pthread_once(&asked, ask_kernel);
 }
 
+#ifdef __SANITIZE_THREAD__
 void strata_full_barrier(void)
 {
-#ifdef __SANITIZE_THREAD__ /* which knows no fences */
     static _Thread_local _Atomic int own;
     atomic_fetch_add(&own, 1);
-#else
-    atomic_thread_fence(memory_order_seq_cst);
-#endif
 }
+#endif
 
 /* Some threads may not have seen yet that light barriers are full ones now; written before strata_barriers_are_full. */
 static _Atomic bool settling;

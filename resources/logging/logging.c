@@ -84,12 +84,18 @@ static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned
 
 _Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
 
+/* Of a slot that the stack's table has. An alignment is a power of two, or 0, which is kept like 1. */
+static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
+{
+    const uint64_t logarithm = 63 - (uint64_t)__builtin_clzll(alignment | 1);
+    return (uint64_t)tag << LOG_WHERE_TAG | (uint64_t)slot << LOG_WHERE_SLOT | (uint64_t)access << LOG_WHERE_ACCESS |
+           logarithm;
+}
+
 /* No table has a slot beyond the last one that there is room for: an identity with such a one is made up. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
-    uint64_t logarithm = alignment ? (uint64_t)__builtin_ctzll(alignment) : 0;
-    uint64_t known = slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT;
-    return (uint64_t)tag << LOG_WHERE_TAG | known << LOG_WHERE_SLOT | (uint64_t)access << LOG_WHERE_ACCESS | logarithm;
+    return where_in_table(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
 }
 
 static inline uint32_t units_of(uint64_t ticks)
@@ -261,37 +267,39 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     log_ring *ring = common_ring(self);
     if (__builtin_expect(!ring, 0))
         return allocate_otherwise(self, request, out);
-    const uint64_t stored = ring->stored;
-    ring->unstamped = stored;
+    ring->unstamped = ring->stored;
     ring->state = LOG_INSIDE;
     const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    const uint64_t stored = ring->stored;
     if (__builtin_expect(
-            status != STRATA_SUCCESS || !out->id.generation || ring->stored != stored || stored == ring->limit, 0))
+            status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
         return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
+    const uint64_t stamp = strata_stamp_now(); /* first: what is known before a call would have to be saved around it */
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
     keep(self, entry, out, request);
     log_line *line = &ring->lines[stored & ring->mask];
-    line->stamp = strata_stamp_now();
+    line->stamp = stamp;
     line->stream = (uint64_t)(uintptr_t)request->stream;
     line->address = out->address;
     line->requested = request->bytes;
     line->bytes = out->bytes;
     line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
-    line->where = where(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
-    line->stream_id = home_id(entry);
-    line->duration = 0;
-    ring->stored = stored + 1;
+    line->where = where_in_table(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
+    line->stream_alone = home_id(entry);
+    ring->stored++;
     log_ring_publish(ring);
     return STRATA_SUCCESS;
 }
 
-/* The tag that the allocation had. Of a block that is none any more it may be another's: then the call fails, and the
- * tag is the caller's. */
-static inline strata_tag tag_of(const logging *self, const strata_block *block)
+/* With the tag that the allocation had. Of a block that is none any more it may be another's: then the call fails, and
+ * the tag is the caller's. */
+static inline uint64_t where_is(const logging *self, const strata_block *block, strata_access access)
 {
     const strata_entry *entry = entry_of(&self->resource, block->id);
-    return __builtin_expect(entry != NULL, 1) ? atomic_load_explicit(&entry->tag, memory_order_relaxed) : block->tag;
+    if (__builtin_expect(!entry, 0))
+        return where(block->tag, block->id.slot, access, 0);
+    return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
 /* What a free's line says before it is known how it ended. */
@@ -303,9 +311,8 @@ static inline void fill_free(const logging *self, log_ring *ring, log_line *line
     line->address = block->address;
     line->requested = block->requested;
     line->bytes = block->bytes;
-    line->where = where(tag_of(self, block), block->id.slot, STRATA_ACCESS_NONE, 0);
-    line->stream_id = freeing_stream_id(self, ring, stream);
-    line->duration = 0;
+    line->where = where_is(self, block, STRATA_ACCESS_NONE);
+    line->stream_alone = freeing_stream_id(self, ring, stream);
 }
 
 static __attribute__((noinline)) strata_status deallocate_otherwise(logging *self, const strata_block *block,
@@ -331,9 +338,8 @@ static __attribute__((noinline)) strata_status deallocate_otherwise(logging *sel
     const uint64_t generation = block->id.generation;
     ring->freeing.generation = generation;
     ring->freeing.slot = block->id.slot;
-    ring->freeing.freed = false;
     const strata_status status = upstream->ops->deallocate(upstream, block, stream);
-    const bool freed = ring->freeing.freed;
+    const bool freed = log_is_freed(&ring->freeing);
     ring->freeing.generation = 0;
     if (__builtin_expect(call.before, 0))
         ring->freeing = around;
@@ -355,6 +361,20 @@ static __attribute__((noinline)) strata_status deallocate_otherwise(logging *sel
     return status;
 }
 
+/* A free that went the common way until something came between. */
+static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_line *line, const strata_block *block,
+                                                           strata_status status, bool complete)
+{
+    if (status != STRATA_SUCCESS) /* then the tag is the caller's */
+        line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
+    if (ring->stored != ring->unstamped)
+        stamp_reports(ring, ring->stored, strata_stamp_now());
+    const unsigned flags = status == STRATA_SUCCESS && complete ? STRATA_LOG_FLAG_COMPLETE : 0;
+    line->what = what(STRATA_LOG_DEALLOCATE, status, flags, block->id.generation);
+    log_ring_publish(ring);
+    return status;
+}
+
 /* The common way, as of allocations. */
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
@@ -362,31 +382,29 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     log_ring *ring = common_ring(self);
     if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
         return deallocate_otherwise(self, block, stream);
-    const uint64_t generation = block->id.generation, stored = ring->stored + 1;
+    const uint64_t stamp = strata_stamp_now(); /* first, as of allocations */
     log_line *line = &ring->lines[ring->stored & ring->mask];
-    ring->stored = ring->unstamped = stored;
-    fill_free(self, ring, line, strata_stamp_now(), block, stream);
+    ring->unstamped = ++ring->stored;
+    fill_free(self, ring, line, stamp, block, stream);
     ring->state = LOG_INSIDE | LOG_FREE_OPEN;
-    ring->freeing.generation = generation;
-    ring->freeing.slot = block->id.slot;
-    ring->freeing.freed = false;
+    ring->freeing = (log_freeing){block->id.generation, block->id.slot};
     const strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
+    const bool complete = log_is_freed(&ring->freeing);
     ring->freeing.generation = 0;
     ring->state = 0;
-    if (__builtin_expect(status != STRATA_SUCCESS, 0)) /* then the tag is the caller's */
-        line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
-    if (__builtin_expect(ring->stored != stored, 0))
-        stamp_reports(ring, ring->stored, strata_stamp_now());
-    const bool complete = status == STRATA_SUCCESS && ring->freeing.freed;
-    line->what = what(STRATA_LOG_DEALLOCATE, status, complete ? STRATA_LOG_FLAG_COMPLETE : 0, generation);
+    if (__builtin_expect(status != STRATA_SUCCESS || ring->stored != ring->unstamped, 0))
+        return finish_free(ring, line, block, status, complete);
+    line->what =
+        what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, complete ? STRATA_LOG_FLAG_COMPLETE : 0, block->id.generation);
     log_ring_publish(ring);
-    return status;
+    return STRATA_SUCCESS;
 }
 
 static inline void record_use(logging *self, const passage *call, strata_log_kind kind, const strata_block *block,
                               CUstream stream, strata_access access, strata_status status)
 {
-    const strata_tag tag = status == STRATA_SUCCESS ? tag_of(self, block) : block->tag;
+    const uint64_t place =
+        status == STRATA_SUCCESS ? where_is(self, block, access) : where(block->tag, block->id.slot, access, 0);
     log_line *line = end(self, call);
     if (!line)
         return;
@@ -396,7 +414,7 @@ static inline void record_use(logging *self, const passage *call, strata_log_kin
     line->requested = block->requested;
     line->bytes = block->bytes;
     line->what = what(kind, status, duration_flag(self), block->id.generation);
-    line->where = where(tag, block->id.slot, access, 0);
+    line->where = place;
     publish(call);
 }
 
@@ -532,9 +550,10 @@ static void logging_completed(strata_resource *resource, const strata_completion
     if (__builtin_expect(ring && ring->freeing.generation == completion->id.generation &&
                              ring->freeing.slot == completion->id.slot,
                          1)) {
-        ring->freeing.freed = completion->last;
-        if (__builtin_expect(completion->last, 1))
+        if (__builtin_expect(completion->last, 1)) {
+            ring->freeing.slot |= LOG_FREED;
             return;
+        }
         ring->freeing.generation = 0;
     }
     report(self, completion);

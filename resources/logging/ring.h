@@ -41,8 +41,13 @@ typedef struct log_line {
     uint64_t bytes;
     uint64_t what;  /* generation << 16 | flags << 12 | kind << 8 | status */
     uint64_t where; /* tag << 32 | slot << 8 | access << 6 | alignment's logarithm */
-    uint32_t stream_id;
-    uint32_t duration; /* in units of 16 ticks, at most UINT32_MAX */
+    union {
+        struct {
+            uint32_t stream_id;
+            uint32_t duration; /* in units of 16 ticks, at most UINT32_MAX */
+        };
+        uint64_t stream_alone; /* both written as one: the stream, and no duration */
+    };
 } log_line;
 
 _Static_assert(sizeof(log_line) == LOG_LINE_BYTES, "a line is a cache line");
@@ -58,9 +63,15 @@ enum { LOG_INSIDE = 1, LOG_FREE_OPEN = 2 };
 /* The free that is under way, the innermost of several. */
 typedef struct log_freeing {
     uint64_t generation; /* of the block; 0: none */
-    uint32_t slot;
-    bool freed; /* it was reported complete */
+    uint64_t slot;       /* with LOG_FREED: it was reported complete */
 } log_freeing;
+
+#define LOG_FREED (UINT64_C(1) << 32)
+
+static inline bool log_is_freed(const log_freeing *freeing)
+{
+    return freeing->slot & LOG_FREED;
+}
 
 typedef struct log_ring {
     /* The thread's own; `head` is read by the collector. */

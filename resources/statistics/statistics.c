@@ -22,7 +22,7 @@ static inline strata_statistics_note *note_of(const strata_resource *resource, s
 
 /* ---- allocating and freeing ---- */
 
-static __attribute__((cold)) strata_status count_failure(strata_statistics *self, strata_status status)
+static __attribute__((cold, noinline)) strata_status count_failure(strata_statistics *self, strata_status status)
 {
     unsigned which = (unsigned)status < STRATA_STATISTICS_STATUSES ? (unsigned)status : 0;
     atomic_fetch_add_explicit(&self->failures[which], 1, memory_order_relaxed);
@@ -112,7 +112,8 @@ static strata_tally_record *record_of(strata_statistics *self, strata_tag tag)
     return record ? record : strata_tally_find(&self->tally, 0);
 }
 
-static __attribute__((noinline)) void count_free_otherwise(strata_statistics *self, strata_tag tag, size_t bytes)
+static __attribute__((noinline)) strata_status count_free_otherwise(strata_statistics *self, strata_tag tag,
+                                                                    size_t bytes)
 {
     strata_tally_cell *cell = strata_tally_mine(&self->tally, strata_thread_self());
     strata_tally_account *account = strata_tally_account_of(&self->tally, cell, tag);
@@ -120,16 +121,23 @@ static __attribute__((noinline)) void count_free_otherwise(strata_statistics *se
         strata_tally_sub(&self->tally, cell, account, bytes);
     else
         strata_tally_sub_shared(&self->tally, record_of(self, tag), bytes);
+    return STRATA_SUCCESS;
 }
 
-static inline void count_free(strata_statistics *self, strata_tag tag, size_t bytes)
+static inline strata_status count_free(strata_statistics *self, strata_tag tag, size_t bytes)
 {
     strata_tally_cell *cell;
     strata_tally_account *account = strata_tally_account_at_once(&self->tally, tag, &cell);
-    if (__builtin_expect(account != NULL, 1))
-        strata_tally_sub(&self->tally, cell, account, bytes);
-    else
-        count_free_otherwise(self, tag, bytes);
+    if (__builtin_expect(!account, 0))
+        return count_free_otherwise(self, tag, bytes);
+    strata_tally_sub(&self->tally, cell, account, bytes);
+    return STRATA_SUCCESS;
+}
+
+static __attribute__((cold, noinline)) strata_status count_free_failure(strata_statistics *self, strata_status status)
+{
+    atomic_fetch_add_explicit(&self->free_failures, 1, memory_order_relaxed);
+    return status;
 }
 
 static strata_status statistics_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -146,12 +154,8 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
             bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);
     }
     strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
-        atomic_fetch_add_explicit(&self->free_failures, 1, memory_order_relaxed);
-        return status;
-    }
-    count_free(self, tag, bytes);
-    return STRATA_SUCCESS;
+    return __builtin_expect(status == STRATA_SUCCESS, 1) ? count_free(self, tag, bytes)
+                                                         : count_free_failure(self, status);
 }
 
 /* ---- values ---- */
