@@ -136,9 +136,9 @@ static inline void budget_leave_flight(budget_cell *cell)
 
 /* Charges a request to the calling thread's credit. The cell, in which it is in flight until budget_leave_flight; NULL,
  * and nothing done, if that is not all there is to do. */
-static inline budget_cell *budget_charge_quickly(strata_budget_account *account, strata_thread *thread, uint64_t bytes)
+static inline budget_cell *budget_charge_quickly(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_cell *cell = account->alone ? strata_cells_mine(&account->cells, thread) : NULL;
+    budget_cell *cell = account->alone ? strata_cells_at_once(&account->cells, strata_thread_current) : NULL;
     if (__builtin_expect(!cell, 0))
         return NULL;
     budget_enter_flight(cell);
@@ -156,9 +156,9 @@ static inline budget_cell *budget_charge_quickly(strata_budget_account *account,
 }
 
 /* Gives bytes back to the calling thread's credit; false, and nothing done, if that is not all there is to do. */
-static inline bool budget_release_quickly(strata_budget_account *account, strata_thread *thread, uint64_t bytes)
+static inline bool budget_release_quickly(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_cell *cell = account->alone ? strata_cells_mine(&account->cells, thread) : NULL;
+    budget_cell *cell = account->alone ? strata_cells_at_once(&account->cells, strata_thread_current) : NULL;
     if (__builtin_expect(!cell || !budget_cell_enter(account, cell), 0))
         return false;
     uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes;

@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/stack.h"
-#include "resources/budget/account.h"
+#include "resources/budget/layer.h"
 #include "resources/budget/shared.h"
 #include "resources/builtin.h"
 
@@ -23,27 +23,6 @@ typedef struct budget_bytes {
     uint64_t charge;                          /* what is not given back yet */
     uint64_t tag_place;                       /* in a shared account's file; not there where there is none */
 } budget_bytes;
-
-/* A thread's account in a layer. A cell outlives its thread: it counts for the one with that serial alone, and for
- * others it means the base. Written and read by the thread. */
-typedef struct budget_place {
-    strata_budget_account *account;
-    uint64_t serial;
-} budget_place;
-
-typedef struct budget {
-    strata_resource resource;
-    strata_device *device;
-    strata_budget_wait wait;             /* constant */
-    uint64_t timeout;                    /* nanoseconds; constant */
-    _Atomic(strata_resource *) charging; /* who answers what a request is charged; found at the first one */
-    _Atomic bool marks;                  /* some account has a soft mark; set, never cleared */
-    _Atomic bool entered;                /* some thread has entered an account; the same */
-    strata_cells places;                 /* budget_place */
-    strata_lock lock;                    /* guards the list, and how many children its accounts have */
-    strata_budget_account *accounts;     /* opened and reserved ones, closed ones too until they are over */
-    strata_budget_account base;
-} budget;
 
 /* ---- what a request costs, and whom ---- */
 
@@ -136,11 +115,18 @@ static inline budget_bytes *bytes_of(const budget *self, strata_block_id id)
     return entry ? bytes_in(self, entry) : NULL;
 }
 
-static inline void note_charge(budget *self, const strata_block *block, strata_budget_account *account, uint64_t bytes)
+static inline budget_bytes *write_charge(budget *self, const strata_block *block, strata_budget_account *account,
+                                         uint64_t bytes)
 {
     budget_bytes *kept = bytes_in(self, strata_table_entry(strata_resource_table(&self->resource), block->id.slot));
     atomic_store_explicit(&kept->account, account, memory_order_relaxed);
     kept->charge = bytes;
+    return kept;
+}
+
+static inline void note_charge(budget *self, const strata_block *block, strata_budget_account *account, uint64_t bytes)
+{
+    budget_bytes *kept = write_charge(self, block, account, bytes);
     if (__builtin_expect(self->base.shared != NULL, 0)) {
         kept->tag_place = shared_tag_place(self->base.shared, block->tag);
         shared_count(self->base.shared, (uint32_t)kept->tag_place, (int64_t)bytes);
@@ -160,21 +146,30 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
     return status;
 }
 
-/* The same for one that was charged to its thread's credit. */
-static inline strata_status allocate_quickly(budget *self, strata_budget_account *account, budget_cell *cell,
-                                             const strata_request *request, uint64_t bytes, strata_block *out)
+/* The end of one that was charged to its thread's credit and came to no block, or to one that marks are to hear of. */
+static __attribute__((noinline)) strata_status take_back_or_tell(budget *self, uint64_t bytes, bool made,
+                                                                 strata_status status)
 {
-    strata_resource *below = self->resource.upstream;
-    strata_status status = below->ops->allocate(below, request, out);
-    bool made = status == STRATA_SUCCESS && out->id.generation;
-    if (__builtin_expect(made, 1)) {
-        note_charge(self, out, account, bytes);
-        budget_leave_flight(cell);
-    } else {
-        budget_decide(account, bytes, true);
-    }
+    if (!made)
+        budget_decide(&self->base, bytes, true);
     tell(self);
     return status;
+}
+
+/* The same as allocate_charged for one that was charged to its thread's credit at the base. */
+static inline strata_status allocate_quickly(budget *self, budget_cell *cell, const strata_request *request,
+                                             uint64_t bytes, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    const strata_status status = below->ops->allocate(below, request, out);
+    const bool made = status == STRATA_SUCCESS && out->id.generation;
+    if (__builtin_expect(made, 1)) {
+        write_charge(self, out, &self->base, bytes);
+        budget_leave_flight(cell);
+    }
+    if (__builtin_expect(!made || atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
+        return take_back_or_tell(self, bytes, made, status);
+    return STRATA_SUCCESS;
 }
 
 /* What is tried for a request that does not fit, in this order. */
@@ -399,6 +394,21 @@ static __attribute__((noinline)) strata_status allocate_slowly(budget *self, bud
     return status;
 }
 
+static __attribute__((noinline)) strata_status allocate_otherwise(budget *self, const strata_request *request,
+                                                                  uint64_t bytes, strata_block *out)
+{
+    strata_budget_account *account = current_account(self), *failing;
+    int64_t patience = budget_patience_ns;
+    if (budget_charge(account, bytes, &patience, &failing)) {
+        strata_status status = allocate_charged(self, account, request, bytes, out);
+        tell(self);
+        return status;
+    }
+    budget_attempt attempt = {
+        .account = account, .request = request, .bytes = bytes, .failing = failing, .patience = patience};
+    return allocate_slowly(self, &attempt, out);
+}
+
 static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     budget *self = (budget *)resource;
@@ -408,22 +418,29 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
         *out = (strata_block){0};
         return status;
     }
-    strata_budget_account *account = current_account(self), *failing;
-    budget_cell *cell = budget_charge_quickly(account, strata_thread_self(), bytes);
-    if (__builtin_expect(cell != NULL, 1))
-        return allocate_quickly(self, account, cell, request, bytes, out);
-    int64_t patience = budget_patience_ns;
-    if (budget_charge(account, bytes, &patience, &failing)) {
-        status = allocate_charged(self, account, request, bytes, out);
-        tell(self);
-        return status;
-    }
-    budget_attempt attempt = {
-        .account = account, .request = request, .bytes = bytes, .failing = failing, .patience = patience};
-    return allocate_slowly(self, &attempt, out);
+    const bool base = current_account(self) == &self->base;
+    budget_cell *cell = base ? budget_charge_quickly(&self->base, bytes) : NULL;
+    return __builtin_expect(cell != NULL, 1) ? allocate_quickly(self, cell, request, bytes, out)
+                                             : allocate_otherwise(self, request, bytes, out);
 }
 
 /* ---- freeing ---- */
+
+/* In parts, or at a shared account. */
+static __attribute__((noinline)) void complete_otherwise(budget *self, budget_bytes *kept,
+                                                         strata_budget_account *account,
+                                                         const strata_completion *completion)
+{
+    uint64_t bytes = kept->charge;
+    if (!completion->last && completion->bytes < bytes)
+        bytes = completion->bytes;
+    kept->charge -= bytes;
+    if (self->base.shared)
+        shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
+    if (completion->last)
+        atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
+    budget_release(account, bytes);
+}
 
 /* The owner says that so many bytes of a block are free. The last report gives back all that is left: the charge was
  * rounded up. */
@@ -434,27 +451,33 @@ static void budget_completed(strata_resource *resource, const strata_completion 
     strata_budget_account *account = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
     if (!account)
         return;
-    uint64_t bytes = kept->charge;
-    if (!completion->last && completion->bytes < bytes)
-        bytes = completion->bytes;
-    kept->charge -= bytes;
-    if (__builtin_expect(self->base.shared != NULL, 0))
-        shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
-    if (completion->last)
-        atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
-    if (__builtin_expect(!budget_release_quickly(account, strata_thread_self(), bytes), 0))
+    const uint64_t bytes = kept->charge;
+    if (__builtin_expect(!completion->last || self->base.shared, 0)) {
+        complete_otherwise(self, kept, account, completion);
+        return;
+    }
+    kept->charge = 0;
+    atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
+    if (__builtin_expect(!budget_release_quickly(account, bytes), 0))
         budget_release(account, bytes);
+}
+
+static __attribute__((noinline)) strata_status deallocate_and_tell(budget *self, const strata_block *block,
+                                                                   CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->deallocate(below, block, stream);
+    tell_marks(self);
+    return status;
 }
 
 static strata_status budget_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
-    if (__builtin_expect(!atomic_load_explicit(&self->marks, memory_order_relaxed), 1))
-        return below->ops->deallocate(below, block, stream);
-    strata_status status = below->ops->deallocate(below, block, stream);
-    tell_marks(self);
-    return status;
+    if (__builtin_expect(atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
+        return deallocate_and_tell(self, block, stream);
+    return below->ops->deallocate(below, block, stream);
 }
 
 static strata_status budget_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
@@ -482,78 +505,6 @@ static strata_status budget_snapshot(strata_resource *resource, strata_budget_sn
     return STRATA_SUCCESS;
 }
 
-enum {
-    VALUE_LIMIT,
-    VALUE_IN_USE,
-    VALUE_REMAINING,
-    VALUE_PEAK,
-    VALUE_SOFT,
-    VALUE_REFUSED,
-    VALUE_WAITED,
-    VALUE_REUSED,
-    VALUE_RECALLS
-};
-
-static const strata_value values[] = {
-    [VALUE_LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be in use; 0: no limit"},
-    [VALUE_IN_USE] = {"in_use", STRATA_VALUE_BYTES, false, "live, retired and promised"},
-    [VALUE_REMAINING] = {"remaining", STRATA_VALUE_BYTES, false, "what would still be granted"},
-    [VALUE_PEAK] = {"peak", STRATA_VALUE_BYTES, false, "never more than this was in use"},
-    [VALUE_SOFT] = {"soft", STRATA_VALUE_BYTES, false, "the soft mark; 0: none"},
-    [VALUE_REFUSED] = {"refused", STRATA_VALUE_COUNT, false, "requests that did not fit"},
-    [VALUE_WAITED] = {"waited", STRATA_VALUE_COUNT, false, "requests that waited for the device or for others"},
-    [VALUE_REUSED] = {"reused", STRATA_VALUE_COUNT, false, "requests served by memory that was retired at the time"},
-    [VALUE_RECALLS] = {"recalls", STRATA_VALUE_COUNT, false, "how often the credits of all threads were called in"},
-};
-
-static strata_status get_value(strata_resource *resource, size_t which, uint64_t *value)
-{
-    budget *self = (budget *)resource;
-    strata_budget_usage usage;
-    budget_usage(&self->base, &usage);
-    const uint64_t all[] = {
-        [VALUE_LIMIT] = usage.limit,   [VALUE_IN_USE] = usage.in_use,  [VALUE_REMAINING] = usage.remaining,
-        [VALUE_PEAK] = usage.peak,     [VALUE_SOFT] = self->base.soft, [VALUE_REFUSED] = usage.refused,
-        [VALUE_WAITED] = usage.waited, [VALUE_REUSED] = usage.reused,  [VALUE_RECALLS] = usage.recalls,
-    };
-    *value = all[which];
-    return STRATA_SUCCESS;
-}
-
-static strata_status set_value(strata_resource *resource, size_t which, uint64_t value)
-{
-    (void)which; /* the limit alone is writable */
-    return strata_budget_set_limit(&((budget *)resource)->base, (size_t)value);
-}
-
-static void describe_account(strata_emitter *to, strata_budget_account *account)
-{
-    strata_budget_usage usage;
-    budget_usage(account, &usage);
-    strata_emit_object_begin(to, NULL);
-    strata_emit_text(to, "name", account->name);
-    strata_emit_text(to, "above", account->parent->name);
-    strata_emit_bool(to, "promise", account->promise);
-    strata_emit_bool(to, "closed", atomic_load_explicit(&account->closed, memory_order_relaxed));
-    if (usage.limit)
-        strata_emit_bytes(to, "limit", usage.limit);
-    strata_emit_bytes(to, "in_use", usage.in_use);
-    strata_emit_bytes(to, "peak", usage.peak);
-    strata_emit_count(to, "refused", usage.refused);
-    strata_emit_object_end(to);
-}
-
-static void budget_describe(strata_resource *resource, strata_emitter *to)
-{
-    budget *self = (budget *)resource;
-    strata_lock_take(&self->lock);
-    strata_emit_list_begin(to, "accounts");
-    for (strata_budget_account *account = self->accounts; account; account = account->next)
-        describe_account(to, account);
-    strata_emit_list_end(to);
-    strata_lock_release(&self->lock);
-}
-
 static void budget_destroy(strata_resource *resource)
 {
     budget *self = (budget *)resource;
@@ -572,8 +523,8 @@ static void budget_destroy(strata_resource *resource)
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .passes_facts = true, .name = "budget",          \
         .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot, \
-        .completed = budget_completed, .destroy = budget_destroy, .values = values,                                   \
-        .value_count = sizeof values / sizeof values[0], .get_value = get_value, .set_value = set_value,              \
+        .completed = budget_completed, .destroy = budget_destroy, .values = budget_values,                            \
+        .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
         .describe = budget_describe,                                                                                  \
     }
 

@@ -177,8 +177,7 @@ static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, strata_t
 static inline strata_tally_account *strata_tally_account_at_once(strata_tally *tally, strata_tag tag,
                                                                  strata_tally_cell **mine)
 {
-    const strata_thread *thread = strata_thread_current;
-    strata_tally_cell *cell = __builtin_expect(thread != NULL, 1) ? thread->cells[tally->cells.number] : NULL;
+    strata_tally_cell *cell = strata_cells_at_once(&tally->cells, strata_thread_current);
     if (__builtin_expect(!cell || !cell->table, 0))
         return NULL;
     *mine = cell;

@@ -1,0 +1,62 @@
+/* What a budget tells: its values, and its accounts in a report. */
+#include "resources/budget/layer.h"
+
+const strata_value budget_values[BUDGET_VALUES] = {
+    [VALUE_LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be in use; 0: no limit"},
+    [VALUE_IN_USE] = {"in_use", STRATA_VALUE_BYTES, false, "live, retired and promised"},
+    [VALUE_REMAINING] = {"remaining", STRATA_VALUE_BYTES, false, "what would still be granted"},
+    [VALUE_PEAK] = {"peak", STRATA_VALUE_BYTES, false, "never more than this was in use"},
+    [VALUE_SOFT] = {"soft", STRATA_VALUE_BYTES, false, "the soft mark; 0: none"},
+    [VALUE_REFUSED] = {"refused", STRATA_VALUE_COUNT, false, "requests that did not fit"},
+    [VALUE_WAITED] = {"waited", STRATA_VALUE_COUNT, false, "requests that waited for the device or for others"},
+    [VALUE_REUSED] = {"reused", STRATA_VALUE_COUNT, false, "requests served by memory that was retired at the time"},
+    [VALUE_RECALLS] = {"recalls", STRATA_VALUE_COUNT, false, "how often the credits of all threads were called in"},
+};
+
+strata_status budget_get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    budget *self = (budget *)resource;
+    strata_budget_usage usage;
+    budget_usage(&self->base, &usage);
+    const uint64_t all[] = {
+        [VALUE_LIMIT] = usage.limit,   [VALUE_IN_USE] = usage.in_use,  [VALUE_REMAINING] = usage.remaining,
+        [VALUE_PEAK] = usage.peak,     [VALUE_SOFT] = self->base.soft, [VALUE_REFUSED] = usage.refused,
+        [VALUE_WAITED] = usage.waited, [VALUE_REUSED] = usage.reused,  [VALUE_RECALLS] = usage.recalls,
+    };
+    *value = all[which];
+    return STRATA_SUCCESS;
+}
+
+strata_status budget_set_value(strata_resource *resource, size_t which, uint64_t value)
+{
+    (void)which; /* the limit alone is writable */
+    return strata_budget_set_limit(&((budget *)resource)->base, (size_t)value);
+}
+
+static void describe_account(strata_emitter *to, strata_budget_account *account)
+{
+    strata_budget_usage usage;
+    budget_usage(account, &usage);
+    strata_emit_object_begin(to, NULL);
+    strata_emit_text(to, "name", account->name);
+    strata_emit_text(to, "above", account->parent->name);
+    strata_emit_bool(to, "promise", account->promise);
+    strata_emit_bool(to, "closed", atomic_load_explicit(&account->closed, memory_order_relaxed));
+    if (usage.limit)
+        strata_emit_bytes(to, "limit", usage.limit);
+    strata_emit_bytes(to, "in_use", usage.in_use);
+    strata_emit_bytes(to, "peak", usage.peak);
+    strata_emit_count(to, "refused", usage.refused);
+    strata_emit_object_end(to);
+}
+
+void budget_describe(strata_resource *resource, strata_emitter *to)
+{
+    budget *self = (budget *)resource;
+    strata_lock_take(&self->lock);
+    strata_emit_list_begin(to, "accounts");
+    for (strata_budget_account *account = self->accounts; account; account = account->next)
+        describe_account(to, account);
+    strata_emit_list_end(to);
+    strata_lock_release(&self->lock);
+}
