@@ -306,6 +306,16 @@ static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource 
     return (bytes + 7) & ~7u;
 }
 
+/* What an owner at the bottom made is nobody's below it: with no keeper above it, all that are interested hear of it. */
+static const strata_resource *find_reporter(const strata_stack *stack)
+{
+    const strata_resource *bottom = stack->layers[stack->count - 1];
+    for (size_t i = 0; i < stack->keeper_count; i++)
+        if (stack->keepers[i] != bottom)
+            return NULL;
+    return bottom;
+}
+
 /* The resources become the stack's. */
 static void connect(strata_stack *stack, strata_resource *const *resources)
 {
@@ -330,6 +340,7 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].keeps)
             stack->keepers[stack->keeper_count++] = resources[i];
+    stack->reporter = find_reporter(stack);
 }
 
 /* The resources are their caller's again. */
@@ -394,7 +405,7 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(resources, count);
     stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
     stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
-    stack->interested = strata_host_zalloc(count * sizeof *stack->interested);
+    stack->interested = strata_host_zalloc((count + 1) * sizeof *stack->interested);
     stack->keepers = strata_host_zalloc(count * sizeof *stack->keepers);
     if (!stack->text || !stack->ops || !stack->layers || !stack->interested || !stack->keepers) {
         free_stack(stack);
@@ -446,7 +457,7 @@ static void end_layer(strata_stack *stack, strata_resource *layer)
 {
     layer->ops->destroy(layer);
     if (stack->interested_count && stack->interested[stack->interested_count - 1].layer == layer)
-        stack->interested_count--;
+        stack->interested[--stack->interested_count] = (strata_interest){0};
     if (stack->keeper_count && stack->keepers[stack->keeper_count - 1] == layer)
         stack->keeper_count--;
 }
@@ -571,42 +582,23 @@ static uint32_t position_of_keeper(const strata_stack *stack, strata_block_id id
 }
 
 /* Tells the layers from position `from` on and above `below`. */
-static inline void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from,
-                               uint32_t below)
+static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from, uint32_t below)
 {
-    const strata_interest *each = stack->interested, *end = each + stack->interested_count;
-    for (; each != end; each++)
+    for (const strata_interest *each = stack->interested; each->completed; each++)
         if (each->position >= from && each->position < below)
             each->completed(each->layer, completion);
 }
 
-static __attribute__((noinline)) void tell_from_keeper(const strata_stack *stack, const strata_completion *completion,
-                                                       uint32_t below)
-{
-    tell_layers(stack, completion, position_of_keeper(stack, completion->id), below);
-}
-
-void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
+void strata_report_to_some(const strata_resource *owner, const strata_completion *completion)
 {
     const strata_stack *stack = owner->stack;
-    if (__builtin_expect(stack->keeper_count != 0, 0)) {
-        tell_from_keeper(stack, completion, UINT32_MAX);
-        return;
-    }
-    const strata_interest *each = stack->interested, *end = each + stack->interested_count;
-    for (; each != end; each++)
-        each->completed(each->layer, completion);
+    tell_layers(stack, completion, position_of_keeper(stack, completion->id), UINT32_MAX);
 }
 
-/* What a layer gave out itself is nobody's below it. */
-void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
+void strata_report_to_some_above(const strata_resource *layer, const strata_completion *completion)
 {
     const strata_stack *stack = layer->stack;
-    const uint32_t position = layer->position;
-    if (__builtin_expect(stack->keeper_count && stack->keepers[stack->keeper_count - 1]->position < position, 0))
-        tell_from_keeper(stack, completion, position);
-    else
-        tell_layers(stack, completion, 0, position);
+    tell_layers(stack, completion, position_of_keeper(stack, completion->id), layer->position);
 }
 
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)

@@ -23,8 +23,9 @@ struct strata_stack {
     size_t count;
     strata_resource_ops *ops;    /* filled copies, one a layer */
     strata_resource **layers;    /* outermost first */
-    strata_interest *interested; /* those with a `completed`, lowest first */
+    strata_interest *interested; /* those with a `completed`, lowest first; one without ends the list */
     size_t interested_count;
+    const strata_resource *reporter; /* the owner at the bottom, if what it reports is for all of those; else NULL */
     strata_resource **keepers; /* those with a `keeps`, lowest first */
     size_t keeper_count;
     uint32_t facts_from; /* layers from this position on see blocks as the table has them */
@@ -43,11 +44,34 @@ static inline bool strata_resource_sees_table(const strata_resource *resource)
     return resource->position >= resource->stack->facts_from;
 }
 
+/* Tells all that are interested. */
+static inline void strata_tell_all(const strata_stack *stack, const strata_completion *completion)
+{
+    for (const strata_interest *each = stack->interested; each->completed; each++)
+        each->completed(each->layer, completion);
+}
+
+/* The general ways of the next two. */
+void strata_report_to_some(const strata_resource *owner, const strata_completion *completion);
+void strata_report_to_some_above(const strata_resource *layer, const strata_completion *completion);
+
 /* Tells the layers above an owner of a completion. */
-void strata_report_completion(const strata_resource *owner, const strata_completion *completion);
+static inline void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
+{
+    if (__builtin_expect(owner->stack->reporter == owner, 1))
+        strata_tell_all(owner->stack, completion);
+    else
+        strata_report_to_some(owner, completion);
+}
 
 /* Tells the layers above a layer that owns some of the stack's blocks beside the owner at the bottom. */
-void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion);
+static inline void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
+{
+    if (__builtin_expect(layer->stack->reporter == layer, 1))
+        strata_tell_all(layer->stack, completion);
+    else
+        strata_report_to_some_above(layer, completion);
+}
 
 /* The first of a resource of a stack and those below it that does not forward `charge`: asking it saves the way down.
  */
