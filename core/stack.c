@@ -306,7 +306,8 @@ static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource 
     return (bytes + 7) & ~7u;
 }
 
-/* What an owner at the bottom made is nobody's below it: with no keeper above it, all that are interested hear of it. */
+/* What an owner at the bottom made is nobody's below it: with no keeper above it, all that are interested hear of it.
+ */
 static const strata_resource *find_reporter(const strata_stack *stack)
 {
     const strata_resource *bottom = stack->layers[stack->count - 1];

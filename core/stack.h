@@ -26,7 +26,7 @@ struct strata_stack {
     strata_interest *interested; /* those with a `completed`, lowest first; one without ends the list */
     size_t interested_count;
     const strata_resource *reporter; /* the owner at the bottom, if what it reports is for all of those; else NULL */
-    strata_resource **keepers; /* those with a `keeps`, lowest first */
+    strata_resource **keepers;       /* those with a `keeps`, lowest first */
     size_t keeper_count;
     uint32_t facts_from; /* layers from this position on see blocks as the table has them */
     _Atomic bool owned;  /* by a runtime, which ends it: claimed once, given up by that runtime alone */

@@ -39,6 +39,27 @@ static inline uint64_t strata_stamp_now(void)
     return strata_stamp_clock();
 }
 
+/* Whether a stamp can be had without asking what stamps are: everywhere but on an x86-64 whose counter is not trusted.
+ */
+static inline bool strata_stamp_is_simple(void)
+{
+#if defined(__x86_64__)
+    return strata_stamp_is_counter;
+#else
+    return true;
+#endif
+}
+
+/* strata_stamp_now, where that is so: without a question, and on an x86-64 without a call. */
+static inline uint64_t strata_stamp_simple(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    return strata_stamp_clock();
+#endif
+}
+
 typedef struct strata_stamp_point {
     uint64_t stamp;
     uint64_t monotonic_ns;

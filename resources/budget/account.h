@@ -28,11 +28,18 @@ enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_CROSSINGS = 16 };
 
 /* One thread at one account. */
 typedef struct budget_cell {
-    _Atomic uint64_t credit;    /* of the thread while it is busy, of the turn's thread while it is not */
-    _Atomic uint64_t least;     /* the lowest that it was since bytes last came or went; the same */
-    _Atomic uint32_t busy;      /* written by the thread alone */
-    _Atomic uint32_t in_flight; /* requests that were charged and are not decided; the same */
+    _Atomic uint64_t credit; /* of the thread while it is busy, of the turn's thread while it is not */
+    _Atomic uint64_t least;  /* the lowest that it was since bytes last came or went; the same */
+    union {
+        struct {
+            _Atomic uint32_t busy;      /* written by the thread alone */
+            _Atomic uint32_t in_flight; /* requests that were charged and are not decided; the same */
+        };
+        _Atomic uint64_t doing; /* both, written as one */
+    };
 } budget_cell;
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a cell's word");
 
 /* That a mark was crossed, which is to be told. */
 typedef struct budget_crossing {
@@ -108,6 +115,18 @@ static inline bool budget_cell_enter(const strata_budget_account *account, budge
     return false;
 }
 
+/* The same, with a request in flight. */
+static inline bool budget_cell_enter_flight(const strata_budget_account *account, budget_cell *cell)
+{
+    const uint64_t flights = (uint64_t)atomic_load_explicit(&cell->in_flight, memory_order_relaxed) + 1;
+    atomic_store_explicit(&cell->doing, flights << 32 | 1, memory_order_relaxed);
+    strata_light_barrier();
+    if (__builtin_expect(!atomic_load_explicit(&account->tight, memory_order_acquire), 1))
+        return true;
+    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+    return false;
+}
+
 static inline void budget_cell_leave(budget_cell *cell)
 {
     atomic_store_explicit(&cell->busy, 0, memory_order_release);
@@ -141,8 +160,7 @@ static inline budget_cell *budget_charge_quickly(const strata_budget_account *ac
     budget_cell *cell = account->alone ? strata_cells_at_once(&account->cells, strata_thread_current) : NULL;
     if (__builtin_expect(!cell, 0))
         return NULL;
-    budget_enter_flight(cell);
-    if (__builtin_expect(budget_cell_enter(account, cell), 1)) {
+    if (__builtin_expect(budget_cell_enter_flight(account, cell), 1)) {
         uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
         bool fits = credit >= bytes;
         if (__builtin_expect(fits, 1))

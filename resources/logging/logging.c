@@ -27,7 +27,7 @@ typedef struct logging {
     strata_resource resource;
     strata_device *device;
     _Atomic bool enabled; /* any thread */
-    _Atomic bool plain;   /* enabled, and without durations: written with that */
+    _Atomic bool plain;   /* enabled, without durations, and stamps are simple: written with that */
     bool duration;        /* constant */
     bool keeps;           /* blocks have other facts in the table than in this layer; set when the stack is built */
     log_writer writer;
@@ -274,7 +274,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     if (__builtin_expect(
             status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
         return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
-    const uint64_t stamp = strata_stamp_now(); /* first: what is known before a call would have to be saved around it */
+    const uint64_t stamp = strata_stamp_simple();
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
     keep(self, entry, out, request);
@@ -382,7 +382,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     log_ring *ring = common_ring(self);
     if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
         return deallocate_otherwise(self, block, stream);
-    const uint64_t stamp = strata_stamp_now(); /* first, as of allocations */
+    const uint64_t stamp = strata_stamp_simple();
     log_line *line = &ring->lines[ring->stored & ring->mask];
     ring->unstamped = ++ring->stored;
     fill_free(self, ring, line, stamp, block, stream);
@@ -598,13 +598,18 @@ static strata_status logging_get(strata_resource *resource, size_t which, uint64
     return STRATA_SUCCESS;
 }
 
+static bool is_plain(const logging *self, bool enabled)
+{
+    return enabled && !self->duration && strata_stamp_is_simple();
+}
+
 /* The only one that can be set is the switch. */
 static strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
 {
     (void)which;
     logging *self = (logging *)resource;
     atomic_store_explicit(&self->enabled, value != 0, memory_order_relaxed);
-    atomic_store_explicit(&self->plain, value && !self->duration, memory_order_relaxed);
+    atomic_store_explicit(&self->plain, is_plain(self, value), memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 
@@ -724,7 +729,8 @@ strata_status strata_logging_create(int ordinal, const strata_logging_options *g
     self->device = device;
     self->duration = options.duration;
     self->enabled = !options.disabled;
-    self->plain = self->enabled && !self->duration;
+    strata_stamp_start();
+    self->plain = is_plain(self, self->enabled);
     self->writer.resource = &self->resource;
     self->writer.device = ordinal;
     self->writer.interval_ns = options.interval ? options.interval : INTERVAL_DEFAULT_NS;
