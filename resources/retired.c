@@ -12,8 +12,23 @@ enum { REAP_EVERY = 256, STREAMS_AT_ONCE = 64 };
  * counted in this order, and the totals are read in the opposite one, so that no difference is negative. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES, ENDED_BLOCKS };
 
-/* The point of a block until its free has been given to the driver. */
+/* The point of a block until its free has been given to the driver, and the same where the free is counted already. No
+ * stream gets so far. */
 static const strata_point not_settled = UINT64_MAX;
+static const strata_point deferred = UINT64_MAX - 1;
+
+static inline bool is_settled(strata_point point)
+{
+    return point < deferred;
+}
+
+enum { UNIT = 256 }; /* addresses in the index are multiples of it */
+
+/* What of a block stands in the index. */
+typedef struct part {
+    CUdeviceptr start;
+    uint64_t length;
+} part;
 
 static strata_table *table_of(const strata_retired *set)
 {
@@ -89,12 +104,25 @@ static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_
         strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
-/* The range of a block that is about to live. The lock is held. */
-static inline void occupy(strata_retired_bytes *bytes, CUdeviceptr start, uint64_t length)
+/* What of a retired block stands in the index; of a stray no bytes. The lock is held. */
+static inline part part_of(const strata_retired *set, strata_entry *entry)
 {
-    bytes->start = start;
-    bytes->length = bytes->outstanding = length;
-    bytes->deferred = false;
+    const strata_retired_bytes *bytes = bytes_of(set, entry);
+    if (!bytes->end)
+        return (part){0};
+    const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
+    const uint64_t from = (uint64_t)bytes->from * UNIT;
+    const uint64_t end = bytes->end == STRATA_RETIRED_WHOLE ? atomic_load_explicit(&entry->bytes, memory_order_relaxed)
+                                                            : (uint64_t)bytes->end * UNIT;
+    return (part){.start = address + from, .length = end - from};
+}
+
+/* A block that is about to live stands in the index as a whole. The lock is held. */
+static inline void occupy(strata_retired_bytes *bytes, uint64_t length)
+{
+    bytes->from = 0;
+    bytes->end = STRATA_RETIRED_WHOLE;
+    bytes->outstanding = length;
     atomic_store_explicit(&bytes->point, not_settled, memory_order_relaxed);
 }
 
@@ -102,50 +130,53 @@ static inline void occupy(strata_retired_bytes *bytes, CUdeviceptr start, uint64
 
 static void make_stray(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes)
 {
-    bytes->length = 0;
-    bytes->next = set->strays;
+    bytes->end = 0;
+    bytes->from = set->strays;
     set->strays = slot;
 }
 
 /* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
  * other one is only counted. */
-static void shrink(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes, CUdeviceptr start, CUdeviceptr end)
+static void shrink(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
-    CUdeviceptr own_end = bytes->start + bytes->length;
-    uint64_t left = start > bytes->start ? start - bytes->start : 0;
+    strata_entry *entry = strata_table_entry(table_of(set), slot);
+    strata_retired_bytes *bytes = bytes_of(set, entry);
+    const part had = part_of(set, entry);
+    const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
+    CUdeviceptr own_end = had.start + had.length;
+    uint64_t left = start > had.start ? start - had.start : 0;
     uint64_t right = own_end > end ? own_end - end : 0;
-    if (left >= right && left) {
-        bytes->length = left;
+    if (left >= right && left && (start - address) / UNIT < STRATA_RETIRED_WHOLE) {
+        bytes->end = (uint32_t)((start - address) / UNIT);
         return;
     }
-    if (bytes->start != start) /* else the new range takes this place */
-        strata_index_remove(&set->index, bytes->start);
-    if (right && strata_index_insert(&set->index, end, slot)) {
-        bytes->start = end;
-        bytes->length = right;
-    } else {
+    if (had.start != start) /* else the new range takes this place */
+        strata_index_remove(&set->index, had.start);
+    if (right && (end - address) / UNIT < STRATA_RETIRED_WHOLE && strata_index_insert(&set->index, end, slot))
+        bytes->from = (uint32_t)((end - address) / UNIT);
+    else
         make_stray(set, slot, bytes);
-    }
 }
 
 /* The driver has the memory back, so the call that freed it is only about to say so. */
 static void wait_until_settled(const strata_retired_bytes *bytes)
 {
-    for (unsigned turn = 0; atomic_load_explicit(&bytes->point, memory_order_acquire) == not_settled;)
+    for (unsigned turn = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
         strata_backoff(&turn);
 }
 
 static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
-    strata_retired_bytes *bytes = bytes_at(set, slot);
+    const strata_retired_bytes *bytes = bytes_at(set, slot);
     wait_until_settled(bytes);
-    CUdeviceptr from = start > bytes->start ? start : bytes->start;
-    CUdeviceptr own_end = bytes->start + bytes->length;
+    const part had = part_of(set, strata_table_entry(table_of(set), slot));
+    CUdeviceptr from = start > had.start ? start : had.start;
+    CUdeviceptr own_end = had.start + had.length;
     uint64_t overlap = (end < own_end ? end : own_end) - from;
     if (overlap < bytes->outstanding)
-        shrink(set, slot, bytes, start, end);
-    else if (bytes->start != start)
-        strata_index_remove(&set->index, bytes->start);
+        shrink(set, slot, start, end);
+    else if (had.start != start)
+        strata_index_remove(&set->index, had.start);
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
@@ -154,7 +185,7 @@ static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr
 {
     CUdeviceptr found;
     uint32_t slot = start ? strata_index_floor(&set->index, start - 1, &found) : 0;
-    if (slot && is_retired(set, slot) && found + bytes_at(set, slot)->length > start)
+    if (slot && is_retired(set, slot) && found + part_of(set, strata_table_entry(table_of(set), slot)).length > start)
         reuse(set, slot, start, end);
     found = start + set->granule;
     while ((slot = strata_index_ceiling(&set->index, found, &found)) && found < end && is_retired(set, slot))
@@ -172,7 +203,7 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_retired *set, uint3
         reuse(set, before, start, end);
     reuse_overlapped(set, start, end);
     if (entered) {
-        occupy(bytes_at(set, slot), start, length);
+        occupy(bytes_at(set, slot), length);
         return slot;
     }
     strata_index_remove(&set->index, start);
@@ -187,8 +218,9 @@ static inline bool comes_back_whole(const strata_retired *set, const strata_entr
                                     const strata_retired_bytes *bytes, CUdeviceptr start, uint64_t length)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED && bytes->length == bytes->outstanding &&
-           end_of(set, start, bytes->length) == end_of(set, start, length) && strata_entry_is_renewable(entry);
+    uint64_t had = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED && had == bytes->outstanding &&
+           end_of(set, start, had) == end_of(set, start, length) && strata_entry_is_renewable(entry);
 }
 
 static inline void take_over(strata_retired *set, uint32_t slot, strata_entry *entry, strata_retired_bytes *bytes,
@@ -208,7 +240,7 @@ uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t
     strata_retired_bytes *bytes = slot ? bytes_of(set, entry) : NULL;
     if (__builtin_expect(slot && comes_back_whole(set, entry, bytes, address, length), 1)) {
         take_over(set, slot, entry, bytes, mine);
-        occupy(bytes, address, length);
+        occupy(bytes, length);
     } else {
         slot = enter_fresh(set, slot, address, length);
     }
@@ -254,19 +286,20 @@ static inline int64_t count_free(strata_retired *set, uint64_t bytes, int64_t ti
 void strata_retired_defer(strata_retired *set, strata_entry *entry, uint64_t bytes)
 {
     count_free(set, bytes, 1);
-    bytes_of(set, entry)->deferred = true;
+    atomic_store_explicit(&bytes_of(set, entry)->point, deferred, memory_order_relaxed);
 }
 
 void strata_retired_undefer(strata_retired *set, strata_entry *entry, uint64_t bytes)
 {
-    bytes_of(set, entry)->deferred = false;
+    atomic_store_explicit(&bytes_of(set, entry)->point, not_settled, memory_order_relaxed);
     count_free(set, bytes, -1);
 }
 
 bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t length, strata_point point)
 {
     strata_retired_bytes *bytes = bytes_of(set, entry);
-    int64_t frees = __builtin_expect(bytes->deferred, 0) ? 1 : count_free(set, length, 1);
+    bool counted = atomic_load_explicit(&bytes->point, memory_order_relaxed) == deferred;
+    int64_t frees = __builtin_expect(counted, 0) ? 1 : count_free(set, length, 1);
     atomic_store_explicit(&bytes->point, point, memory_order_release);
     return __builtin_expect(frees % REAP_EVERY == 0, 0) && worth_reaping(set);
 }
@@ -279,7 +312,7 @@ static strata_point settled_point(const strata_retired *set, uint32_t slot)
     if (!is_retired(set, slot))
         return 0;
     strata_point point = atomic_load_explicit(&bytes_at(set, slot)->point, memory_order_acquire);
-    return point == not_settled ? 0 : point;
+    return is_settled(point) ? point : 0;
 }
 
 /* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
@@ -295,7 +328,7 @@ static void for_each_settled(strata_retired *set,
             visit(set, slot, point, data);
     }
     for (uint32_t slot = set->strays, next; slot; slot = next) {
-        next = bytes_at(set, slot)->next;
+        next = bytes_at(set, slot)->from;
         visit(set, slot, settled_point(set, slot), data);
     }
 }
@@ -304,17 +337,18 @@ static void unlink_stray(strata_retired *set, uint32_t slot)
 {
     uint32_t *link = &set->strays;
     while (*link != slot)
-        link = &bytes_at(set, *link)->next;
-    *link = bytes_at(set, slot)->next;
+        link = &bytes_at(set, *link)->from;
+    *link = bytes_at(set, slot)->from;
 }
 
 static void end_if_complete(strata_retired *set, uint32_t slot, strata_point point, void *freed)
 {
     if (!strata_point_known_complete(point))
         return;
-    strata_retired_bytes *bytes = bytes_at(set, slot);
-    if (bytes->length)
-        strata_index_remove(&set->index, bytes->start);
+    const strata_retired_bytes *bytes = bytes_at(set, slot);
+    const part had = part_of(set, strata_table_entry(table_of(set), slot));
+    if (had.length)
+        strata_index_remove(&set->index, had.start);
     else
         unlink_stray(set, slot);
     *(size_t *)freed += bytes->outstanding;
@@ -393,9 +427,9 @@ typedef struct reusable_search {
 static void look_for_reusable(strata_retired *set, uint32_t slot, strata_point point, void *data)
 {
     reusable_search *search = data;
-    const strata_retired_bytes *bytes = bytes_at(set, slot);
-    uint64_t has = end_of(set, bytes->start, bytes->length) - bytes->start;
-    if (strata_point_timeline(point) != search->timeline || bytes->length != bytes->outstanding ||
+    const part whole = part_of(set, strata_table_entry(table_of(set), slot));
+    uint64_t has = end_of(set, whole.start, whole.length) - whole.start;
+    if (strata_point_timeline(point) != search->timeline || whole.length != bytes_at(set, slot)->outstanding ||
         has < search->bytes || (search->found_bytes && has >= search->found_bytes))
         return;
     uint64_t word = atomic_load_explicit(&strata_table_entry(table_of(set), slot)->word, memory_order_relaxed);

@@ -11,18 +11,20 @@
 #include "core/counters.h"
 #include "core/stack.h"
 
-/* An owner's bytes of a block. */
+/* An owner's bytes of a block. Where and how long it is its entry says; which part of it stands in the index, is
+ * counted from its address on in what addresses in the index are multiples of. */
 typedef struct strata_retired_bytes {
     _Atomic strata_point point; /* the free is complete when this is. Written by the thread that frees, read by any. */
-    CUdeviceptr start;          /* the range that stands in the index; guarded by the lock */
-    uint64_t length;
-    uint64_t outstanding; /* bytes that are not free yet; the same */
-    uint32_t next;        /* in the list of strays; the same */
-    bool deferred;        /* the free is counted already; written by the thread that frees */
+    uint64_t outstanding;       /* bytes that are not free yet; guarded by the lock */
+    uint32_t from;              /* where the part begins; of a stray, the next one. The same */
+    uint32_t
+        end; /* where it ends; STRATA_RETIRED_WHOLE: with the block; 0: nothing is in the index, a stray. The same */
 } strata_retired_bytes;
 
-_Static_assert(sizeof(strata_entry) + sizeof(strata_retired_bytes) <= 128,
-               "a block of async alone has two cache lines");
+#define STRATA_RETIRED_WHOLE UINT32_MAX
+
+_Static_assert(sizeof(strata_entry) + sizeof(strata_retired_bytes) <= 112,
+               "a block of async alone has 16 bytes of 128 left for the index");
 
 typedef struct strata_retired {
     strata_resource *owner;
