@@ -5,13 +5,18 @@
  *     strata_bench_host            on the library's arena, where it has one
  *     STRATA_HOST_MEMORY=libc strata_bench_host
  *                                  what its functions cost over the C library's heap
+ *     strata_bench_host blocks [COUNT]
+ *                                  what a live block costs of it: bench/host_blocks.h
  */
+#include "host_blocks.h"
+
 #include "core/memory.h"
 #include "core/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { PAIRS = 1 << 18, ROUNDS = 21, MOST_LIVE = 64, MOST_THREADS = 4 };
@@ -113,8 +118,26 @@ static void report(size_t live, size_t threads)
     printf("\n");
 }
 
-int main(void)
+static int refuse(void)
 {
+    fprintf(stderr, "usage: strata_bench_host [blocks [COUNT]]\nCOUNT: live blocks, %d to 1000000\n",
+            HOST_BLOCKS_LEAST);
+    return 2;
+}
+
+static int measure_blocks(const char *count)
+{
+    char *end = "";
+    const unsigned long blocks = count ? strtoul(count, &end, 10) : 0;
+    if (*end || (count && (blocks < HOST_BLOCKS_LEAST || blocks > 1000000)))
+        return refuse();
+    return host_blocks_measure(blocks);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return argc <= 3 && strcmp(argv[1], "blocks") == 0 ? measure_blocks(argv[2]) : refuse();
     printf("ns a pair of 64 to 1087 bytes, medians of %d rounds; Strata's from %s\n", ROUNDS,
            strata_host_allocator_name());
     for (size_t live = 1; live <= MOST_LIVE; live *= MOST_LIVE)

@@ -54,7 +54,7 @@ void strata_table_destroy(strata_table *table)
     strata_thread_visit_all(drop_cache, table);
     for (uint32_t slot = 1; slot < table->fresh; slot++)
         strata_host_free(atomic_load_explicit(&strata_table_entry(table, slot)->more, memory_order_relaxed));
-    for (size_t i = 0; i < STRATA_ENTRY_CHUNKS; i++)
+    for (size_t i = 0; i <= table->fresh / STRATA_ENTRY_CHUNK && i < STRATA_ENTRY_CHUNKS; i++)
         strata_host_free(atomic_load_explicit(&table->chunks[i], memory_order_relaxed));
     strata_lock_take(&numbers_lock);
     number_taken[table->number] = false;

@@ -90,8 +90,8 @@ static inline uint64_t strata_entry_beginning(uint32_t home_turn, size_t alignme
 struct strata_timeline;
 
 enum {
-    STRATA_ENTRY_CHUNK = 4096, /* entries */
-    STRATA_ENTRY_CHUNKS = 4096,
+    STRATA_ENTRY_CHUNK = 2048, /* entries */
+    STRATA_ENTRY_CHUNKS = 8192,
 };
 
 typedef struct strata_table {
