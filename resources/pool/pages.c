@@ -62,6 +62,8 @@ void pool_pages_close(pool_pages *pages)
     if (pages->source && strata_door_now() == STRATA_DOOR_OPEN)
         (pages->source->moves ? end_in_scope : end_all)(pages);
     strata_error_unhush(false);
+    for (uint32_t frame = 1; frame < pages->frame_count && !pages->source->moves; frame++)
+        strata_host_free(pages->frames[frame].below); /* of what could not be given back */
     strata_host_free(pages->frames);
     *pages = (pool_pages){0};
 }
@@ -71,10 +73,12 @@ uint32_t pool_pages_number(pool_pages *pages)
     const uint32_t recycled = pages->frame_free;
     if (recycled) {
         pages->frame_free = pages->frames[recycled].next;
+        pages->frames[recycled].next = 0;
         return recycled;
     }
     if (pages->frame_count >= pages->frame_capacity) {
-        const uint32_t capacity = pages->frame_capacity ? 2 * pages->frame_capacity : 64;
+        const uint32_t capacity =
+            pages->frame_capacity + (pages->frame_capacity >= 512 ? pages->frame_capacity / 8 : 64);
         pool_frame *larger = strata_host_zalloc(capacity * sizeof *larger);
         if (!larger)
             return 0;

@@ -9,17 +9,28 @@
 #include "core/clock.h"
 #include "resources/pool/source.h"
 
+/* What a frame has that is a block of the layer below, see source_below.c. */
+typedef struct pool_below {
+    strata_block block; /* as the layer below has it */
+    strata_point ready; /* what its first use comes after */
+} pool_below;
+
 typedef struct pool_frame {
-    CUmemGenericAllocationHandle handle; /* of one that moves */
-    uint64_t bytes;                      /* 0: no frame has this number */
-    CUdeviceptr address;                 /* where it is mapped, or stays; 0: nowhere */
-    strata_block block;                  /* of one that stays: as the layer below has it, see source_below.c */
-    strata_point ready;                  /* what its first use comes after; 0: nothing */
-    uint32_t next;                       /* of the free numbers */
-    uint32_t held;                       /* by how many holds (resources/pool/hold.c): while there is one, it stays */
-    bool leaving;                        /* somebody gives it back, or tries to */
-    bool in_hand;                        /* mapped nowhere, and about to be: it is the thread's that moves it */
+    union {
+        CUmemGenericAllocationHandle handle; /* of one that moves */
+        pool_below *below;                   /* of one that stays; NULL: it is of no layer below */
+    };
+    uint64_t bytes;      /* 0: no frame has this number */
+    CUdeviceptr address; /* where it is mapped, or stays; 0: nowhere */
+    union {
+        uint32_t held; /* by how many holds (resources/pool/hold.c): while there is one, it stays */
+        uint32_t next; /* of the free numbers */
+    };
+    bool leaving; /* somebody gives it back, or tries to */
+    bool in_hand; /* mapped nowhere, and about to be: it is the thread's that moves it */
 } pool_frame;
+
+_Static_assert(sizeof(pool_frame) == 32, "a block of some MiB can afford its share of a frame");
 
 typedef struct pool_pages {
     strata_device *device;

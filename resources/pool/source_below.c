@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/known_streams.h"
 #include "core/made_stream.h"
+#include "core/memory.h"
 #include "core/timeline.h"
 #include "resources/pool/heap.h"
 #include "resources/pool/pages.h"
@@ -62,8 +63,9 @@ static void below_close(pool_pages *pages)
 /* The part of a block where pieces can be. */
 static void set_range(pool_frame *frame)
 {
-    const CUdeviceptr mask = POOL_GRANULE - 1, end = (frame->block.address + frame->block.bytes) & ~mask;
-    frame->address = (frame->block.address + mask) & ~mask;
+    const strata_block *block = &frame->below->block;
+    const CUdeviceptr mask = POOL_GRANULE - 1, end = (block->address + block->bytes) & ~mask;
+    frame->address = (block->address + mask) & ~mask;
     frame->bytes = end > frame->address ? end - frame->address : 0;
 }
 
@@ -104,36 +106,53 @@ static strata_status take(pool_pages *pages, uint64_t bytes, bool *fits, pool_fr
     const uint64_t more = atomic_load_explicit(&pages->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
     const strata_request request = {.bytes = (size_t)(bytes + more), .stream = pages->stream, .tag = pages->tag};
     *fits = true;
-    strata_status status = below(pages)->ops->allocate(below(pages), &request, &out->block);
-    if (status == STRATA_SUCCESS && (status = hold(pages, &out->block)) != STRATA_SUCCESS)
-        give_unused(pages, &out->block);
+    strata_block *block = &out->below->block;
+    strata_status status = below(pages)->ops->allocate(below(pages), &request, block);
+    if (status == STRATA_SUCCESS && (status = hold(pages, block)) != STRATA_SUCCESS)
+        give_unused(pages, block);
     if (status != STRATA_SUCCESS)
         return status;
-    out->ready = strata_timeline_now(pages->timeline);
+    out->below->ready = strata_timeline_now(pages->timeline);
     set_range(out);
     *fits = out->bytes >= bytes;
     return STRATA_SUCCESS;
 }
 
 /* A block that begins between two granules is too small by less than one. */
-static strata_status below_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+static strata_status take_large_enough(pool_pages *pages, uint64_t bytes, pool_frame *out)
 {
     bool fits;
     strata_status status = take(pages, bytes, &fits, out);
     for (int i = 0; status == STRATA_SUCCESS && !fits; i++) {
-        give_unused(pages, &out->block);
+        give_unused(pages, &out->below->block);
         if (i)
             return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s gave %zu bytes where %llu were asked for",
-                               below(pages)->ops->name, out->block.bytes, (unsigned long long)bytes);
+                               below(pages)->ops->name, out->below->block.bytes, (unsigned long long)bytes);
         atomic_store_explicit(&pages->unaligned, true, memory_order_relaxed);
         status = take(pages, bytes, &fits, out);
     }
     return status;
 }
 
+static strata_status below_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+{
+    out->below = strata_host_zalloc(sizeof *out->below);
+    if (!out->below)
+        return strata_fail_host_memory("a frame of a pool");
+    const strata_status status = take_large_enough(pages, bytes, out);
+    if (status == STRATA_SUCCESS)
+        return status;
+    strata_host_free(out->below);
+    out->below = NULL;
+    return status;
+}
+
 static strata_status below_drop(pool_pages *pages, const pool_frame *frame)
 {
-    return give(pages, &frame->block);
+    const strata_status status = give(pages, &frame->below->block);
+    if (status == STRATA_SUCCESS)
+        strata_host_free(frame->below);
+    return status;
 }
 
 const pool_source pool_source_below = {

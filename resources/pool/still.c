@@ -204,10 +204,11 @@ static uint32_t begin_to_ask(pool *self, uint64_t bytes, pool_attempt *attempt)
  * outside, and the host can. */
 static strata_status follow_frame(const pool_want *want, const pool_frame *frame, bool alone)
 {
-    if (!frame->ready)
+    if (!frame->below)
         return STRATA_SUCCESS;
-    strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(want->stream, frame->ready);
-    return status == STRATA_SUCCESS ? status : strata_point_synchronize(frame->ready);
+    const strata_point ready = frame->below->ready;
+    strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(want->stream, ready);
+    return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
 /* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered has
@@ -216,7 +217,7 @@ static uint32_t enter_frame(pool *self, const pool_want *want, pool_frame *frame
 {
     strata_spin_take(&self->lock);
     uint32_t slot = pool_heap_enter(&self->heap, frame->address, frame->bytes);
-    if (slot && !pool_points_add(pool_entry(&self->heap, slot), frame->ready)) {
+    if (slot && frame->below && !pool_points_add(pool_entry(&self->heap, slot), frame->below->ready)) {
         pool_heap_leave(&self->heap, slot);
         slot = 0;
     }
