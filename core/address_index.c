@@ -1,16 +1,18 @@
-/* The trie behind the address index. A node has 64 digits; level 0 is the leaf level, whose values are slots. Above it
- * a value is a place, which says what is below it:
+/* The trie behind the address index. A node has up to 64 values, one for each digit; at level 0, the leaf level, they
+ * are slots. Above it a value is a place, which says what is below it:
  *
  *     0                  nothing
  *     an odd word        a lone start: its digits below the place, 24 bits of slot, and the one that makes it odd
- *     address + 8 + 2n   a bucket of 2n + 2 lone starts in no order, some of them 0
+ *     address + 8 + 2n   a bucket of 2n + 2 words, up to eight: lone starts in no order, or 0
  *     address            a node
  *
- * Up to eight starts below a place are a bucket, so starts that lie far apart need no nodes of their own. Nodes are as
- * large as what is in them: the values of the digits that are used, side by side, and from some number on one for
- * every digit. Sizes are those of the allocator. The root has a place for every digit.
+ * Up to eight starts below a place are lone or in a bucket, so that blocks which lie far apart have no nodes for
+ * themselves. Nodes are as large as what is in them: the values of those digits that there are, side by side, and from
+ * some number on a value for every digit, which is then found without counting. The root always has them all. What
+ * becomes smaller keeps some room, so that a start which comes and goes again and again does not ask for memory each
+ * time.
  *
- * Whatever is given up for want of host memory, each step leaves a trie behind in which all is found. */
+ * An insertion makes the new piece of the trie before it puts it in a place, so that one that fails changes nothing. */
 #include "core/address_index.h"
 
 #include "core/blocks.h"
@@ -26,12 +28,14 @@ enum {
     LEVELS = 8, /* 8 + 8 * 6 = 56 bits of address */
     SLOT_BITS = 24,
     LAST_SLOT = (1 << SLOT_BITS) - 1,
-    LONE_LEVEL = 6,  /* the highest level whose places can hold a lone start: 6 * 6 + 24 + 1 bits */
-    BUCKET = 8,      /* the most starts of a bucket */
-    FEW = BUCKET / 2 /* a node with so few starts becomes a bucket */
+    LONE_LEVEL = 6,   /* the highest level whose places can hold a lone start: 6 * 6 + 24 + 1 bits */
+    BUCKET = 8,       /* the most starts of a bucket */
+    FEW = BUCKET / 2, /* a node with so few starts becomes a bucket */
+    IN_BUCKET = 8,    /* says in a place that it is one */
 };
 
 _Static_assert((UINT64_C(1) << SLOT_BITS) >= (uint64_t)STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, "a slot fits");
+_Static_assert(LEVELS - 1 <= LONE_LEVEL + 1, "below a place without a lone start is a node with one");
 _Static_assert(LONE_LEVEL *BITS + SLOT_BITS + 1 <= 64, "a lone start fits");
 
 typedef uint64_t place;
@@ -45,7 +49,8 @@ typedef struct node {
     place places[]; /* of a leaf: uint32_t slots[] */
 } node;
 
-/* The rooms of nodes and leaves. */
+/* The rooms of leaves and of nodes: with the 16 bytes before the values sizes that the allocator has, but for the last.
+ */
 static const uint8_t rooms[2][16] = {
     {4, 8, 12, 16, 20, 24, 28, WIDTH},
     {2, 4, 6, 8, 10, 14, 18, 22, 26, 30, 38, 46, 54, WIDTH},
@@ -112,12 +117,12 @@ static inline bool is_lone(place at)
 
 static inline bool is_bucket(place at)
 {
-    return (at & (BUCKET | 1)) == BUCKET;
+    return (at & (IN_BUCKET | 1)) == IN_BUCKET;
 }
 
 static inline bool is_node(place at)
 {
-    return !(at & (BUCKET | 1));
+    return !(at & (IN_BUCKET | 1));
 }
 
 /* A start, of which a place of `level` says the rest. */
@@ -152,7 +157,7 @@ static inline unsigned bucket_room(place at)
     return (unsigned)(at & 6) + 2;
 }
 
-/* The lone start of a bucket with these low bits; NULL: there is none. 0 looks for an empty one with `free`. */
+/* The lone start of a bucket that has these bits below the place; NULL: there is none. */
 static inline place *in_bucket(place at, CUdeviceptr low)
 {
     place *words = bucket_at(at);
@@ -207,26 +212,25 @@ static inline uint32_t get_slot(const node *leaf, unsigned which)
     return has(leaf, which) ? slots_of(leaf)[position(leaf, which)] : 0;
 }
 
-static inline unsigned room_for(unsigned level, unsigned count)
+/* Which room `count` values need. */
+static inline unsigned step_for(unsigned level, unsigned count)
 {
-    const uint8_t *room = rooms[level > 0];
-    while (*room < count)
-        room++;
-    return *room;
+    unsigned step = 0;
+    while (rooms[level > 0][step] < count)
+        step++;
+    return step;
 }
 
 /* A node with room for `count` values. */
 static node *make_node(unsigned level, unsigned count)
 {
-    const uint8_t *of = rooms[level > 0];
-    unsigned i = 0;
-    while (of[i] < count)
-        i++;
-    node *made = strata_host_zalloc(sizeof *made + of[i] * width_of(level));
+    const uint8_t *room = &rooms[level > 0][0];
+    const unsigned step = step_for(level, count);
+    node *made = strata_host_zalloc(sizeof *made + room[step] * width_of(level));
     if (!made)
         return NULL;
-    made->room = of[i];
-    made->low = i >= 2 && of[i - 2] > FEW ? of[i - 2] : FEW;
+    made->room = room[step];
+    made->low = step >= 2 && room[step - 2] > FEW ? room[step - 2] : FEW;
     return made;
 }
 
@@ -362,7 +366,7 @@ static place make_bucket(const place *words, unsigned count)
     if (!made)
         return 0;
     memcpy(made, words, count * sizeof *made);
-    return (uintptr_t)made | BUCKET | (room - 2);
+    return (uintptr_t)made | IN_BUCKET | (room - 2);
 }
 
 /* Makes a node of `level` for the starts of a full bucket and another one. 0 without host memory. */
@@ -441,27 +445,29 @@ static inline bool widen(place *link, unsigned level)
     return at->room == WIDTH || at->count < at->room || resize(link, level, at->room + 1U);
 }
 
-/* Enters a start of which the node of `level` in a place has not even the digit. False without host memory. */
-static bool add_child(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
+/* What a place of `level` holds for its first start. 0 without host memory. */
+static place first_start(unsigned level, CUdeviceptr start, uint32_t slot)
 {
-    place child = 0;
-    if (level <= LONE_LEVEL) {
-        child = lone_place(start, level, slot);
-    } else {
-        child = (uintptr_t)make_node(level - 1, 1);
-        if (!child || !enter(&child, level - 1, start, slot)) {
-            free_below(child, level - 1);
-            return false;
-        }
-    }
-    if (!widen(link, level)) {
-        free_below(child, level - 1);
+    if (level <= LONE_LEVEL)
+        return lone_place(start, level, slot);
+    node *made = make_node(level - 1, 1);
+    if (!made)
+        return 0;
+    open_place(made, digit(start, level - 1), sizeof(place));
+    made->places[0] = lone_place(start, level - 1, slot);
+    return (uintptr_t)made;
+}
+
+/* Enters a start of which the node of `level` in a place has not even the digit. False without host memory. */
+static bool add_digit(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    const place made = widen(link, level) ? first_start(level, start, slot) : 0;
+    if (!made)
         return false;
-    }
     node *at = node_at(*link);
     const unsigned which = digit(start, level);
-    open_place(at, which, sizeof child);
-    at->places[position(at, which)] = child;
+    open_place(at, which, sizeof made);
+    at->places[position(at, which)] = made;
     return true;
 }
 
@@ -484,7 +490,7 @@ static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
     for (; level; level--) {
         place *next = find_place(at, digit(start, level));
         if (!next)
-            return add_child(link, level, start, slot);
+            return add_digit(link, level, start, slot);
         if (!is_node(*next))
             return add_start(next, level, start, slot);
         link = next;
@@ -560,7 +566,7 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
             free_below(*link, level);
             *link = bucket;
         } else {
-            if (room_for(level, at->count + 1U) < at->room)
+            if (rooms[level > 0][step_for(level, at->count + 1U)] < at->room)
                 resize(link, level, at->count + 1U); /* without memory it stays as it is */
             return;
         }

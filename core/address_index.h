@@ -1,8 +1,9 @@
 /* From an address to the block that contains it: an ordered map from start addresses to slots.
  *
- * A trie of six bits a level with a bitmap in each node, over addresses in steps of 256 bytes: finding the nearest
- * start at or below an address looks at eight nodes at most, however many blocks there are, and inserting next to a
- * neighbour touches one cache line. Not thread safe: its user has a lock. */
+ * A trie of six bits a level over addresses in steps of 256 bytes, whose nodes are as large as what is in them: 5 to 14
+ * bytes a start, wherever the starts lie. Finding the nearest start at or below an address looks at eight nodes at
+ * most, however many there are, and inserting next to a neighbour touches a few cache lines. Not thread safe: its user
+ * has a lock. */
 #ifndef STRATA_CORE_ADDRESS_INDEX_H
 #define STRATA_CORE_ADDRESS_INDEX_H
 

@@ -1,8 +1,8 @@
-/* What a live block costs in host memory, at 100,000 live blocks. Each figure is printed. The target is 128 bytes for
- * an owner alone. `null` and `direct` meet it, and `pool`, but where its blocks are sparse in its index of addresses;
- * `async` has 128 in the block's entry, two cache lines, and its index beside that. Layers add what they remember of
- * each block. */
+/* What a live block costs in host memory, at 50,000 live blocks. Each figure is printed. The target is 128 bytes for an
+ * owner alone, whatever the size of its blocks; bench/host_blocks.c sweeps over many more. Layers add what they
+ * remember of each block. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/memory.h"
 #include "core/stack.h"
@@ -26,14 +26,18 @@ typedef struct cost {
 static const cost costs[] = {
     {"null", 512, 98},
     {"direct", 512, 110},
+    {"direct", 8192, 112},
     {"pool", 512, 126},
+    {"pool", 8192, 127},
     {"pool", 16384, 126},
-    {"pool", 100 << 10, 180}, /* ten in each node of the index */
-    {"async", 512, 142},
-    {"async", 8192, 300}, /* at its worst: two in each leaf of the index */
-    {"async", 16384, 142},
+    {"pool", 100 << 10, 128},
+    {"pool", 340 << 10, 128}, /* three in a bucket of four: the most that the index takes */
+    {"pool", 512 << 10, 128},
+    {"async", 512, 126},
+    {"async", 8192, 128},
+    {"async", 340 << 10, 128},
     {"budget, logging(format=null), statistics, null", 512, 200},
-    {"budget, logging(format=null), statistics, async", 512, 240},
+    {"budget, logging(format=null), statistics, async", 512, 215},
 };
 
 static strata_block blocks[CHUNKS * ENTRIES];
@@ -69,7 +73,7 @@ static void a_live_block_costs_little_host_memory(void **state)
         double each = (double)(all - first) / (double)(count - chunk);
         printf("%-48s %6zu bytes: %5.1f a block, and %4.0f KiB for the stack\n", row->stack, row->bytes, each,
                ((double)(all - before) - each * (double)count) / 1024);
-        assert_true(each <= (double)row->most);
+        assert_true(each <= (double)row->most + (count < 10000 ? 4 : 0)); /* a small pool has small frames */
     }
 }
 
@@ -90,6 +94,7 @@ static void an_entry_of_an_owner_alone_has_two_cache_lines(void **state)
 
 int main(void)
 {
+    setenv("STRATA_SIM_MEMORY", "64GiB", 0);
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_live_block_costs_little_host_memory),
