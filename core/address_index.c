@@ -234,8 +234,8 @@ static node *make_node(unsigned level, unsigned count)
     return made;
 }
 
-/* Makes a place for the value of a digit that is not used, in a node with room. */
-static inline void open_place(node *at, unsigned which, size_t width)
+/* Makes a place for the value of a digit that is not used, in a node with room. Returns which one it is. */
+static inline unsigned open_place(node *at, unsigned which, size_t width)
 {
     const unsigned to = position(at, which);
     if (at->room != WIDTH) {
@@ -244,11 +244,12 @@ static inline void open_place(node *at, unsigned which, size_t width)
     }
     at->used |= bit(which);
     at->count++;
+    return to;
 }
 
-static inline void close_place(node *at, unsigned which, size_t width)
+/* Takes the value of a digit out, which is value number `from`. */
+static inline void close_place(node *at, unsigned which, unsigned from, size_t width)
 {
-    const unsigned from = position(at, which);
     at->used &= ~bit(which);
     at->count--;
     char *values = (char *)at->places + from * width;
@@ -466,20 +467,20 @@ static bool add_digit(place *link, unsigned level, CUdeviceptr start, uint32_t s
         return false;
     node *at = node_at(*link);
     const unsigned which = digit(start, level);
-    open_place(at, which, sizeof made);
-    at->places[position(at, which)] = made;
+    at->places[open_place(at, which, sizeof made)] = made;
     return true;
 }
 
 static bool put_slot(place *link, unsigned which, uint32_t slot)
 {
-    if (!has(node_at(*link), which)) {
-        if (!widen(link, 0))
-            return false;
-        open_place(node_at(*link), which, sizeof slot);
+    if (has(node_at(*link), which)) {
+        slots_of(node_at(*link))[position(node_at(*link), which)] = slot;
+        return true;
     }
+    if (!widen(link, 0))
+        return false;
     node *leaf = node_at(*link);
-    slots_of(leaf)[position(leaf, which)] = slot;
+    slots_of(leaf)[open_place(leaf, which, sizeof slot)] = slot;
     return true;
 }
 
@@ -561,7 +562,7 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
             return;
         if (!at->count) {
             strata_host_free(at);
-            close_place(parent, which, sizeof(place));
+            close_place(parent, which, position(parent, which), sizeof(place));
         } else if ((bucket = as_bucket(at, level))) {
             free_below(*link, level);
             *link = bucket;
@@ -629,14 +630,14 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
         } else if (lone_low(*next) != low_of(start, level)) {
             return;
         }
-        close_place(at, which, sizeof(place));
+        close_place(at, which, (unsigned)(next - at->places), sizeof(place));
         if (at->count <= at->low)
             narrow(index, path, level, start);
         return;
     }
     if (!has(path[0], digit(start, 0)))
         return;
-    close_place(path[0], digit(start, 0), sizeof(uint32_t));
+    close_place(path[0], digit(start, 0), position(path[0], digit(start, 0)), sizeof(uint32_t));
     if (path[0]->count <= path[0]->low)
         narrow(index, path, 0, start);
 }
