@@ -78,7 +78,7 @@ uint32_t pool_pages_number(pool_pages *pages)
     }
     if (pages->frame_count >= pages->frame_capacity) {
         const uint32_t capacity =
-            pages->frame_capacity + (pages->frame_capacity >= 512 ? pages->frame_capacity / 8 : 64);
+            pages->frame_capacity + (pages->frame_capacity < 1024 ? 64 : pages->frame_capacity / 16);
         pool_frame *larger = strata_host_zalloc(capacity * sizeof *larger);
         if (!larger)
             return 0;
