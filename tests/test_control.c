@@ -1,4 +1,5 @@
 /* Named values of a stack: what a name means, what is refused and how, setting from texts, and the report of all. */
+#include "core/blocks.h"
 #include "core/memory.h"
 #include "support/report.h"
 
@@ -177,7 +178,7 @@ static void host_memory_is_known_to_every_stack(void **state)
     for (size_t i = 0; i < 200; i++)
         check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 100}, &blocks[i]));
     uint64_t with_blocks = value("host.bytes");
-    assert_true(with_blocks >= before + 4096 * 96); /* the first chunk of entries */
+    assert_true(with_blocks >= before + STRATA_ENTRY_CHUNK * 96); /* the first chunk of entries */
     for (size_t i = 0; i < 200; i++)
         check_ok(strata_resource_deallocate(top, &blocks[i], NULL));
     assert_true(value("host.bytes") <= with_blocks);
@@ -348,7 +349,7 @@ static void the_report_in_json_has_every_layer_with_its_values(void **state)
     assert_true(json_integer_value(json_object_get(memory, "live_blocks")) == 1);
     assert_true(json_is_integer(json_object_get(memory, "reserved_free")));
     assert_null(json_object_get(memory, "limit"));
-    assert_true(json_integer_value(json_object_get(json_object_get(root, "host"), "bytes")) > 4096 * 96);
+    assert_true(json_integer_value(json_object_get(json_object_get(root, "host"), "bytes")) > STRATA_ENTRY_CHUNK * 96);
     json_t *list = json_object_get(root, "layers");
     static const char *const names[] = {"knobs", "aligned", "knobs", "null"};
     assert_int_equal(json_array_size(list), 4);
