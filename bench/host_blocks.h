@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { HOST_BLOCKS_LEAST = 5000 };
+enum { HOST_BLOCKS_LEAST = 3000 };
 
 /* Prints the sweep, at `count` live blocks; 0: at 10,000 and 100,000. An exit status. */
 int host_blocks_measure(size_t count);
