@@ -4,8 +4,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "resources/pool/cache.h"
-
-#include <string.h>
+#include "resources/pool/frames.h"
 
 /* What may be reserved beyond what was live at most, once moving is dear, and how much more each time that it still is.
  */
@@ -16,7 +15,6 @@ enum {
     DEAR_REQUESTS = 2, /* if it is more than a frame for so many requests */
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
-    FRAMES = 512,      /* that there are to be at least, before larger ones are made */
 };
 
 /* ---- places ---- */
@@ -114,104 +112,6 @@ static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t byte
     return rest ? kept : 0;
 }
 
-/* ---- frames ---- */
-
-/* Takes frames out of their places again, and gives them back to the device. False if one of them is where it was. */
-static bool drop_frames(pool *self, const uint32_t *frames, size_t count)
-{
-    bool gone = true;
-    for (size_t i = 0; i < count; i++) {
-        if (self->pages.frames[frames[i]].address)
-            pool_pages_unmap(&self->pages, frames[i]);
-        if (!self->pages.frames[frames[i]].address)
-            pool_pages_drop(&self->pages, frames[i]);
-        else
-            gone = false;
-    }
-    return gone;
-}
-
-/* Frames that are to be mapped one behind the other. */
-typedef struct pool_frames {
-    uint32_t *numbers;
-    size_t count, capacity;
-    uint64_t bytes;
-} pool_frames;
-
-static bool add_frame(pool_frames *frames, uint32_t number, uint64_t bytes)
-{
-    if (frames->count == frames->capacity) {
-        const size_t capacity = frames->capacity ? 2 * frames->capacity : 16;
-        uint32_t *larger = strata_host_zalloc(capacity * sizeof *larger);
-        if (!larger)
-            return false;
-        if (frames->count)
-            memcpy(larger, frames->numbers, frames->count * sizeof *larger);
-        strata_host_free(frames->numbers);
-        frames->numbers = larger;
-        frames->capacity = capacity;
-    }
-    frames->numbers[frames->count++] = number;
-    frames->bytes += bytes;
-    return true;
-}
-
-/* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. */
-static uint64_t frame_size(const pool *self, uint64_t left)
-{
-    uint64_t size = self->pages.granule;
-    while (size < self->frame_bytes && size * FRAMES < self->pages.reserved)
-        size *= 2;
-    size = size < self->frame_bytes ? size : self->frame_bytes;
-    return left < size ? left : size;
-}
-
-static CUresult make_frames(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
-{
-    attempt->call = "cuMemCreate";
-    CUresult result = CUDA_SUCCESS;
-    while (result == CUDA_SUCCESS && frames->bytes < bytes) {
-        uint32_t number;
-        const uint64_t size = frame_size(self, bytes - frames->bytes);
-        result = pool_pages_make(&self->pages, size, &number, &attempt->host);
-        if (result == CUDA_SUCCESS && !add_frame(frames, number, size)) {
-            drop_frames(self, &number, 1);
-            attempt->host = true;
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        if (result == CUDA_SUCCESS)
-            atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
-    }
-    return result;
-}
-
-/* Maps frames from an address on, and lets the device use them. On failure none of them is mapped. */
-static CUresult map_frames(pool *self, const pool_frames *frames, CUdeviceptr address, const char **call)
-{
-    *call = "cuMemMap";
-    CUdeviceptr at = address;
-    CUresult result = CUDA_SUCCESS;
-    size_t mapped = 0;
-    for (; result == CUDA_SUCCESS && mapped < frames->count; mapped += result == CUDA_SUCCESS) {
-        result = pool_pages_map(&self->pages, frames->numbers[mapped], at);
-        at += self->pages.frames[frames->numbers[mapped]].bytes;
-    }
-    if (result == CUDA_SUCCESS) {
-        *call = "cuMemSetAccess";
-        result = pool_pages_give_access(&self->pages, address, frames->bytes);
-    }
-    for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
-        pool_pages_unmap(&self->pages, frames->numbers[i]);
-    return result;
-}
-
-void pool_note_reserved(pool *self)
-{
-    atomic_store_explicit(&self->reserved, self->pages.reserved, memory_order_relaxed);
-    if (self->pages.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
-        atomic_store_explicit(&self->peak_reserved, self->pages.reserved, memory_order_relaxed);
-}
-
 /* Cuts the request out of what was mapped and the free memory around it. */
 static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, pool_attempt *attempt, uint32_t *slot)
 {
@@ -241,11 +141,11 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
     strata_spin_release(&self->lock);
     attempt->host |= made && !kept;
     if (kept)
-        attempt->result = map_frames(self, frames, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
+        attempt->result = pool_frames_map(self, frames, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
     const bool mapped = kept && attempt->result == CUDA_SUCCESS;
     if (mapped)
         pool_decay_note(self, kept);
-    const bool gone = mapped || drop_frames(self, frames->numbers, frames->count);
+    const bool gone = mapped || pool_frames_drop(self, frames->numbers, frames->count);
     pool_note_reserved(self);
     if (mapped)
         return finish_place(self, want, kept, attempt, slot);
@@ -302,7 +202,7 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
     if (!found)
         return POOL_NOTHING;
     pool_frames frames = {0};
-    attempt->result = make_frames(self, growth_for(self, &place, most), &frames, attempt);
+    attempt->result = pool_frames_make(self, growth_for(self, &place, most), &frames, attempt);
     pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;
@@ -310,159 +210,47 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
 
 /* ---- moving memory ---- */
 
-static strata_status synchronize(strata_point point, void *data)
-{
-    (void)data;
-    return strata_point_synchronize(point);
-}
-
-/* Waits on the host until nothing can touch a range that was taken. Growth is held before and afterwards, not
- * meanwhile: others go on, and only those meet this thread that would have to wait, too (patience). */
-static strata_status wait_for_range(pool *self, uint32_t slot)
-{
-    strata_entry *entry = pool_entry(&self->heap, slot);
-    if (pool_is_complete(entry))
-        return STRATA_SUCCESS;
-    strata_lock_release(&self->growth);
-    strata_status status = strata_uses_visit(entry, synchronize, NULL);
-    strata_lock_take(&self->growth);
-    return status;
-}
-
-typedef struct pool_pick {
-    uint32_t frame;
-    uint64_t around; /* bytes of the free piece that it begins in */
-    bool complete;
-} pool_pick;
-
-/* Whether one is better taken than the other: what is complete first; then from small free pieces, which serve least;
- * then large frames, of which fewer are needed. */
-static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
-{
-    if (a->complete != b->complete)
-        return a->complete;
-    if (a->around != b->around)
-        return a->around < b->around;
-    return self->pages.frames[a->frame].bytes > self->pages.frames[b->frame].bytes;
-}
-
-/* How memory is moved. */
-typedef struct pool_moving {
-    pool_place place;
-    uint64_t spare; /* bytes that are made before others are moved */
+/* How much of what memory is moved for is made. */
+typedef struct pool_making {
+    uint64_t spare; /* bytes, before others are moved; */
     uint64_t most;  /* that may be reserved, with what is made because it is missing */
-    bool patient;   /* what is not complete may be waited for */
-} pool_moving;
-
-/* Whether a frame of at most `room` bytes can be moved: it lies free, and not where the request is to be. The lock is
- * held. */
-static bool can_move(const pool *self, const pool_moving *how, uint64_t room, uint32_t number, pool_pick *pick)
-{
-    const pool_heap *heap = &self->heap;
-    const pool_frame *frame = &self->pages.frames[number];
-    if (!frame->bytes || !frame->address || frame->held || frame->bytes > room)
-        return false;
-    if (frame->address < how->place.to && frame->address + frame->bytes > how->place.from)
-        return false;
-    uint32_t slot = pool_heap_free_at(heap, frame->address, frame->bytes);
-    *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
-    const CUdeviceptr end = frame->address + frame->bytes;
-    for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
-        const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
-        pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
-    }
-    return pick->around && (pick->complete || how->patient);
-}
-
-/* The next frame to move; .frame is 0 if there is none. The lock is held. */
-static pool_pick pick_frame(const pool *self, const pool_moving *how, uint64_t room)
-{
-    pool_pick best = {0}, pick;
-    for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        if (can_move(self, how, room, number, &pick) && (!best.frame || is_better_pick(self, &pick, &best)))
-            best = pick;
-    return best;
-}
+} pool_making;
 
 /* Whether enough could be moved and made: otherwise nobody is to be waited for, and nothing to be moved. */
-static bool could_move(pool *self, const pool_moving *how)
+static bool is_enough(pool *self, const pool_moving *how, uint64_t most)
 {
-    uint64_t bytes = 0;
     strata_spin_take(&self->lock);
-    for (uint32_t number = 1; number < self->pages.frame_count && bytes < how->place.needed; number++) {
-        pool_pick pick;
-        if (can_move(self, how, how->place.room, number, &pick))
-            bytes += self->pages.frames[number].bytes;
-    }
+    const uint64_t bytes = pool_frames_movable(self, how);
     strata_spin_release(&self->lock);
-    return bytes >= how->place.needed || self->pages.reserved + how->place.needed - bytes <= how->most;
+    return bytes >= how->needed || self->pages.reserved + how->needed - bytes <= most;
 }
 
-strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
+/* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
+ * `patient`, patience, too. */
+static pool_look move(pool *self, const pool_want *want, uint64_t extra, const pool_making *making, bool patient,
+                      pool_attempt *attempt, uint32_t *slot)
 {
-    strata_status status = wait_for_range(self, slot);
-    const CUresult result = status == STRATA_SUCCESS ? pool_pages_unmap(&self->pages, number) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS)
-        status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
+    pool_place place;
     strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, status == STRATA_SUCCESS ? POOL_VOID : POOL_FREE);
-    strata_spin_release(&self->lock);
-    return status;
-}
-
-/* Takes frames that lie free out of their places, until there are as many bytes as are needed beside what is made, or
- * no more frames. */
-static void collect_frames(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
-{
-    while (frames->bytes < how->place.needed) {
-        strata_spin_take(&self->lock);
-        const pool_pick pick = pick_frame(self, how, how->place.room - frames->bytes);
-        const uint32_t number = pick.frame;
-        const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
-        const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, frame.bytes) : 0;
-        strata_spin_release(&self->lock);
-        if (!slot)
-            return;
-        strata_error_hush();
-        const strata_status status = pool_take_out(self, number, slot);
-        strata_error_unhush(false);
-        if (status != STRATA_SUCCESS)
-            return;
-        if (!add_frame(frames, number, self->pages.frames[number].bytes)) {
-            drop_frames(self, &number, 1);
-            *host = true;
-            return;
-        }
-        atomic_fetch_add_explicit(&self->counts.moved, 1, memory_order_relaxed);
-        self->moved_bytes += self->pages.frames[number].bytes;
-    }
-}
-
-/* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; with
- * how->patient, patience, too. */
-static pool_look move(pool *self, const pool_want *want, uint64_t extra, pool_moving *how, pool_attempt *attempt,
-                      uint32_t *slot)
-{
-    const pool_place *place = &how->place;
-    strata_spin_take(&self->lock);
-    bool found = find_place(self, want, attempt->alone, extra, &how->place);
+    bool found = find_place(self, want, attempt->alone, extra, &place);
     if (found)
-        pool_heap_take(&self->heap, place->slot);
+        pool_heap_take(&self->heap, place.slot);
     strata_spin_release(&self->lock);
     if (!found)
         return POOL_NOTHING;
     pool_frames frames = {0};
-    attempt->result = could_move(self, how) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (attempt->result == CUDA_SUCCESS && how->spare) /* where there is none, more is moved */
-        make_frames(self, how->spare < place->needed ? how->spare : place->needed, &frames, attempt);
+    const pool_moving how = {place.from, place.to, place.needed, place.room, patient};
+    attempt->result = is_enough(self, &how, making->most) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (attempt->result == CUDA_SUCCESS && making->spare) /* where there is none, more is moved */
+        pool_frames_make(self, making->spare < place.needed ? making->spare : place.needed, &frames, attempt);
     if (attempt->result == CUDA_SUCCESS && !attempt->host)
-        collect_frames(self, how, &frames, &attempt->host);
-    const uint64_t missing = frames.bytes < place->needed ? place->needed - frames.bytes : 0;
-    if (attempt->host || (missing && self->pages.reserved + missing > how->most))
+        pool_frames_collect(self, &how, &frames, &attempt->host);
+    const uint64_t missing = frames.bytes < place.needed ? place.needed - frames.bytes : 0;
+    if (attempt->host || (missing && self->pages.reserved + missing > making->most))
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (missing && attempt->result == CUDA_SUCCESS)
-        attempt->result = make_frames(self, place->needed, &frames, attempt);
-    pool_look look = use_frames(self, want, place, &frames, attempt, slot);
+        attempt->result = pool_frames_make(self, place.needed, &frames, attempt);
+    pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     return look;
 }
@@ -503,13 +291,13 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
      * is kept for what cannot be moved. */
     const uint64_t granule = self->pages.granule;
     const uint64_t spare = most == UINT64_MAX && slack > reserved ? (slack - reserved) / granule * granule : 0;
-    pool_moving how = {.spare = spare, .most = most, .patient = patient};
+    const pool_making making = {spare, most};
     pool_look look = grow(self, want, cheap, attempt, slot);
     if (self->pages.reserved > reserved)
         forget_moves(self);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, 0, &how, attempt, slot);
+        look = move(self, want, 0, &making, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, self->frame_bytes, &how, attempt, slot);
+        look = move(self, want, self->frame_bytes, &making, patient, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }

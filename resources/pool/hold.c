@@ -1,7 +1,7 @@
 /* Memory that stays where it is: holds, and handles for other processes.
  *
  * A frame counts the holds that it is in. While there is one it is not moved and not given back (can_move in
- * resources/pool/grow.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
+ * resources/pool/frames.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
  * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
 #include "core/error.h"
 #include "core/memory.h"

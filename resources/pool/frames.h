@@ -1,0 +1,40 @@
+/* Frames on their way to where a request needs them: new ones from the device, and such as lie free and complete
+ * elsewhere and are taken out of their places. Growth is held in all of it. */
+#ifndef STRATA_RESOURCES_POOL_FRAMES_H
+#define STRATA_RESOURCES_POOL_FRAMES_H
+
+#include "resources/pool/pool.h"
+
+/* Frames that are mapped nowhere, to be mapped one behind the other. Whoever has the list frees its numbers. */
+typedef struct pool_frames {
+    uint32_t *numbers;
+    size_t count, capacity;
+    uint64_t bytes;
+} pool_frames;
+
+/* Which frames are moved. */
+typedef struct pool_moving {
+    CUdeviceptr from, to; /* where the request is to be: nothing is taken from there */
+    uint64_t needed;      /* bytes that are to be in the list, */
+    uint64_t room;        /* and at most: a frame is mapped as a whole */
+    bool patient;         /* what is not complete may be waited for; then patience is held */
+} pool_moving;
+
+/* Makes frames until so many bytes are in the list. The driver's answer. */
+CUresult pool_frames_make(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt);
+
+/* The bytes of the frames that could be moved, none of them larger than how->room. The lock is held. */
+uint64_t pool_frames_movable(const pool *self, const pool_moving *how);
+
+/* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames;
+ * *host: there was no host memory for one. */
+void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host);
+
+/* Maps frames from an address on, and lets the device use them. On failure none of them is mapped; *call is what
+ * failed. */
+CUresult pool_frames_map(pool *self, const pool_frames *frames, CUdeviceptr address, const char **call);
+
+/* Takes frames out of their places again, and gives them back to the device. False if one of them is where it was. */
+bool pool_frames_drop(pool *self, const uint32_t *frames, size_t count);
+
+#endif
