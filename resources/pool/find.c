@@ -9,6 +9,7 @@
 enum {
     TIGHT_SHARE = 16, /* all but this part of the limit is reserved */
     TIGHT_FITS = 32,  /* that are looked at then */
+    SCARCE_SHARE = 10 /* what is free, and what may be made, is no more than this part of it */
 };
 
 uint64_t pool_live_bytes(const pool *self)
@@ -20,13 +21,7 @@ uint64_t pool_live_bytes(const pool *self)
     return live > 0 ? (uint64_t)live : 0;
 }
 
-/* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
- * at its end: memory can be moved by whole ones alone. */
-typedef struct pool_begun {
-    uint64_t at_start, at_end;
-} pool_begun;
-
-static pool_begun begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
+pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
 {
     if (!self->pages.source->moves)
         return (pool_begun){0};
@@ -43,7 +38,7 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_begun begun = begun_in(self, entry, want->bytes);
+    const pool_begun begun = pool_begun_in(self, entry, want->bytes);
     uint64_t before = -address & (want->alignment - 1);
     if (begun.at_end < begun.at_start)
         before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
@@ -83,7 +78,7 @@ static uint32_t most_sparing(pool *self, uint32_t fit, uint64_t bytes)
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
-        const pool_begun begun = begun_in(self, pool_entry(&self->heap, fit), bytes);
+        const pool_begun begun = pool_begun_in(self, pool_entry(&self->heap, fit), bytes);
         const uint64_t here = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
         if (here < least) {
             best = fit;
@@ -92,6 +87,31 @@ static uint32_t most_sparing(pool *self, uint32_t fit, uint64_t bytes)
         fit = pool_heap_next(&self->heap, fit);
     }
     return best;
+}
+
+/* Whether little is left below the limit, free or to be made. The lock is held. */
+static bool is_scarce(const pool *self)
+{
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    return limit && (limit > reserved ? limit - reserved : 0) + self->heap.free_bytes <= limit / SCARCE_SHARE;
+}
+
+/* Where memory is scarce, whole granules are what requests fail for, and not bytes: what is left of them beside blocks
+ * adds up. A request that would begin to use some, though the ends of two free pieces and what is moved between them
+ * would do with fewer, is served by those. */
+static pool_look look_across_voids(pool *self, const pool_want *want, uint32_t *slot)
+{
+    if (want->bytes < self->pages.granule || !self->pages.source->moves)
+        return POOL_NOTHING;
+    const uint64_t bytes = pool_room_for(want);
+    strata_spin_take(&self->lock);
+    uint32_t fit = is_scarce(self) ? pool_heap_find(&self->heap, want->stream->timeline->number, bytes) : 0;
+    fit = most_sparing(self, fit, bytes);
+    const pool_begun begun = fit ? pool_begun_in(self, pool_entry(&self->heap, fit), bytes) : (pool_begun){0};
+    strata_spin_release(&self->lock);
+    const uint64_t least = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
+    return least ? pool_move_sparingly(self, want, least, slot) : POOL_NOTHING;
 }
 
 static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
@@ -409,7 +429,9 @@ static strata_status find(pool *self, const pool_want *want, const strata_reques
     if (self->takes_finished && is_time_to_settle(self, want))
         pool_settle(self);
     pool_cache_give(self, cell, want->stream->timeline, false);
-    pool_look look = look_at_own(self, want, slot);
+    pool_look look = look_across_voids(self, want, slot);
+    if (look == POOL_NOTHING)
+        look = look_at_own(self, want, slot);
     if (look == POOL_NOTHING)
         look = look_in_depot(self, want, cell, slot);
     if (look == POOL_NOTHING && pool_cache_give(self, cell, want->stream->timeline, true))

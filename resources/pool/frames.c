@@ -6,7 +6,11 @@
 
 #include <string.h>
 
-enum { FRAMES = 512 }; /* that there are to be at least, before larger ones are made */
+enum {
+    FRAMES = 512,       /* that there are to be at least, before larger ones are made */
+    LAST_SHARE = 3,     /* of a limit: what is made in small frames, */
+    LAST_FRAMES = 8192, /* none of them larger than this part of it, where the device has such */
+};
 
 /* ---- making and mapping ---- */
 
@@ -42,11 +46,16 @@ static bool add(pool_frames *frames, uint32_t number, uint64_t bytes)
     return true;
 }
 
-/* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. */
+/* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. Below a
+ * limit the last of them are small: a frame of which a block uses a part cannot be moved, and what is left of it is
+ * lost to whoever needs more. */
 static uint64_t frame_size(const pool *self, uint64_t left)
 {
-    uint64_t size = self->pages.granule;
-    while (size < self->frame_bytes && size * FRAMES < self->pages.reserved)
+    const uint64_t granule = self->pages.granule, reserved = self->pages.reserved;
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    const bool last = limit && reserved >= limit - limit / LAST_SHARE;
+    uint64_t size = granule;
+    while (size < self->frame_bytes && size * FRAMES < reserved && (!last || 2 * size <= limit / LAST_FRAMES))
         size *= 2;
     size = size < self->frame_bytes ? size : self->frame_bytes;
     return left < size ? left : size;
@@ -135,15 +144,12 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return self->pages.frames[a->frame].bytes > self->pages.frames[b->frame].bytes;
 }
 
-/* Whether a frame of at most `room` bytes can be moved: it lies free, and not where the request is to be. The lock is
- * held. */
-static bool can_move(const pool *self, const pool_moving *how, uint64_t room, uint32_t number, pool_pick *pick)
+/* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
+static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
     const pool_frame *frame = &self->pages.frames[number];
     if (!frame->bytes || !frame->address || frame->held || frame->bytes > room)
-        return false;
-    if (frame->address < how->to && frame->address + frame->bytes > how->from)
         return false;
     uint32_t slot = pool_heap_free_at(heap, frame->address, frame->bytes);
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
@@ -152,25 +158,32 @@ static bool can_move(const pool *self, const pool_moving *how, uint64_t room, ui
         const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
         pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
     }
-    return pick->around && (pick->complete || how->patient);
+    return pick->around && (pick->complete || patient);
 }
 
-/* The next frame to move; .frame is 0 if there is none. The lock is held. */
+static bool touches(const pool_frame *frame, CUdeviceptr from, CUdeviceptr to)
+{
+    return frame->address < to && frame->address + frame->bytes > from;
+}
+
+/* The next frame to move, of at most `room` bytes; .frame is 0 if there is none. The lock is held. */
 static pool_pick pick_frame(const pool *self, const pool_moving *how, uint64_t room)
 {
     pool_pick best = {0}, pick;
     for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        if (can_move(self, how, room, number, &pick) && (!best.frame || is_better_pick(self, &pick, &best)))
+        if (!touches(&self->pages.frames[number], how->from, how->to) &&
+            can_move(self, room, how->patient, number, &pick) && (!best.frame || is_better_pick(self, &pick, &best)))
             best = pick;
     return best;
 }
 
-uint64_t pool_frames_movable(const pool *self, const pool_moving *how)
+uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient)
 {
     uint64_t bytes = 0;
     pool_pick pick;
     for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        bytes += can_move(self, how, how->room, number, &pick) ? self->pages.frames[number].bytes : 0;
+        if (touches(&self->pages.frames[number], from, to) && can_move(self, room, patient, number, &pick))
+            bytes += self->pages.frames[number].bytes;
     return bytes;
 }
 
@@ -186,21 +199,27 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
+/* Takes the next frame of at most `room` bytes out of its place; 0: there is none, or that failed. */
+static uint32_t take_next(pool *self, const pool_moving *how, uint64_t room)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t number = pick_frame(self, how, room).frame;
+    const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
+    const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, frame.bytes) : 0;
+    strata_spin_release(&self->lock);
+    if (!slot)
+        return 0;
+    strata_error_hush();
+    const strata_status status = pool_take_out(self, number, slot);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS ? number : 0;
+}
+
 void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
 {
     while (frames->bytes < how->needed) {
-        strata_spin_take(&self->lock);
-        const pool_pick pick = pick_frame(self, how, how->room - frames->bytes);
-        const uint32_t number = pick.frame;
-        const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
-        const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, frame.bytes) : 0;
-        strata_spin_release(&self->lock);
-        if (!slot)
-            return;
-        strata_error_hush();
-        const strata_status status = pool_take_out(self, number, slot);
-        strata_error_unhush(false);
-        if (status != STRATA_SUCCESS)
+        const uint32_t number = take_next(self, how, how->room - frames->bytes);
+        if (!number)
             return;
         if (!add(frames, number, self->pages.frames[number].bytes)) {
             pool_frames_drop(self, &number, 1);
@@ -210,4 +229,14 @@ void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames
         atomic_fetch_add_explicit(&self->counts.moved, 1, memory_order_relaxed);
         self->moved_bytes += self->pages.frames[number].bytes;
     }
+}
+
+bool pool_frames_give_back(pool *self, const pool_moving *how)
+{
+    const uint32_t number = take_next(self, how, UINT64_MAX);
+    const uint64_t bytes = number ? self->pages.frames[number].bytes : 0;
+    if (!number || !pool_frames_drop(self, &number, 1) || self->pages.frames[number].bytes)
+        return false;
+    atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);
+    return true;
 }

@@ -23,12 +23,17 @@ typedef struct pool_moving {
 /* Makes frames until so many bytes are in the list. The driver's answer. */
 CUresult pool_frames_make(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt);
 
-/* The bytes of the frames that could be moved, none of them larger than how->room. The lock is held. */
-uint64_t pool_frames_movable(const pool *self, const pool_moving *how);
+/* The bytes of the frames in a range of addresses, or in a part of it, that could be moved from there, none of them
+ * larger than `room`. The lock is held. */
+uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient);
 
 /* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames;
  * *host: there was no host memory for one. */
 void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host);
+
+/* Gives a frame that could be moved, of whatever size, back to the device: others can be made then. False if there is
+ * none. */
+bool pool_frames_give_back(pool *self, const pool_moving *how);
 
 /* Maps frames from an address on, and lets the device use them. On failure none of them is mapped; *call is what
  * failed. */

@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/frames.h"
+#include "resources/pool/window.h"
 
 /* What may be reserved beyond what was live at most, once moving is dear, and how much more each time that it still is.
  */
@@ -220,7 +221,8 @@ typedef struct pool_making {
 static bool is_enough(pool *self, const pool_moving *how, uint64_t most)
 {
     strata_spin_take(&self->lock);
-    const uint64_t bytes = pool_frames_movable(self, how);
+    const uint64_t bytes = pool_frames_movable(self, 0, UINT64_MAX, how->room, how->patient) -
+                           pool_frames_movable(self, how->from, how->to, how->room, how->patient);
     strata_spin_release(&self->lock);
     return bytes >= how->needed || self->pages.reserved + how->needed - bytes <= most;
 }
@@ -283,6 +285,15 @@ uint64_t pool_most_reserved(const pool *self)
     return limit ? limit : UINT64_MAX;
 }
 
+static pool_look move_across_voids(pool *self, const pool_want *want, uint64_t most, bool patient,
+                                   pool_attempt *attempt, uint32_t *slot)
+{
+    const pool_terms terms = {most, UINT64_MAX, attempt->alone, patient};
+    pool_window window;
+    return pool_window_take(self, want, &terms, &window) ? pool_window_fill(self, want, &terms, &window, attempt, slot)
+                                                         : POOL_NOTHING;
+}
+
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
@@ -299,5 +310,37 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
         look = move(self, want, 0, &making, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, self->frame_bytes, &making, patient, attempt, slot);
+    if (look == POOL_NOTHING && !attempt->host && attempt->result == CUDA_ERROR_OUT_OF_MEMORY)
+        look = move_across_voids(self, want, most, patient, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
+}
+
+static pool_look fill_in_scope(pool *self, const pool_want *want, const pool_terms *terms, const pool_window *window,
+                               uint32_t *slot)
+{
+    strata_scope scope;
+    strata_error_hush();
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_error_unhush(false);
+    if (status != STRATA_SUCCESS) {
+        pool_window_leave(self, window);
+        return POOL_NOTHING;
+    }
+    pool_attempt attempt = {.call = self->pages.source->make_call, .alone = terms->alone};
+    const pool_look look = pool_window_fill(self, want, terms, window, &attempt, slot);
+    strata_scope_leave(&scope);
+    return look;
+}
+
+pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot)
+{
+    if (!strata_lock_try(&self->growth))
+        return POOL_NOTHING;
+    const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
+    const pool_terms terms = {.most = slack < most ? slack : most, .granules = granules, .alone = true};
+    pool_window window;
+    const bool found = pool_window_take(self, want, &terms, &window);
+    const pool_look look = found ? fill_in_scope(self, want, &terms, &window, slot) : POOL_NOTHING;
+    strata_lock_release(&self->growth);
+    return look;
 }

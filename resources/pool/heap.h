@@ -42,7 +42,7 @@ typedef struct pool_piece {
         };
         strata_entry *below; /* the one under it in a thread's cache; some pieces on in a bundle, or NULL */
     };
-    uint32_t chain; /* the next one of a bundle; in a thread's cache its own number */
+    uint32_t chain; /* the next one of a bundle, or of the voids of a window; in a thread's cache its own number */
     uint16_t home;  /* whose tree a free piece is in */
     uint8_t state;  /* a pool_state */
 } pool_piece;

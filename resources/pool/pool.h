@@ -116,6 +116,14 @@ static inline uint64_t pool_room_for(const pool_want *want)
     return want->bytes + want->alignment - POOL_GRANULE;
 }
 
+/* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
+ * at its end: memory can be moved by whole ones alone. */
+typedef struct pool_begun {
+    uint64_t at_start, at_end;
+} pool_begun;
+
+pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes);
+
 /* Takes a free piece, 0 for none, and cuts out of it what is wanted. The lock is held. */
 pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot);
 
@@ -134,6 +142,10 @@ void pool_settle(pool *self);
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
  * mapped, and others took it. */
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot);
+
+/* Memory that is moved into voids for what is wanted, if that begins to use fewer than so many granules, and nobody is
+ * to be waited for, neither on the device nor for growth. No lock is held. */
+pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot);
 
 /* What others have freed, with all threads' caches emptied. */
 pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
