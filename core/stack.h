@@ -87,6 +87,9 @@ static inline bool strata_block_is_empty(const strata_block *block)
  * that no report of what is live has it. SUCCESS, whatever the block is. */
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
 
+/* strata_resource_deallocate for the outermost layer of a stack and a block, of which neither is NULL. */
+strata_status strata_free_from_top(strata_resource *resource, const strata_block *block, CUstream stream);
+
 /* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
 strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
                                 bool none);

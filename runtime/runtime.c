@@ -203,7 +203,7 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "a free without a runtime, a block, or a stream: STRATA_STREAM_GONE is for layers, and "
                            "strata_runtime_deallocate finds out by itself");
-    return strata_resource_deallocate(runtime->top, block, stream);
+    return strata_free_from_top(runtime->top, block, stream);
 }
 
 /* Whether no other stream has had the block's home timeline since. */

@@ -738,6 +738,38 @@ static void layers_begin_from_below_and_one_that_cannot_ends_the_build(void **st
     check_ok(strata_stack_destroy(stack));
 }
 
+/* It has no upstream and no table, and what it leaves out is not filled in. */
+static void calls_of_a_layer_that_is_in_no_stack_are_refused(void **state)
+{
+    (void)state;
+    static const strata_resource_ops ops = {.size = sizeof ops, .name = "alone", .destroy = stay};
+    strata_resource alone = {.ops = &ops}, *made[2], *resources[] = {&alone, NULL, NULL};
+    strata_stack *stack;
+    check_ok(strata_null_create(0, NULL, &made[0]));
+    check_ok(strata_pool_create(0, NULL, &made[1]));
+    resources[1] = made[0], resources[2] = made[1];
+    for (int built = 0; built < 2; built++) {
+        for (size_t i = 0; i < 3; i++) {
+            strata_block block = {.address = 4096, .bytes = 4096};
+            strata_usage usage;
+            strata_resource *each = resources[i];
+            check_status(strata_resource_deallocate(each, &block, NULL), STRATA_ERROR_INVALID_VALUE);
+            check_status(strata_resource_prepare_use(each, &block, NULL, STRATA_ACCESS_READ),
+                         STRATA_ERROR_INVALID_VALUE);
+            check_status(strata_resource_finish_use(each, &block, NULL, STRATA_ACCESS_NONE),
+                         STRATA_ERROR_INVALID_VALUE);
+            check_status(strata_resource_allocate(each, &(strata_request){.bytes = 100}, &block),
+                         STRATA_ERROR_INVALID_VALUE);
+            check_last_error(STRATA_ERROR_INVALID_VALUE, "part of no stack");
+            check_status(strata_resource_usage(each, &usage), STRATA_ERROR_INVALID_VALUE);
+            assert_int_equal(strata_resource_capabilities(each), 0);
+        }
+        check_status(strata_stack_build(resources, 3, 0, &stack), STRATA_ERROR_INVALID_VALUE); /* null is not last */
+    }
+    check_ok(strata_resource_destroy(made[0]));
+    check_ok(strata_resource_destroy(made[1]));
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(owners_know_their_device)};
@@ -755,6 +787,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup(an_owner_of_the_first_version_stands_in_any_stack, setup),
         cmocka_unit_test_setup(a_resource_that_was_never_built_into_a_stack_is_ended_by_itself, setup),
         cmocka_unit_test(an_owner_of_another_device_is_refused),
+        cmocka_unit_test(calls_of_a_layer_that_is_in_no_stack_are_refused),
         cmocka_unit_test(layers_begin_from_below_and_one_that_cannot_ends_the_build),
         cmocka_unit_test_setup(a_layer_of_a_later_version_with_a_longer_table_works, setup),
     };

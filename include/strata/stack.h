@@ -83,7 +83,8 @@ STRATA_API const char *strata_stack_text(const strata_stack *stack);
 
 /* Calls through a stack without a runtime: what the operation of the outermost resource documents. They are for users
  * of a stack, and stream 0 is what it means to the including program. A layer calls the operations of its upstream
- * instead, where that has been settled and 0 is the legacy default stream. */
+ * instead, where that has been settled and 0 is the legacy default stream. A resource that is part of no stack (yet, or
+ * because strata_stack_build failed) has no capabilities; every other call answers INVALID_VALUE. */
 STRATA_API strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request,
                                                   strata_block *out);
 STRATA_API strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block,
