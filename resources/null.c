@@ -1,10 +1,15 @@
 /* null: blocks without memory. A block's address is made from its slot, so that addresses of live blocks lie apart and
  * any address leads to its block without an index:
  *
- *     63 | 62 | 61 ...... 38 | 37 ... 0
- *      0 |  1 |     slot     |  offset
+ *     63 .. 56   55   54   53 ...... 30   29 ...... 0
+ *         0    |  1 |  0 |     slot     |   offset       up to 1 GiB
+ *         0    |  1 |  1 |  slot |      offset           up to 256 GiB, in the first 2^16 slots: 53 .. 38
+ *       0x40 and more   61 ..... 38   37 ....... 0
+ *                     |    slot     |   offset           the same, in a later slot
  *
- * No processor or device maps such an address. */
+ * Devices map nothing from 2^49 on, and systems nothing from 2^47 on that was not asked for. Below 2^56 an address
+ * index (core/address_index.h) takes them, that of a pool over null: so only who has many blocks, and large ones among
+ * them, meets the last form. */
 #include <strata/null.h>
 
 #include "core/block_paths.h"
@@ -17,10 +22,34 @@
 #include "core/stream_map.h"
 #include "resources/builtin.h"
 
-enum { SLOT_SHIFT = 38, LEAST_ALIGNMENT = 256 };
+enum { SMALL_SHIFT = 30, LARGE_SHIFT = 38, LARGE_BIT = 54, FIRST_BIT = 55, BEYOND_BIT = 62, LEAST_ALIGNMENT = 256 };
 
-static const CUdeviceptr first_address = UINT64_C(1) << 62;
-static const size_t largest = (size_t)1 << SLOT_SHIFT;
+_Static_assert((UINT64_C(1) << (LARGE_BIT - SMALL_SHIFT)) >= (uint64_t)STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS,
+               "every slot has an address");
+
+static const size_t small = (size_t)1 << SMALL_SHIFT, largest = (size_t)1 << LARGE_SHIFT;
+
+static CUdeviceptr small_address(uint32_t slot)
+{
+    return UINT64_C(1) << FIRST_BIT | (CUdeviceptr)slot << SMALL_SHIFT;
+}
+
+static CUdeviceptr large_address(uint32_t slot)
+{
+    const CUdeviceptr at = (CUdeviceptr)slot << LARGE_SHIFT;
+    return at >> LARGE_BIT ? UINT64_C(1) << BEYOND_BIT | at : UINT64_C(3) << LARGE_BIT | at;
+}
+
+/* The slot whose block an address would be in; 0: none. */
+static uint32_t slot_of(CUdeviceptr address)
+{
+    const CUdeviceptr beyond = address - (UINT64_C(1) << BEYOND_BIT);
+    if (address >> BEYOND_BIT == 1)
+        return (uint32_t)(beyond >> LARGE_SHIFT);
+    if (address >> LARGE_BIT == 2)
+        return (uint32_t)((address - (UINT64_C(2) << LARGE_BIT)) >> SMALL_SHIFT);
+    return address >> LARGE_BIT == 3 ? (uint32_t)((address - (UINT64_C(3) << LARGE_BIT)) >> LARGE_SHIFT) : 0;
+}
 
 /* Totals since the start, counted in this order and read in the opposite one, as in resources/retired.c. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS };
@@ -56,7 +85,8 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
 {
     null_resource *self = (null_resource *)resource;
     strata_table *table = strata_resource_table(resource);
-    if (__builtin_expect(request->bytes > largest || request->alignment > largest, 0))
+    const bool is_small = request->bytes <= small && request->alignment <= small;
+    if (__builtin_expect(!is_small && (request->bytes > largest || request->alignment > largest), 0))
         return refuse_size(request);
     if (__builtin_expect(!request->bytes, 0)) {
         *out = (strata_block){0};
@@ -65,7 +95,8 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     uint32_t slot = strata_table_take_slot(table);
     if (__builtin_expect(!slot, 0))
         return strata_fail_host_memory("a block");
-    strata_block_fill(out, request, first_address | (CUdeviceptr)slot << SLOT_SHIFT, request->bytes,
+    const CUdeviceptr address = __builtin_expect(is_small, 1) ? small_address(slot) : large_address(slot);
+    strata_block_fill(out, request, address, request->bytes,
                       request->alignment > LEAST_ALIGNMENT ? request->alignment : LEAST_ALIGNMENT);
     strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
     if (__builtin_expect(timeline && !timeline->early, 1)) {
@@ -130,9 +161,8 @@ static strata_status null_find(strata_resource *resource, CUdeviceptr address, s
 {
     const strata_table *table = strata_resource_table(resource);
     *out = (strata_block){0};
-    const strata_block_id id = {.table = strata_table_id(table),
-                                .slot = (uint32_t)((address - first_address) >> SLOT_SHIFT)};
-    if (address >> 62 == 1 && id.slot && strata_table_lookup(table, id) && strata_entry_describe(table, id.slot, out) &&
+    const strata_block_id id = {.table = strata_table_id(table), .slot = slot_of(address)};
+    if (id.slot && strata_table_lookup(table, id) && strata_entry_describe(table, id.slot, out) &&
         address - out->address < out->bytes)
         return STRATA_SUCCESS;
     *out = (strata_block){0};

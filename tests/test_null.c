@@ -4,6 +4,7 @@
 #include "support/effort.h"
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 static const size_t GIB = (size_t)1 << 30;
 
@@ -12,7 +13,7 @@ static void addresses_are_apart_and_lead_back_to_their_blocks(test_fixture *fixt
     enum { COUNT = 200 };
     strata_block blocks[COUNT], found;
     for (size_t i = 0; i < COUNT; i++) {
-        blocks[i] = test_allocate(fixture, i % 3 ? 1 + i * 1000 : 256 * GIB, NULL);
+        blocks[i] = test_allocate(fixture, i % 3 ? i % 5 ? 1 + i * 1000 : GIB : 256 * GIB, NULL);
         assert_true(blocks[i].address % 256 == 0 && blocks[i].bytes == blocks[i].requested);
         for (size_t j = 0; j < i; j++)
             assert_true(blocks[i].address + blocks[i].bytes <= blocks[j].address ||
@@ -24,17 +25,37 @@ static void addresses_are_apart_and_lead_back_to_their_blocks(test_fixture *fixt
             check_ok(strata_runtime_find(fixture->runtime, blocks[i].address + inside[j], &found));
             assert_memory_equal(&found, &blocks[i], sizeof found);
         }
-        if (blocks[i].bytes < 256 * GIB)
+        if (blocks[i].bytes < GIB)
             check_status(strata_runtime_find(fixture->runtime, blocks[i].address + blocks[i].bytes, &found),
                          STRATA_ERROR_FOREIGN_POINTER);
     }
-    static const CUdeviceptr none[] = {0, 1, (CUdeviceptr)1 << 62, UINT64_MAX, (CUdeviceptr)3 << 62};
+    static const CUdeviceptr none[] = {
+        0, 1, (CUdeviceptr)1 << 62, (CUdeviceptr)1 << 55, (CUdeviceptr)3 << 54, UINT64_MAX, (CUdeviceptr)3 << 62};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         check_status(strata_runtime_find(fixture->runtime, none[i], &found), STRATA_ERROR_FOREIGN_POINTER);
     for (size_t i = 0; i < COUNT; i++) {
         test_free_on(fixture, &blocks[i], NULL);
         check_status(strata_runtime_find(fixture->runtime, blocks[i].address, &found), STRATA_ERROR_FOREIGN_POINTER);
     }
+}
+
+/* Slots from 2^16 on have other addresses. */
+static void large_blocks_are_found_however_many_there_are(test_fixture *fixture)
+{
+    enum { COUNT = (1 << 16) + 4096 };
+    if (test_is_swept())
+        return;
+    strata_block *blocks = calloc(COUNT, sizeof *blocks), found;
+    assert_non_null(blocks);
+    for (size_t i = 0; i < COUNT; i++)
+        blocks[i] = test_allocate(fixture, i % 4096 ? 1 : 3 * GIB, NULL);
+    for (size_t i = 0; i < COUNT; i += 64) {
+        check_ok(strata_runtime_find(fixture->runtime, blocks[i].address + blocks[i].bytes - 1, &found));
+        assert_memory_equal(&found, &blocks[i], sizeof found);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], NULL);
+    free(blocks);
 }
 
 static void alignments_and_sizes_go_up_to_256_gibibytes(test_fixture *fixture)
@@ -228,6 +249,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(addresses_are_apart_and_lead_back_to_their_blocks),
         TEST_CASE(alignments_and_sizes_go_up_to_256_gibibytes),
+        TEST_CASE(large_blocks_are_found_however_many_there_are),
         TEST_CASE(what_lives_is_counted_and_nothing_is_ever_retired),
         TEST_CASE(wrong_frees_are_refused),
         TEST_CASE(a_pair_on_a_known_stream_asks_the_driver_nothing),
