@@ -264,6 +264,13 @@ static __attribute__((cold)) strata_status refuse_fact(const strata_block *alloc
         strata_tag_name(allocated->tag), (unsigned long long)block->id.generation);
 }
 
+strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block)
+{
+    strata_status status;
+    const char *wrong = wrong_fact(allocated, block, &status);
+    return wrong ? refuse_fact(allocated, block, status, wrong) : STRATA_SUCCESS;
+}
+
 /* The general way: waits for a lock bit, and finds out what is wrong. */
 strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out)
 {

@@ -171,6 +171,10 @@ static inline void strata_block_fill(strata_block *block, const strata_request *
 /* Rebuilds the public facts of a live entry. False if it is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 
+/* Raises which fact of a copy of a block is not as it was allocated: WRONG_DEVICE, FOREIGN_POINTER or SIZE_MISMATCH, as
+ * a free does. */
+strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block);
+
 /* For walks over the table: slots from here on were never handed out. */
 uint32_t strata_table_slots_end(strata_table *table);
 

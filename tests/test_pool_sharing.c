@@ -505,6 +505,13 @@ static void what_cannot_be_held_is_refused(test_fixture *fixture)
     check_last_error(STRATA_ERROR_INVALID_VALUE, "no pool");
     other = block;
     other.bytes += MIB;
+    check_status(strata_pool_hold_begin(stack, &other, &hold), STRATA_ERROR_SIZE_MISMATCH);
+    other = block;
+    other.bytes /= 2; /* a hold would leave the rest */
+    check_status(strata_pool_hold_begin(stack, &other, &hold), STRATA_ERROR_SIZE_MISMATCH);
+    assert_null(hold);
+    other = block;
+    other.address += 512;
     check_status(strata_pool_hold_begin(stack, &other, &hold), STRATA_ERROR_FOREIGN_POINTER);
     other = block;
     other.id.table++;

@@ -213,6 +213,19 @@ static strata_status check_call(strata_resource *resource, const strata_block *b
                                "holding a block: there is no pool in this stack, from the given layer on");
 }
 
+/* Whether the copy says what the layer shows of the block at its address. What is not found there, or is another block,
+ * check_block says. */
+static strata_status check_copy(strata_resource *resource, const strata_block *block)
+{
+    strata_block shown;
+    strata_error_hush();
+    const strata_status status = resource->ops->find(resource, block->address, &shown);
+    strata_error_unhush(false);
+    const bool same = status == STRATA_SUCCESS && shown.id.table == block->id.table &&
+                      shown.id.slot == block->id.slot && shown.id.generation == block->id.generation;
+    return same ? strata_block_check_facts(&shown, block) : STRATA_SUCCESS;
+}
+
 static strata_status begin(strata_resource *resource, const strata_block *block, bool exports, strata_pool_hold **out)
 {
     pool *self = NULL;
@@ -224,6 +237,8 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
     if (exports && self->pages.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "this pool's memory cannot be exported: make it with export=fd or export=fabric");
+    if (!strata_block_is_empty(block) && (status = check_copy(resource, block)) != STRATA_SUCCESS)
+        return status;
     strata_lock_take(&self->growth);
     status = strata_block_is_empty(block) ? STRATA_SUCCESS : check_block(self, block);
     strata_pool_hold *hold = status == STRATA_SUCCESS ? hold_frames(self, block) : NULL;
