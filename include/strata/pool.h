@@ -26,11 +26,12 @@ extern "C" {
 /* All zero is the default. */
 typedef struct strata_pool_options {
     uint32_t size;         /* sizeof(strata_pool_options), or 0 */
-    uint64_t initial_size; /* bytes reserved with the first request */
+    uint64_t initial_size; /* bytes reserved with the first request, which is refused where they cannot be had */
     uint64_t max_size;     /* bytes that may be reserved; 0: no limit but the device's */
-    uint64_t slack; /* thousandths of what was live at most that may be reserved beyond it before memory that lies
-                       free elsewhere is moved instead; 0: 44. Where memory cannot be moved, over another layer or
-                       without virtual memory management: before what is free as a whole is given back; 0: 500 */
+    uint64_t slack; /* thousandths of what was live at most, up to 1,000,000, that may be reserved beyond it before
+                       memory that lies free elsewhere is moved instead; 0: 44. Where memory cannot be moved, over
+                       another layer or without virtual memory management: before what is free as a whole is given
+                       back; 0: 500 */
     uint64_t frame; /* bytes of the largest piece of physical memory, rounded up to what the device maps in; 0: 16
                        MiB. Smaller ones can be moved more often, and cost more each time. Where memory cannot be
                        moved: of the largest block that is had for several of the pool's own, in multiples of 2 MiB; 0:
@@ -87,7 +88,7 @@ typedef struct strata_pool_part {
 /* Holds a live block's physical memory where it is. `resource`: a stack's outermost resource, or any above the pool, or
  * the pool. A block may be held several times. An empty block has no parts. On failure *out is NULL. Any thread.
  * Errors: INVALID_VALUE (NULL; no pool in the stack), FOREIGN_POINTER (memory that is not the pool's, such as a sample
- * of the guard), USE_AFTER_FREE, OUT_OF_HOST_MEMORY, SHUT_DOWN, FORKED. */
+ * of the guard), SIZE_MISMATCH (not the block's size), USE_AFTER_FREE, OUT_OF_HOST_MEMORY, SHUT_DOWN, FORKED. */
 STRATA_API strata_status strata_pool_hold_begin(strata_resource *resource, const strata_block *block,
                                                 strata_pool_hold **out);
 

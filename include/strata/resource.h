@@ -56,7 +56,8 @@ typedef struct strata_usage {
     size_t reserved_bytes; /* held from the device, in use or not */
     size_t reserved_peak;  /* highest value of reserved_bytes; 0 where the owner cannot know it */
     size_t reserved_free;  /* held from the device and not in blocks */
-    size_t largest_free;   /* largest free piece among them, 0 where the owner cannot know it */
+    size_t largest_free;   /* largest free piece among them, 0 where the owner cannot know it; a pool looks through all
+                              its pieces for it while threads keep some */
     size_t limit;          /* most that this owner may reserve, 0: no limit but the device's */
 } strata_usage;
 

@@ -414,6 +414,8 @@ static strata_status find_with_all_means(pool *self, const pool_want *want, cons
         return strata_fail_host_memory("a piece of a pool");
     if (attempt.why.status != STRATA_SUCCESS)
         return strata_error_raise_again(&attempt.why);
+    if (attempt.initial)
+        return pool_refuse_initial(self, request, &attempt);
     if (attempt.below.status != STRATA_SUCCESS)
         return pool_refuse_still(self, request, &attempt.below);
     const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;

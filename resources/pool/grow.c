@@ -185,7 +185,7 @@ static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t m
     if (!dear && share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
-    const uint64_t initial = round_up(self->initial_bytes, granule);
+    const uint64_t initial = pool_initial_size(self);
     if (self->pages.reserved + bytes < initial)
         bytes = initial - self->pages.reserved;
     return bytes <= place->room && self->pages.reserved + bytes <= most ? bytes : place->needed;
@@ -275,8 +275,8 @@ static uint64_t within_slack(pool *self, const pool_want *want)
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    const uint64_t most = (uint64_t)((double)self->peak_live * (1 + slack_now(self))) + self->pages.granule;
-    return most > self->initial_bytes ? most : self->initial_bytes;
+    const uint64_t most = pool_with_slack(self->peak_live, slack_now(self), self->pages.granule);
+    return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
 uint64_t pool_most_reserved(const pool *self)
@@ -296,6 +296,8 @@ static pool_look move_across_voids(pool *self, const pool_want *want, uint64_t m
 
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)
 {
+    if ((attempt->initial = pool_initial_is_too_much(self, want)))
+        return POOL_NOTHING;
     const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
     const uint64_t reserved = self->pages.reserved, cheap = slack < most ? slack : most;
     /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
@@ -306,6 +308,9 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     pool_look look = grow(self, want, cheap, attempt, slot);
     if (self->pages.reserved > reserved)
         forget_moves(self);
+    attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
+    if (attempt->initial)
+        return attempt->host ? POOL_FAILED : look;
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, &making, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)

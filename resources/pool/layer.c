@@ -6,7 +6,7 @@
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 
-enum { DEFAULT_CACHE = 4 << 20 };
+enum { DEFAULT_CACHE = 4 << 20, MOST_SLACK = 1000000 };
 
 static strata_status check_options(const strata_pool_options *options)
 {
@@ -19,6 +19,9 @@ static strata_status check_options(const strata_pool_options *options)
         problem = "the export type is none of those that there are";
     else if (options->frame > UINT64_C(1) << 40)
         problem = "a frame is larger than 1 TiB";
+    else if (options->slack > MOST_SLACK)
+        problem =
+            "slack is in thousandths of the highest live bytes, at most 1000000 of them: 500 is half as much again";
     else if (options->release_all && options->release_threshold)
         problem = "release_all is a release_threshold of zero: only one of the two can be set";
     else if (options->deterministic && options->decay)

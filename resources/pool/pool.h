@@ -100,12 +100,20 @@ typedef enum pool_look {
     POOL_FAILED, /* without host memory */
 } pool_look;
 
+/* `live` bytes and the slack beyond them, and a granule; what is more than there can be is all that there can be. */
+static inline uint64_t pool_with_slack(uint64_t live, double slack, uint64_t granule)
+{
+    const double most = (double)live * (1 + slack) + (double)granule;
+    return most < 0x1p63 ? (uint64_t)most : UINT64_MAX / 2;
+}
+
 /* What came of the ways that need the driver. */
 typedef struct pool_attempt {
     CUresult result;    /* its answer to the call by which memory was to be had, */
     const char *call;   /* and which that was */
     bool host;          /* there was no host memory */
     bool alone;         /* without memory that waits for other streams */
+    bool initial;       /* the initial size is not to be had */
     strata_error why;   /* why such memory could not be waited for, if its status is not SUCCESS */
     strata_error below; /* what a source said whose frames stay, the same */
 } pool_attempt;
@@ -152,6 +160,27 @@ pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attem
 
 /* The most that may be reserved. */
 uint64_t pool_most_reserved(const pool *self);
+
+/* The initial size in whole pieces of memory, as far as the limit lets them; 0: none. */
+static inline uint64_t pool_initial_size(const pool *self)
+{
+    const uint64_t granule = self->pages.granule, most = pool_most_reserved(self) / granule * granule;
+    const uint64_t initial = (self->initial_bytes + granule - 1) / granule * granule;
+    return initial < most ? initial : most;
+}
+
+/* Whether that was never had, so that a request that needs less is not served without it. */
+static inline bool pool_lacks_initial(const pool *self, const pool_want *want)
+{
+    const uint64_t initial = self->initial_bytes ? pool_initial_size(self) : 0;
+    return initial > pool_room_for(want) && atomic_load_explicit(&self->peak_reserved, memory_order_relaxed) < initial;
+}
+
+/* The same, and the device has not so much free, which spares many calls. */
+bool pool_initial_is_too_much(const pool *self, const pool_want *want);
+
+/* Says that the initial size cannot be had, and why. */
+strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_attempt *attempt);
 
 /* Notes pages.reserved for any reader. Growth is held. */
 void pool_note_reserved(pool *self);

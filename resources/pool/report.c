@@ -1,11 +1,46 @@
 /* What a pool tells of itself: how much it has, its values, and a snapshot of all its pieces. Everything is asked while
  * other threads go on. */
+#include "core/error.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 
-strata_status pool_usage(strata_resource *resource, strata_usage *usage)
+enum { PIECES_AT_ONCE = 64 }; /* that are looked at under the lock */
+
+/* The largest piece that a thread or the depot keeps of some that follow an address: taken, and no block lives in it.
+ * False: there are no more. */
+static bool look_for_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
-    pool *self = (pool *)resource;
+    strata_spin_take(&self->lock);
+    uint32_t slot = self->begun ? pool_heap_from(&self->heap, *from) : 0;
+    for (int i = 0; slot && i < PIECES_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
+        const strata_entry *entry = pool_entry(&self->heap, slot);
+        const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+        const uint64_t bytes = pool_bytes_of(entry);
+        if (pool_piece_at(&self->heap, slot)->state == POOL_TAKEN &&
+            (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_FREED && bytes > *largest)
+            *largest = bytes;
+        *from = pool_address_of(entry) + bytes;
+    }
+    strata_spin_release(&self->lock);
+    return slot != 0;
+}
+
+/* The largest free piece: of the heap's, which are in order, and, unless that is all there is, of those that threads
+ * keep, for which every piece has to be looked at. */
+static size_t largest_free(pool *self, size_t free)
+{
+    strata_spin_take(&self->lock);
+    uint64_t largest = self->begun ? pool_heap_largest(&self->heap) : 0;
+    strata_spin_release(&self->lock);
+    CUdeviceptr from = 0;
+    while (largest < free && look_for_kept(self, &from, &largest))
+        ;
+    return (size_t)largest;
+}
+
+/* All but the largest free piece, which it costs some looking for. */
+static void tell_usage(pool *self, strata_usage *usage)
+{
     int64_t blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed);
     const pool_cell *cell;
     for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
@@ -13,9 +48,6 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
     const size_t live = (size_t)pool_live_bytes(self);
     const int64_t deferred = strata_counters_sum(&self->deferred, 0);
     const size_t retired = deferred > 0 ? (size_t)deferred : 0;
-    strata_spin_take(&self->lock);
-    const size_t largest = (size_t)(self->begun ? pool_heap_largest(&self->heap) : 0);
-    strata_spin_release(&self->lock);
     const size_t reserved = (size_t)atomic_load_explicit(&self->reserved, memory_order_relaxed);
     *usage = (strata_usage){
         .live_bytes = live,
@@ -25,10 +57,46 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
         .reserved_bytes = reserved,
         .reserved_peak = (size_t)atomic_load_explicit(&self->peak_reserved, memory_order_relaxed),
         .reserved_free = reserved > live + retired ? reserved - live - retired : 0,
-        .largest_free = largest,
         .limit = (size_t)atomic_load_explicit(&self->limit, memory_order_relaxed),
     };
+}
+
+strata_status pool_usage(strata_resource *resource, strata_usage *usage)
+{
+    pool *self = (pool *)resource;
+    tell_usage(self, usage);
+    usage->largest_free = largest_free(self, usage->reserved_free);
     return STRATA_SUCCESS;
+}
+
+bool pool_initial_is_too_much(const pool *self, const pool_want *want)
+{
+    if (!pool_lacks_initial(self, want))
+        return false;
+    const uint64_t free = strata_device_free_bytes(self->device); /* 0: nobody knows */
+    return free && self->pages.reserved + free < pool_initial_size(self);
+}
+
+strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_attempt *attempt)
+{
+    const strata_error *below = &attempt->below;
+    const bool asked = below->status != STRATA_SUCCESS;
+    if (asked && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
+        return strata_error_raise_again(below);
+    if (!asked && attempt->result != CUDA_SUCCESS && attempt->result != CUDA_ERROR_OUT_OF_MEMORY)
+        return strata_fail_allocation(&self->resource, request, attempt->result, attempt->call);
+    const size_t device_free = strata_device_free_bytes(self->device);
+    strata_error *error = strata_error_begin(asked ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
+    if (asked)
+        *error = *below;
+    error->requested = request->bytes;
+    error->tag = request->tag;
+    error->device_free = device_free;
+    return strata_error_raise(error,
+                              "pool: initial_size is %llu bytes, which cannot be had, and before it is no request is "
+                              "served: on device %d %zu bytes are free of %zu. Choose a smaller one%s%.260s",
+                              (unsigned long long)self->initial_bytes, self->device->ordinal, device_free,
+                              self->device->info.total_bytes, asked ? ". Below: " : "", asked ? below->message : "");
 }
 
 /* ---- values ---- */
@@ -118,7 +186,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
 {
     pool *self = (pool *)resource;
     strata_usage usage;
-    pool_usage(resource, &usage);
+    tell_usage(self, &usage);
     switch (which) {
     case RESERVED:
         *value = usage.reserved_bytes;
@@ -130,7 +198,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
         *value = usage.reserved_free;
         break;
     case LARGEST_FREE:
-        *value = usage.largest_free;
+        *value = largest_free(self, usage.reserved_free);
         break;
     case HITS:
         *value = sum_hits(self);
@@ -151,8 +219,6 @@ strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t v
 }
 
 /* ---- the snapshot ---- */
-
-enum { PIECES_AT_ONCE = 64 };
 
 typedef struct seen_piece {
     CUdeviceptr address;

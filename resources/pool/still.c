@@ -180,8 +180,8 @@ static uint64_t frame_for(const pool *self, const pool_want *want)
     while (size < self->frame_bytes && size * FRAMES < reserved)
         size *= 2;
     size = size < self->frame_bytes ? size : self->frame_bytes;
-    if (!reserved && size < self->initial_bytes)
-        size = round_up(self->initial_bytes, self->pages.granule);
+    if (!reserved && size < pool_initial_size(self))
+        size = pool_initial_size(self);
     return size > least ? size : least;
 }
 
@@ -318,8 +318,8 @@ static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    uint64_t most = (uint64_t)((double)self->peak_live * (1 + self->slack)) + self->pages.granule;
-    most = most > self->initial_bytes ? most : self->initial_bytes;
+    uint64_t most = pool_with_slack(self->peak_live, self->slack, self->pages.granule);
+    most = most > pool_initial_size(self) ? most : pool_initial_size(self);
     const uint64_t after = self->pages.reserved + self->pages.asked + bytes;
     strata_lock_release(&self->growth);
     if (after <= most)
@@ -336,6 +336,9 @@ static pool_look get_frame(pool *self, const pool_want *want, pool_attempt *atte
     const uint64_t least = least_for(self, want), size = frame_for(self, want);
     keep_within_slack(self, want, size);
     pool_look look = take_frame(self, want, size, attempt, slot);
+    attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
+    if (attempt->initial)
+        return look;
     if (look == POOL_NOTHING && size > least && is_short(attempt))
         look = take_frame(self, want, least, attempt, slot);
     for (int patient = 0; patient < 2 && look == POOL_NOTHING && is_short(attempt); patient++) {

@@ -1,0 +1,151 @@
+/* pool: its options at their borders, and what it says of itself and of a request that it refuses. */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool_support.h"
+#include "resources/pool/pool.h"
+#include "support/faults.h"
+#include "support/sweep.h"
+
+static strata_runtime *runtime_of(const char *text)
+{
+    strata_runtime *runtime;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    return runtime;
+}
+
+/* ---- slack ---- */
+
+static void a_slack_beyond_all_memory_is_all_memory(void **state)
+{
+    (void)state;
+    assert_true(pool_with_slack(1000 * MIB, 0.5, 2 * MIB) == 1502 * MIB);
+    assert_true(pool_with_slack((uint64_t)1 << 62, 1000, 2 * MIB) == UINT64_MAX / 2);
+    assert_true(pool_with_slack(1, 1e300, 2 * MIB) == UINT64_MAX / 2);
+    strata_stack *stack;
+    check_status(strata_stack_create("pool(slack=1GiB)", 0, &stack), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "thousandths");
+    check_ok(strata_stack_create("pool(slack=1000000)", 0, &stack));
+    check_ok(strata_stack_destroy(stack));
+}
+
+/* ---- the initial size ---- */
+
+/* Only the simulated device is known to have less. */
+static void without_its_initial_size_a_pool_serves_nothing(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool(initial_size=900TiB)", "pool(initial_size=900TiB), direct",
+                                         "pool(initial_size=900TiB), budget(limit=64MiB), direct"};
+    for (size_t i = 0; i < 3; i++) {
+        strata_runtime *runtime = runtime_of(stacks[i]);
+        strata_block block;
+        const strata_status want = i == 2 ? STRATA_ERROR_OUT_OF_BUDGET : STRATA_ERROR_OUT_OF_MEMORY;
+        for (int again = 0; again < 2; again++) {
+            check_status(strata_runtime_allocate(runtime, 5000, NULL, &block), want);
+            check_last_error(want, "initial_size is 989560464998400 bytes");
+            assert_true(strata_last_error()->requested == 5000 && !block.address);
+        }
+        assert_true(value_of(runtime, "pool.reserved") == 0 && value_of(runtime, "pool.free") == 0);
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+static void an_initial_size_is_held_from_the_first_request_on(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool(initial_size=20000001)", "pool(initial_size=20000001), direct",
+                                         "pool(initial_size=20000001, max_size=20000001)"};
+    for (size_t i = 0; i < 3; i++) {
+        strata_runtime *runtime = runtime_of(stacks[i]);
+        strata_block block;
+        check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
+        assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB); /* whole pieces of 2 MiB */
+        check_ok(strata_runtime_deallocate(runtime, &block));
+        check_ok(strata_runtime_trim(runtime, 0, NULL));
+        check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
+        assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB);
+        check_ok(strata_runtime_deallocate(runtime, &block));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+/* It was had once: then it is no reason to refuse anything. */
+static void an_initial_size_that_was_given_back_is_had_again_if_there_is_memory(void **state)
+{
+    (void)state;
+    strata_runtime *runtime = runtime_of("pool(initial_size=20MiB)");
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_trim(runtime, 0, NULL));
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 2, false, CUDA_ERROR_OUT_OF_MEMORY);
+    check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
+    assert_int_equal(test_fault_end(), 1);
+    assert_true(value_of(runtime, "pool.reserved") < 20 * MIB);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+/* ---- what is free ---- */
+
+/* Whoever keeps it: the thread's cache, for long or until it next asks the heap, or a bundle for others. */
+static void the_largest_free_piece_may_be_one_that_a_thread_keeps(test_fixture *fixture)
+{
+    static const size_t sizes[] = {1000, 100 * 1024, 3 * MIB, 48 * MIB};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < 8; i++) {
+        strata_block kept = test_allocate(fixture, sizes[i / 2], stream), rest[64];
+        size_t count = 0;
+        for (size_t free; count < 64 && (free = value_of(fixture->runtime, "pool.free.largest")); count++)
+            rest[count] = test_allocate(fixture, free, stream);
+        assert_true(count < 64 && value_of(fixture->runtime, "pool.free") == 0);
+        test_free_on(fixture, &kept, i % 2 ? other : stream);
+        const strata_usage usage = test_usage(fixture);
+        assert_true(usage.largest_free == kept.bytes && usage.reserved_free == kept.bytes);
+        assert_true(value_of(fixture->runtime, "pool.free.largest") == kept.bytes);
+        while (count)
+            test_free_on(fixture, &rest[--count], stream);
+        check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+        assert_true(value_of(fixture->runtime, "pool.free.largest") == 0);
+    }
+}
+
+/* ---- over null ---- */
+
+static void a_pool_over_null_serves(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool, null", "binning, pool, null", "pool(frame=8GiB), null"};
+    for (size_t i = 0; i < 3; i++) {
+        enum { COUNT = 60 };
+        strata_runtime *runtime = runtime_of(stacks[i]);
+        strata_block blocks[COUNT], found;
+        for (int round = 0; round < 2; round++) {
+            for (size_t j = 0; j < COUNT; j++) {
+                check_ok(strata_runtime_allocate(runtime, (j % 5 + 1) << j % 34, NULL, &blocks[j]));
+                check_ok(strata_runtime_find(runtime, blocks[j].address + blocks[j].bytes - 1, &found));
+                assert_true(found.address == blocks[j].address);
+            }
+            for (size_t j = 0; j < COUNT; j++)
+                check_ok(strata_runtime_deallocate(runtime, &blocks[j]));
+        }
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool", "pool, direct"};
+    static const test_case cases[] = {TEST_CASE(the_largest_free_piece_may_be_one_that_a_thread_keeps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slack_beyond_all_memory_is_all_memory),
+        cmocka_unit_test(without_its_initial_size_a_pool_serves_nothing),
+        cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
+        cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),
+        cmocka_unit_test(a_pool_over_null_serves),
+    };
+    test_open_driver();
+    int failed = test_run_on(stacks, 2, cases, 1);
+    return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
+}
