@@ -102,43 +102,62 @@ static bool word_is(const word *given, const char *text)
     return strlen(text) == given->length && strncasecmp(text, given->text, given->length) == 0;
 }
 
-static strata_status store_bool(const reader *in, const word *value, void *field)
+/* "on" or "off" for a word that says so; NULL for others. */
+static const char *on_or_off(const word *value)
 {
     static const char *const yes[] = {"on", "true", "yes", "1"}, *const no[] = {"off", "false", "no", "0"};
-    for (size_t i = 0; i < 4; i++) {
-        bool is = word_is(value, yes[i]);
-        if (!is && !word_is(value, no[i]))
-            continue;
-        *(bool *)field = is;
-        return STRATA_SUCCESS;
-    }
-    return refuse(in, value->position, "expected on or off");
+    for (size_t i = 0; i < 4; i++)
+        if (word_is(value, yes[i]) || word_is(value, no[i]))
+            return word_is(value, yes[i]) ? yes[0] : no[0];
+    return NULL;
 }
 
+static strata_status store_bool(const reader *in, const word *value, void *field)
+{
+    const char *is = on_or_off(value);
+    if (!is)
+        return refuse(in, value->position, "expected on or off");
+    *(bool *)field = strcmp(is, "on") == 0;
+    return STRATA_SUCCESS;
+}
+
+/* The position of a word among choices; -1: it is none of them. */
+static int position_among(const char *choices, const char *text, size_t text_length)
+{
+    for (int position = 0;; position++) {
+        const size_t length = strcspn(choices, "|");
+        if (length == text_length && strncasecmp(choices, text, length) == 0)
+            return position;
+        if (!choices[length])
+            return -1;
+        choices += length + 1;
+    }
+}
+
+/* Where on and off are choices, any word for them will do. */
 static strata_status store_choice(const reader *in, const word *value, const char *choices, void *field)
 {
-    int position = 0;
-    for (const char *choice = choices;; position++) {
-        size_t length = strcspn(choice, "|");
-        if (length == value->length && strncasecmp(choice, value->text, length) == 0) {
-            *(int *)field = position;
-            return STRATA_SUCCESS;
-        }
-        if (!choice[length])
-            return refuse(in, value->position, "expected one of %s", choices);
-        choice += length + 1;
-    }
+    const char *is = on_or_off(value);
+    int position = position_among(choices, value->text, value->length);
+    if (position < 0 && is)
+        position = position_among(choices, is, strlen(is));
+    if (position < 0)
+        return refuse(in, value->position, "expected one of %s", choices);
+    *(int *)field = position;
+    return STRATA_SUCCESS;
 }
 
-static strata_status store_uint(const reader *in, const word *value, void *field)
+static strata_status store_uint(const reader *in, const strata_option *option, const word *value, void *field)
 {
     uint64_t number = 0;
-    if (!value->length)
+    bool is = value->length != 0;
+    for (size_t i = 0; i < value->length && is; i++)
+        is = isdigit((unsigned char)value->text[i]) && !__builtin_mul_overflow(number, 10, &number) &&
+             !__builtin_add_overflow(number, (uint64_t)(value->text[i] - '0'), &number);
+    if (!is && option->help)
+        return refuse(in, value->position, "expected a whole number: %s", option->help);
+    if (!is)
         return refuse(in, value->position, "expected a whole number");
-    for (size_t i = 0; i < value->length; i++)
-        if (!isdigit((unsigned char)value->text[i]) || __builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, (uint64_t)(value->text[i] - '0'), &number))
-            return refuse(in, value->position, "expected a whole number");
     memcpy(field, &number, sizeof number);
     return STRATA_SUCCESS;
 }
@@ -163,11 +182,14 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
-/* No time at all is not what an option means that is 0, and so left out. */
-static strata_status store_duration(const reader *in, const word *value, void *field)
+/* No time at all is not what most options mean that are 0, and so left out. */
+static strata_status store_duration(const reader *in, const word *value, bool none, void *field)
 {
     uint64_t nanoseconds;
-    if (!strata_read_duration(value->text, value->length, &nanoseconds) || !nanoseconds)
+    const bool is = strata_read_duration(value->text, value->length, &nanoseconds);
+    if (!is && none)
+        return refuse(in, value->position, "expected a duration such as 20ms, 5us or 1s, or 0 for never");
+    if (!is || (!nanoseconds && !none))
         return refuse(in, value->position,
                       "expected a duration such as 20ms, 5us or 1s, of more than 0; leave the option out for its "
                       "default");
@@ -183,7 +205,7 @@ static strata_status store_value(const reader *in, const strata_option *option, 
     case STRATA_OPTION_CHOICE:
         return store_choice(in, value, option->choices, field);
     case STRATA_OPTION_UINT:
-        return store_uint(in, value, field);
+        return store_uint(in, option, value, field);
     case STRATA_OPTION_STRING:
         return store_string(in, value, field);
     case STRATA_OPTION_AMOUNT:
@@ -194,7 +216,9 @@ static strata_status store_value(const reader *in, const strata_option *option, 
         return refuse(in, value->position,
                       "expected a size such as 8GiB, 512MB or 4096; from one byte to below 2^64, or 0");
     case STRATA_OPTION_DURATION:
-        return store_duration(in, value, field);
+        return store_duration(in, value, false, field);
+    case STRATA_OPTION_INTERVAL:
+        return store_duration(in, value, true, field);
     }
     return refuse(in, value->position, "the layer describes this option wrongly");
 }

@@ -32,9 +32,9 @@ static strata_status refuse(strata_single *self, const strata_request *request, 
     error->tag = request->tag;
     return strata_error_raise(error,
                               "pinned: the host has no page-locked memory for %zu bytes (tag \"%.100s\"): live %zu in "
-                              "%zu blocks, retired %zu. Free some, or ask for less",
+                              "%zu block%s, retired %zu. Free some, or ask for less",
                               request->bytes, strata_tag_name(request->tag), usage.live_bytes, usage.live_blocks,
-                              usage.retired_bytes);
+                              usage.live_blocks == 1 ? "" : "s", usage.retired_bytes);
 }
 
 static strata_status take_memory(strata_single *self, const strata_request *request, size_t alignment,

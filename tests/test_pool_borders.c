@@ -23,10 +23,74 @@ static void a_slack_beyond_all_memory_is_all_memory(void **state)
     assert_true(pool_with_slack((uint64_t)1 << 62, 1000, 2 * MIB) == UINT64_MAX / 2);
     assert_true(pool_with_slack(1, 1e300, 2 * MIB) == UINT64_MAX / 2);
     strata_stack *stack;
-    check_status(strata_stack_create("pool(slack=1GiB)", 0, &stack), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_stack_create("pool(slack=1000001)", 0, &stack), STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "thousandths");
+    static const char *const others[] = {"pool(slack=1GiB)", "pool(slack=50%)"};
+    for (size_t i = 0; i < 2; i++) {
+        check_status(strata_stack_create(others[i], 0, &stack), STRATA_ERROR_SYNTAX);
+        check_last_error(STRATA_ERROR_SYNTAX, "thousandths");
+    }
     check_ok(strata_stack_create("pool(slack=1000000)", 0, &stack));
     check_ok(strata_stack_destroy(stack));
+}
+
+/* ---- other options ---- */
+
+static void sizes_can_be_shares_of_the_device(void **state)
+{
+    (void)state;
+    strata_device_info device;
+    check_ok(strata_device_get_info(0, &device));
+    strata_runtime *runtime = runtime_of("pool(max_size=50%, release_threshold=25%)");
+    assert_true(value_of(runtime, "pool.limit") == device.total_bytes / 2);
+    assert_true(value_of(runtime, "pool.release_threshold") == device.total_bytes / 4);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void every_switch_takes_the_same_words(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"pool(opportunistic=true, release_all=true, deterministic=no)",
+                                        "pool(internal_dependencies=0, follow_event_dependencies=No)",
+                                        "pool(opportunistic=DEFAULT, deterministic=1)", "pool(decay=0)",
+                                        "pool(decay=0, deterministic=on)"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        check_ok(strata_runtime_destroy(runtime_of(texts[i])));
+    strata_stack *stack;
+    check_status(strata_stack_create("pool(opportunistic=yes, deterministic=on)", 0, &stack),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "opportunistic");
+    check_status(strata_stack_create("pool(decay=soon)", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "or 0 for never");
+    check_status(strata_stack_create("pool(decay=1s), direct", 0, &stack), STRATA_ERROR_UNSUPPORTED);
+    check_last_error(STRATA_ERROR_UNSUPPORTED, "from a layer below; leave decay out, or that layer");
+}
+
+/* ---- refusals ---- */
+
+static void check_refusal(const char *text, const strata_request *request, const char *words)
+{
+    strata_runtime *runtime = runtime_of(text);
+    strata_block block;
+    check_status(strata_runtime_allocate_request(runtime, request, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, words);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "largest free block 0, ");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "in 0 blocks");
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void a_refusal_says_what_of_the_limit_is_of_use(void **state)
+{
+    (void)state;
+    check_refusal("pool(max_size=3MiB)", &(strata_request){.bytes = 5 << 19},
+                  "in steps of 2097152 bytes, of which 2097152 are within the limit");
+    check_refusal("pool(max_size=3MiB)", &(strata_request){.bytes = 4 << 20}, "The request alone is beyond the limit");
+    check_refusal("pool(max_size=64MiB)", &(strata_request){.bytes = 4096, .alignment = 128 << 20},
+                  "With its alignment of 134217728 bytes");
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    check_refusal("pool", &(strata_request){.bytes = 4096}, "Free or trim memory, or wait for pending frees");
+    assert_null(strstr(strata_last_error()->message, "raise the limit"));
+    test_fault_end();
 }
 
 /* ---- the initial size ---- */
@@ -140,6 +204,9 @@ int main(void)
     static const test_case cases[] = {TEST_CASE(the_largest_free_piece_may_be_one_that_a_thread_keeps)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slack_beyond_all_memory_is_all_memory),
+        cmocka_unit_test(sizes_can_be_shares_of_the_device),
+        cmocka_unit_test(every_switch_takes_the_same_words),
+        cmocka_unit_test(a_refusal_says_what_of_the_limit_is_of_use),
         cmocka_unit_test(without_its_initial_size_a_pool_serves_nothing),
         cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
         cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),

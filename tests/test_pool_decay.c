@@ -573,7 +573,7 @@ static void options_that_exclude_each_other_are_refused(test_fixture *fixture)
     check_status(strata_stack_create("pool(release_all=on, release_threshold=1GiB)", 0, &stack),
                  STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "release_all");
-    check_status(strata_stack_create("pool(decay=0s)", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_status(strata_stack_create("pool(decay=0h)", 0, &stack), STRATA_ERROR_SYNTAX);
     check_status(strata_pool_create(0, &(strata_pool_options){.deterministic = true, .decay = 1}, &pool),
                  STRATA_ERROR_INVALID_VALUE);
     check_ok(strata_stack_create("pool(deterministic=on)", 0, &stack));

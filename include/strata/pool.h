@@ -12,6 +12,9 @@
  *   release_all=on|off, decay=DURATION, opportunistic=default|on|off, follow_event_dependencies=default|on|off,
  *   internal_dependencies=default|on|off, deterministic=on|off, export=none|fd|fabric)
  *
+ * initial_size, max_size and release_threshold may be shares of the device's memory, as in max_size=50%, and decay=0 is
+ * never.
+ *
  * A freed block is free memory at once: for the stream on which it was freed without more ado, for others after a wait
  * that the pool puts in where it is needed. Whatever was noted of the block's uses goes with the memory. */
 #ifndef STRATA_POOL_H
@@ -46,7 +49,7 @@ typedef struct strata_pool_options {
     /* What a stream gets of the memory that others have freed, by the names that the driver's pools have for it. All on
      * by default. */
     strata_switch follow_event_dependencies; /* what it has waited for already */
-    strata_switch opportunistic;             /* what is found to be complete */
+    strata_switch opportunistic;             /* what is found to be complete; not on in a deterministic pool */
     strata_switch internal_dependencies;     /* what is not, behind a wait that the pool puts in */
     bool deterministic; /* the same calls in the same order, made by one thread, give the same addresses, counted from
                            the pool's first one: nothing depends on how far the device is or on the clock, so that

@@ -55,7 +55,7 @@ typedef struct strata_usage {
     size_t live_blocks;
     size_t reserved_bytes; /* held from the device, in use or not */
     size_t reserved_peak;  /* highest value of reserved_bytes; 0 where the owner cannot know it */
-    size_t reserved_free;  /* held from the device and not in blocks */
+    size_t reserved_free;  /* held from the device and not in blocks, nor in retired ones */
     size_t largest_free;   /* largest free piece among them, 0 where the owner cannot know it; a pool looks through all
                               its pieces for it while threads keep some */
     size_t limit;          /* most that this owner may reserve, 0: no limit but the device's */
@@ -281,9 +281,11 @@ typedef enum strata_option_type {
     STRATA_OPTION_UINT,     /* digits: uint64_t */
     STRATA_OPTION_SIZE,     /* digits with an optional unit, such as 8GiB or 512MB: uint64_t, bytes */
     STRATA_OPTION_DURATION, /* digits with ns, us, ms or s: uint64_t, nanoseconds, more than 0 */
-    STRATA_OPTION_CHOICE,   /* one of the words in `choices`: int, its position among them */
+    STRATA_OPTION_CHOICE,   /* one of the words in `choices`: int, its position among them; where those have on and off,
+                               any word for a BOOL will do */
     STRATA_OPTION_STRING,   /* a word, with ";" in it for lists, or "quoted text": char[256] */
     STRATA_OPTION_AMOUNT,   /* a size, or a share of the device's memory such as 50%: strata_amount */
+    STRATA_OPTION_INTERVAL, /* as DURATION, and 0 too, for never */
 } strata_option_type;
 
 /* So many bytes, or that share of the device's memory where `percent` is not 0; all zero is no amount. */

@@ -419,7 +419,7 @@ static strata_status find_with_all_means(pool *self, const pool_want *want, cons
     if (attempt.below.status != STRATA_SUCCESS)
         return pool_refuse_still(self, request, &attempt.below);
     const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
-    return strata_fail_allocation(&self->resource, request, result, attempt.call);
+    return strata_fail_allocation_in_steps(&self->resource, request, result, attempt.call, self->pages.granule);
 }
 
 static strata_status find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)

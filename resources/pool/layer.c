@@ -24,6 +24,8 @@ static strata_status check_options(const strata_pool_options *options)
             "slack is in thousandths of the highest live bytes, at most 1000000 of them: 500 is half as much again";
     else if (options->release_all && options->release_threshold)
         problem = "release_all is a release_threshold of zero: only one of the two can be set";
+    else if (options->deterministic && options->opportunistic == STRATA_SWITCH_ON)
+        problem = "opportunistic goes by how far the device is, so that a deterministic pool cannot have it on";
     else if (options->deterministic && options->decay)
         problem = "decay goes by the clock, so that a deterministic pool can have none";
     if (problem)
@@ -81,7 +83,8 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
 }
 
 typedef struct pool_text {
-    uint64_t initial_size, max_size, slack, frame, cache, release_threshold, decay;
+    strata_amount initial_size, max_size, release_threshold;
+    uint64_t slack, frame, cache, decay;
     int follow_event_dependencies, opportunistic, internal_dependencies;
     int export_type;
     bool release_all, deterministic;
@@ -90,20 +93,20 @@ typedef struct pool_text {
 #define SWITCHES "default|on|off"
 
 static const strata_option pool_text_options[] = {
-    {"initial_size", STRATA_OPTION_SIZE, offsetof(pool_text, initial_size), NULL,
+    {"initial_size", STRATA_OPTION_AMOUNT, offsetof(pool_text, initial_size), NULL,
      "bytes reserved with the first request"},
-    {"max_size", STRATA_OPTION_SIZE, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
-    {"slack", STRATA_OPTION_SIZE, offsetof(pool_text, slack), NULL,
+    {"max_size", STRATA_OPTION_AMOUNT, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
+    {"slack", STRATA_OPTION_UINT, offsetof(pool_text, slack), NULL,
      "thousandths of the peak that may be reserved beyond it before memory is moved; 44 by default, 500 where it "
      "cannot be moved: then it is given back"},
     {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
      "largest piece of memory that is had for several blocks; 16MiB by default, 64MiB where it cannot be moved"},
     {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
      "bytes that a thread keeps of a stream; 4MiB by default"},
-    {"release_threshold", STRATA_OPTION_SIZE, offsetof(pool_text, release_threshold), NULL,
+    {"release_threshold", STRATA_OPTION_AMOUNT, offsetof(pool_text, release_threshold), NULL,
      "bytes kept when all frees are waited for; everything by default"},
     {"release_all", STRATA_OPTION_BOOL, offsetof(pool_text, release_all), NULL, "keep nothing then"},
-    {"decay", STRATA_OPTION_DURATION, offsetof(pool_text, decay), NULL,
+    {"decay", STRATA_OPTION_INTERVAL, offsetof(pool_text, decay), NULL,
      "of what was of no use for so long half is given back, and so on; never by default"},
     {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, follow_event_dependencies), SWITCHES,
      "reuse what a stream has waited for already"},
@@ -119,13 +122,17 @@ static const strata_option pool_text_options[] = {
 static strata_status make_pool(int device, const void *given, strata_resource **out)
 {
     const pool_text *text = given;
+    strata_device *found;
+    strata_status status = strata_device_get(device, &found);
+    if (status != STRATA_SUCCESS)
+        return status;
     const strata_pool_options options = {
-        .initial_size = text->initial_size,
-        .max_size = text->max_size,
+        .initial_size = strata_amount_bytes(&text->initial_size, found),
+        .max_size = strata_amount_bytes(&text->max_size, found),
         .slack = text->slack,
         .frame = text->frame,
         .cache = text->cache,
-        .release_threshold = text->release_threshold,
+        .release_threshold = strata_amount_bytes(&text->release_threshold, found),
         .release_all = text->release_all,
         .decay = text->decay,
         .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,

@@ -89,8 +89,8 @@ static strata_status check_request(const pool *self, const strata_request *reque
     strata_status status = strata_check_alignment(&self->resource, request, MOST_ALIGNMENT);
     if (status != STRATA_SUCCESS || request->bytes <= self->pages.bytes)
         return status;
-    return strata_fail_allocation((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
-                                  self->pages.source->make_call);
+    return strata_fail_allocation_in_steps((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
+                                           self->pages.source->make_call, self->pages.granule);
 }
 
 static strata_status make_wait(strata_point point, void *stream)
@@ -751,7 +751,11 @@ static strata_status pool_begin(strata_resource *resource)
     const bool moves = self->pages.source->moves;
     if (!moves && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
         pool_pages_close(&self->pages);
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "pool: decay needs memory that the pool maps itself, and %s; leave decay out%s",
+                           resource->upstream ? "this one takes its memory from a layer below"
+                                              : "the device has no virtual memory management",
+                           resource->upstream ? ", or that layer" : "");
     }
     const uint64_t granule = self->pages.granule;
     const uint64_t frame = self->given.frame ? self->given.frame : moves ? FRAME_MAPPED : FRAME_STILL;

@@ -372,7 +372,8 @@ strata_status pool_refuse_still(pool *self, const strata_request *request, const
     if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(below);
     if (below->driver_code == CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation(&self->resource, request, below->driver_code, below->driver_call);
+        return strata_fail_allocation_in_steps(&self->resource, request, below->driver_code, below->driver_call,
+                                               self->pages.granule);
     strata_error *error = strata_error_begin(below->status);
     *error = *below;
     error->requested = request->bytes;
