@@ -655,6 +655,8 @@ static void bad_options_are_refused_with_their_place(test_fixture *fixture)
                  STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "1 to 64 bins, 65");
     check_status(strata_binning_create(&(strata_binning_options){.bin_count = 2}, &made), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "bins is NULL, and bin_count 2");
+    check_status(strata_binning_create(&(strata_binning_options){.bins = many}, &made), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_fixed_create(&(strata_fixed_options){.larger = (strata_fixed_larger)2}, &made),
                  STRATA_ERROR_INVALID_VALUE);
     check_status(strata_fixed_create(NULL, NULL), STRATA_ERROR_INVALID_VALUE);

@@ -231,6 +231,7 @@ static void what_is_no_account_is_refused(test_fixture *fixture)
     check_status(strata_budget_account_usage(base, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_set_limit(NULL, MIB), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_set_limit(base, SIZE_MAX), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "limit of 18446744073709551615 bytes is beyond 2^62");
     check_ok(strata_budget_reserve(base, MIB, NULL, &promise));
     check_status(strata_budget_set_limit(promise, MIB), STRATA_ERROR_INVALID_VALUE);
     check_ok(strata_budget_account_close(promise));

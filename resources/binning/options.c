@@ -148,7 +148,9 @@ static strata_status sizes_between(const strata_binning_options *options, uint64
 
 static strata_status sizes_given(const strata_binning_options *options, uint64_t sizes[BINS_MOST], size_t *count)
 {
-    if (!options->bins || options->bin_count > BINS_MOST)
+    if (!options->bins)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins is NULL, and bin_count %zu", options->bin_count);
+    if (!options->bin_count || options->bin_count > BINS_MOST)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: 1 to %d bins, %zu are given", BINS_MOST,
                            options->bin_count);
     if (options->min || options->max)

@@ -715,9 +715,10 @@ strata_status strata_budget_account_usage(strata_budget_account *account, strata
 
 strata_status strata_budget_set_limit(strata_budget_account *account, size_t bytes)
 {
-    if (!account || account->promise || bytes > (size_t)INT64_MAX / 2)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a limit is set without an account, for a promise, or beyond 2^62 bytes");
+    if (!account || account->promise)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a limit is set without an account, or for a promise");
+    if (bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's limit of %zu bytes is beyond 2^62", bytes);
     strata_status status = strata_not_forked();
     return status == STRATA_SUCCESS ? budget_change_limit(account, bytes) : status;
 }
