@@ -30,6 +30,20 @@ const char *strata_runtime_default_stack(void)
     return environment ? environment : default_stack;
 }
 
+/* The stack that the environment names: what is wrong with its text is said with where that stands. */
+static strata_status make_environment_stack(const char *text, int device, strata_stack **out)
+{
+    strata_error_hush();
+    strata_status status = strata_stack_create(text, device, out);
+    strata_error said = *strata_error_unsaid();
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_SYNTAX);
+    if (status != STRATA_ERROR_SYNTAX)
+        return status;
+    strata_error *error = strata_error_begin(status);
+    *error = said;
+    return strata_error_raise(error, "STRATA_STACK: %.400s", said.message);
+}
+
 static strata_status make_runtime(const strata_runtime_config *config, strata_runtime **out)
 {
     strata_runtime *runtime = strata_host_zalloc(sizeof *runtime);
@@ -40,8 +54,11 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
         goto refuse;
     runtime->stack = config->stack;
     if (!runtime->stack) {
-        const char *text = config->stack_text ? config->stack_text : strata_runtime_default_stack();
-        if ((status = strata_stack_create(text, config->device, &runtime->stack)) != STRATA_SUCCESS)
+        const char *named = config->stack_text ? NULL : strata_runtime_environment_stack();
+        const char *text = config->stack_text ? config->stack_text : default_stack;
+        status = named ? make_environment_stack(named, config->device, &runtime->stack)
+                       : strata_stack_create(text, config->device, &runtime->stack);
+        if (status != STRATA_SUCCESS)
             goto refuse;
     }
     if (!strata_stack_claim(runtime->stack)) {

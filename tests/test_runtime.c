@@ -94,8 +94,10 @@ static void a_first_start_that_fails_leaves_nothing_and_is_tried_again(void **st
         }
     }
     assert_int_equal(layers_made, 0);
-    setenv("STRATA_STACK", "counted, async(initial_size=1000TiB)", 1);
     strata_runtime *runtime;
+    check_status(strata_runtime_get(0, &runtime), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "STRATA_STACK: stack text, character 10 (\"nonsense\")");
+    setenv("STRATA_STACK", "counted, async(initial_size=1000TiB)", 1);
     check_status(strata_runtime_get(0, &runtime), STRATA_ERROR_OUT_OF_MEMORY);
     assert_null(runtime);
 }
