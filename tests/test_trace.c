@@ -51,6 +51,18 @@ static void what_is_malformed_is_shown_and_not_obeyed(void **state)
     assert_refused(TRACE_HEADER "al\033[2Jloc,0,1000,0,0\n", 2, "op is \"al\\x1b[2Jloc\"");
 }
 
+static void a_byte_order_mark_is_skipped(void **state)
+{
+    (void)state;
+    trace read = read_text("\xef\xbb\xbf" TRACE_HEADER "alloc,7,512,3,100\n");
+    assert_int_equal(read.row_count, 1);
+    trace_free(&read);
+    assert_refused(TRACE_HEADER "\xef\xbb\xbf"
+                                "alloc,7,512,3,100\n",
+                   2, "op is");
+    assert_refused("\xef\xbb\xbf", 1, "expected one of the headers");
+}
+
 static void rows_blocks_and_streams_are_read(void **state)
 {
     (void)state;
@@ -398,6 +410,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_malformed_is_shown_and_not_obeyed),
+        cmocka_unit_test(a_byte_order_mark_is_skipped),
         cmocka_unit_test(rows_blocks_and_streams_are_read),
         cmocka_unit_test(a_last_line_needs_no_line_end_and_lines_may_end_as_on_windows),
         cmocka_unit_test(an_id_may_be_allocated_again_after_its_free),

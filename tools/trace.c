@@ -73,6 +73,15 @@ static bool read_binary(line_reader *file, trace_builder *builder)
     return read && check_rows(builder);
 }
 
+/* Some spreadsheets begin a file with it. */
+static void skip_byte_order_mark(char *line)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t length = sizeof mark - 1;
+    if (strncmp(line, mark, length) == 0)
+        memmove(line, line + length, strlen(line + length) + 1);
+}
+
 static bool read_all(line_reader *lines, trace_builder *builder)
 {
     uint64_t memory = 0;
@@ -80,6 +89,7 @@ static bool read_all(line_reader *lines, trace_builder *builder)
     line_status status;
     while ((status = line_reader_next(lines)) == LINE_READ) {
         if (!format) {
+            skip_byte_order_mark(lines->line);
             if (log_begins_with(lines->line))
                 return read_binary(lines, builder);
             format = recognize(lines->line, &memory);
