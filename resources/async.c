@@ -408,7 +408,8 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
         return strata_fail_driver(result, "cuMemPoolGetAttribute", "asking how much the pool holds");
     usage->reserved_bytes = reserved;
     usage->reserved_peak = peak;
-    usage->reserved_free = reserved > used ? reserved - used : 0;
+    const size_t in_blocks = used > usage->bytes_outstanding ? used : usage->bytes_outstanding;
+    usage->reserved_free = reserved > in_blocks ? reserved - in_blocks : 0; /* what is freed counts as unused there */
     return STRATA_SUCCESS;
 }
 

@@ -116,6 +116,24 @@ static void the_initial_size_is_reserved_and_free_at_the_start(test_fixture *fix
     end(&made);
 }
 
+/* The driver counts them as unused from their free on. */
+static void retired_bytes_are_not_free(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    own_stack made = make(&(strata_async_options){.initial_size = 100 * MIB});
+    strata_block block = allocate(&made, 90 * MIB, stream);
+    test_stall *stall = test_stall_begin(stream);
+    strata_usage usage;
+    check_ok(strata_resource_deallocate(made.top, &block, stream));
+    check_ok(strata_resource_usage(made.top, &usage));
+    assert_int_equal(usage.retired_bytes, block.bytes);
+    assert_true(usage.reserved_free + usage.bytes_outstanding <= usage.reserved_bytes);
+    test_stall_release(stall);
+    test_synchronize(stream);
+    test_stall_end(stall);
+    end(&made);
+}
+
 static void the_maximum_size_is_a_limit_and_a_refusal_spoils_nothing(test_fixture *fixture)
 {
     (void)fixture;
@@ -487,6 +505,7 @@ int main(void)
         TEST_CASE(each_option_reaches_the_pool_and_no_other_attribute),
         TEST_CASE(a_stack_text_reaches_the_pool_like_the_options),
         TEST_CASE(the_initial_size_is_reserved_and_free_at_the_start),
+        TEST_CASE(retired_bytes_are_not_free),
         TEST_CASE(the_maximum_size_is_a_limit_and_a_refusal_spoils_nothing),
         TEST_CASE(the_limit_that_is_reported_is_the_one_that_holds),
         TEST_CASE(options_that_make_no_sense_are_refused_and_leave_nothing),
