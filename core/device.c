@@ -127,7 +127,8 @@ strata_status strata_stream_synchronize(strata_device *device, CUstream stream)
     CUresult result = strata_cu.StreamSynchronize(stream);
     strata_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, "cuStreamSynchronize", "waiting for a stream");
+                                  : strata_fail_driver(result, "cuStreamSynchronize", "waiting for a stream%s",
+                                                       strata_stream_hint(result));
 }
 
 strata_status strata_device_take_event(strata_device *device, CUevent *out)

@@ -109,4 +109,12 @@ static inline strata_status strata_scope_check(strata_device *device, unsigned n
 /* An amount in bytes; shares are of all memory of the device. */
 uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *device);
 
+/* To be said behind what failed for a stream: the likely cause, or nothing. */
+static inline const char *strata_stream_hint(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED
+               ? " (was it destroyed? A registered stream is to be unregistered before that)"
+               : "";
+}
+
 #endif

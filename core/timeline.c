@@ -289,7 +289,8 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
     CUresult result = record_event(timeline, event, epoch, handle);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, "cuEventRecord", "marking how far a stream is");
+                                  : strata_fail_driver(result, "cuEventRecord", "marking how far a stream is%s",
+                                                       strata_stream_hint(result));
 }
 
 /* Ends the epoch of an event that somebody is about to look at: later work must not hide behind what is seen now. */

@@ -2,6 +2,7 @@
  * come back. */
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 #include "core/stream_map.h"
 
@@ -106,6 +107,22 @@ static void a_stream_that_was_given_back_keeps_its_history(test_fixture *fixture
 }
 
 /* ---- registering ---- */
+
+/* What the driver answers for a stream that is gone. */
+static void a_failure_that_a_destroyed_stream_may_be_the_cause_of_says_so(test_fixture *fixture)
+{
+    if (test_is_swept() || !test_owner_is(fixture, "pool"))
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 0x11, stream);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_INVALID_HANDLE);
+    const strata_status status = strata_runtime_prepare_block_use(fixture->runtime, &block, other, STRATA_ACCESS_READ);
+    assert_true(test_fault_end() > 0);
+    check_status(status, STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER, "was it destroyed? A registered stream");
+    test_free_on(fixture, &block, stream);
+}
 
 static void a_stream_is_registered_once_and_unregistered_once(test_fixture *fixture)
 {
@@ -652,6 +669,7 @@ int main(void)
         TEST_CASE(only_what_was_acquired_can_be_released_and_once),
         TEST_CASE(a_stream_of_the_pool_does_not_wait_for_the_default_stream),
         TEST_CASE(a_stream_that_was_given_back_keeps_its_history),
+        TEST_CASE(a_failure_that_a_destroyed_stream_may_be_the_cause_of_says_so),
         TEST_CASE(a_stream_is_registered_once_and_unregistered_once),
         TEST_CASE(default_streams_cannot_be_registered),
         TEST_CASE(a_stream_that_was_used_before_it_was_registered_keeps_its_history),
