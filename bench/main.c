@@ -19,7 +19,7 @@ static const char usage[] =
     "  --rounds N      15 to 1001 rounds count (default 21); fewer, from 1 on, for a quick look\n"
     "  --json          one JSON object instead of the table\n"
     "  --strict        exit status 1 if a target is missed\n"
-    "  --driver NAME   which driver, unless STRATA_DRIVER says: auto (default), cuda, sim, or a library's path\n"
+    "  --driver NAME   auto, cuda, sim, or a library's path; without it STRATA_DRIVER, else auto\n"
     "  --help          this text\n";
 
 typedef struct options {
@@ -57,7 +57,7 @@ static options parse(int argc, char **argv)
         {"help", no_argument, NULL, HELP},
         {NULL, 0, NULL, 0},
     };
-    options given = {.driver = "auto", .rounds = 21};
+    options given = {.rounds = 21};
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (option == FILTER)
             given.filter = optarg;
@@ -142,7 +142,9 @@ int main(int argc, char **argv)
 {
     static counts taken;
     options given = parse(argc, argv);
-    scene_check(strata_driver_choose(given.driver), "strata_driver_choose");
+    if (given.driver && setenv("STRATA_DRIVER", given.driver, 1) != 0) /* which overrides what a program chooses */
+        scene_check(STRATA_ERROR_OUT_OF_HOST_MEMORY, "setenv");
+    scene_check(strata_driver_choose("auto"), "strata_driver_choose");
     counts_take(&taken);
 
     strata_driver_info driver;

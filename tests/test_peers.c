@@ -171,6 +171,9 @@ static void a_stack_is_labelled_by_its_owner_and_the_layers_above(void **state)
         {"budget, logging(format=null), statistics, pool", "pool+3"},
         {"logging(file=\"a, b\"), async(max_size=1GiB)", "async+1"},
         {"guard(sample=1, sample_seed=2),null", "null+1"},
+        {"pool, direct", "pool"},
+        {"statistics, pool(max_size=1GiB), budget, async", "pool+1"},
+        {"poolish, direct", "direct+1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

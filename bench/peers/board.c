@@ -7,7 +7,7 @@
 
 struct board {
     FILE *out;
-    bool json;
+    bool json, judges_nothing;
     const peer_choice *choices;
     size_t peer_count;
     const char *heading; /* of the rows to come */
@@ -169,6 +169,11 @@ void board_add_row(board *self, const board_row *row)
 
 /* ---- targets ---- */
 
+void board_judge_nothing(board *self)
+{
+    self->judges_nothing = true;
+}
+
 static bool is_met(const board_target *target)
 {
     if (target->missing)
@@ -188,7 +193,7 @@ void board_add_target(board *self, const board_target *target)
     put(object, "figure", target->missing ? json_null() : json_real(target->figure));
     put(object, "limit", json_real(target->limit));
     put(object, "met", json_boolean(met));
-    if (self->json)
+    if (self->json || self->judges_nothing)
         return;
     begin_print(self);
     fprintf(self->out, "    target, %s: %s %g: ", target->label, target->what, target->limit);
@@ -213,7 +218,7 @@ size_t board_finish(board *self, size_t *rows)
     if (self->json) {
         json_dumpf(self->root, self->out, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
         fputc('\n', self->out);
-    } else {
+    } else if (!self->judges_nothing) {
         fprintf(self->out, "\n%zu of %zu targets met\n", self->targets - missed, self->targets);
     }
     json_decref(self->root);

@@ -42,6 +42,9 @@ typedef struct board board;
 /* A board on `out`. With `json`, nothing is printed before board_finish. Ends the program without memory. */
 board *board_begin(FILE *out, bool json);
 
+/* Leaves targets out of the table: its figures are none. */
+void board_judge_nothing(board *self);
+
 /* Called before anything is printed, so that a line on the same terminal can make way. */
 void board_before_print(board *self, void (*make_way)(void *data), void *data);
 
