@@ -107,9 +107,9 @@ static const struct argp_option options[] = {
 
 static const char documentation[] =
     "Replays recorded allocations through a stack, and reports what they cost."
-    "\vA TRACE is a CSV file, plain or gzip, of Strata (op,id,bytes,stream,time_us) or of RMM's logging resource. "
-    "Several "
-    "are replayed one after another.\n\n"
+    "\vA TRACE is a file, plain or gzip: a trace of Strata's (op,id,bytes,stream,time_us), a log of its layer logging, "
+    "binary or CSV, or the CSV log of RMM's logging resource. examples/traces has two. Several are replayed one after "
+    "another.\n\n"
     "Exit status: 0 if all went well, 1 if calls failed, bytes were corrupted, blocks left over or the report could "
     "not "
     "be written, 2 if nothing was replayed because of bad usage or input.";

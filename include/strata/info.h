@@ -40,8 +40,8 @@ typedef struct strata_device_info {
     bool memory_pools;   /* stream-ordered memory, for `async` */
     bool virtual_memory; /* cuMemCreate and its family */
     bool managed_memory; /* concurrent managed access */
-    bool fabric_handles; /* pools can export fabric handles */
-    bool fd_handles;     /* pools can export file descriptors */
+    bool fabric_handles; /* memory pools can export fabric handles; strata_pool_create answers for `pool` */
+    bool fd_handles;     /* memory pools can export file descriptors; the same */
     bool stream_ids;     /* cuStreamGetId: unknown streams can be identified */
     bool gpu_direct_rdma;
 } strata_device_info;

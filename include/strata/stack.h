@@ -28,8 +28,9 @@ STRATA_API strata_status strata_stack_create(const char *text, int ordinal, stra
 typedef enum strata_mode {
     STRATA_MODE_NORMAL = 0,
     STRATA_MODE_SANITIZER, /* an owner that takes memory for many blocks at once is replaced by one under which
-                              compute-sanitizer sees every block: `async` and its options by `direct`. The layers above
-                              stay, and strata_stack_text() says what was made. */
+                              compute-sanitizer sees every block: `async` or `pool` and its options by `direct`; a pool
+                              over another layer is left out. The layers above stay (`fixed` and `binning` pass all
+                              requests on), and strata_stack_text() says what was made. */
 } strata_mode;
 
 /* Chooses the mode for stacks that are made from texts from now on, those of runtimes included. Until it is called the
