@@ -7,6 +7,8 @@
 #include "support/faults.h"
 #include "support/sweep.h"
 
+enum { REPORT = 1 << 18 };
+
 static strata_runtime *runtime_of(const char *text)
 {
     strata_runtime *runtime;
@@ -175,6 +177,46 @@ static void the_largest_free_piece_may_be_one_that_a_thread_keeps(test_fixture *
     }
 }
 
+static void collect(const char *text, size_t length, void *data)
+{
+    char *all = data;
+    const size_t room = REPORT - 1 - strlen(all);
+    strncat(all, text, length < room ? length : room);
+}
+
+static size_t times_in(const char *text, const char *word)
+{
+    size_t times = 0;
+    for (; (text = strstr(text, word)); text++)
+        times++;
+    return times;
+}
+
+static void a_text_counts_many_frames_and_an_object_has_each(void **state)
+{
+    (void)state;
+    enum { FEW = 100, MANY = 300 };
+    static char text[REPORT];
+    strata_runtime *runtime = runtime_of("pool(frame=2MiB)");
+    strata_stack *stack = strata_runtime_stack(runtime);
+    strata_block few, more;
+    check_ok(strata_runtime_allocate(runtime, FEW * 2 * MIB, NULL, &few));
+    text[0] = '\0';
+    check_ok(strata_stats_print(stack, STRATA_FORMAT_TEXT, collect, text));
+    assert_true(times_in(text, "held") >= FEW && !strstr(text, "bytes_each"));
+    check_ok(strata_runtime_allocate(runtime, (MANY - FEW) * 2 * MIB, NULL, &more));
+    text[0] = '\0';
+    check_ok(strata_stats_print(stack, STRATA_FORMAT_TEXT, collect, text));
+    assert_int_equal(times_in(text, "bytes_each"), 1);
+    assert_non_null(strstr(text, "300"));
+    text[0] = '\0';
+    check_ok(strata_stats_print(stack, STRATA_FORMAT_JSON, collect, text));
+    assert_true(times_in(text, "\"held\": false") + times_in(text, "\"held\":false") == MANY);
+    check_ok(strata_runtime_deallocate(runtime, &few));
+    check_ok(strata_runtime_deallocate(runtime, &more));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 /* ---- over null ---- */
 
 static void a_pool_over_null_serves(void **state)
@@ -210,6 +252,7 @@ int main(void)
         cmocka_unit_test(without_its_initial_size_a_pool_serves_nothing),
         cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
         cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),
+        cmocka_unit_test(a_text_counts_many_frames_and_an_object_has_each),
         cmocka_unit_test(a_pool_over_null_serves),
     };
     test_open_driver();

@@ -1,5 +1,6 @@
 /* What a pool tells of itself: how much it has, its values, and a snapshot of all its pieces. Everything is asked while
  * other threads go on. */
+#include "core/emitter.h"
 #include "core/error.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
@@ -307,14 +308,49 @@ static void describe_frame(strata_emitter *to, const seen_frame *frame)
     strata_emit_object_end(to);
 }
 
+/* Some that were made one after the other, are of one size, and all held or not. */
+static void describe_run(strata_emitter *to, const seen_frame *like, uint64_t count)
+{
+    if (!count)
+        return;
+    strata_emit_object_begin(to, NULL);
+    strata_emit_count(to, "count", count);
+    strata_emit_bytes(to, "bytes_each", like->bytes);
+    strata_emit_bool(to, "held", like->held);
+    strata_emit_object_end(to);
+}
+
+enum { FRAMES_IN_FULL = 200 };
+
+/* A text of more than a screen or two says how many there are of a size instead of where each is. */
+static bool is_brief(pool *self, const strata_emitter *to)
+{
+    strata_lock_take(&self->growth);
+    const uint32_t count = self->pages.frame_count;
+    strata_lock_release(&self->growth);
+    return to->format == STRATA_FORMAT_TEXT && count > FRAMES_IN_FULL;
+}
+
 static void describe_frames(pool *self, strata_emitter *to)
 {
-    seen_frame seen[PIECES_AT_ONCE];
+    seen_frame seen[PIECES_AT_ONCE], run = {0};
     uint32_t from = 1;
+    uint64_t alike = 0;
+    const bool brief = is_brief(self, to);
     strata_emit_list_begin(to, "frames");
     for (size_t count; (count = look_at_frames(self, &from, seen));)
-        for (size_t i = 0; i < count; i++)
-            describe_frame(to, &seen[i]);
+        for (size_t i = 0; i < count; i++) {
+            if (!brief) {
+                describe_frame(to, &seen[i]);
+                continue;
+            }
+            const bool like = alike && seen[i].bytes == run.bytes && seen[i].held == run.held;
+            if (!like)
+                describe_run(to, &run, alike);
+            alike = like ? alike + 1 : 1;
+            run = seen[i];
+        }
+    describe_run(to, &run, alike);
     strata_emit_list_end(to);
 }
 
