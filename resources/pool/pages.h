@@ -27,6 +27,7 @@ typedef struct pool_frame {
         uint32_t next; /* of the free numbers */
     };
     bool leaving; /* somebody gives it back, or tries to */
+    bool useless; /* it stays, and its memory is in no piece: there is nothing to do with it but to give it back */
     bool in_hand; /* mapped nowhere, and about to be: it is the thread's that moves it */
 } pool_frame;
 

@@ -79,7 +79,7 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_frame *fr
     strata_lock_take(&self->growth);
     *frame = number < self->pages.frame_count ? self->pages.frames[number] : (pool_frame){0};
     bool taken = frame->bytes && !frame->leaving && !frame->held;
-    if (taken && frame->address) {
+    if (taken && !frame->useless) {
         strata_spin_take(&self->lock);
         if (is_free(self, frame, patient))
             *slot = pool_heap_take_range(&self->heap, frame->address, frame->bytes);
@@ -99,12 +99,12 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     pool_frame *frame = &self->pages.frames[number];
     frame->leaving = false;
     strata_spin_take(&self->lock);
-    if (!slot && frame->address)
+    if (!slot && !frame->useless)
         slot = pool_heap_enter(&self->heap, frame->address, frame->bytes);
     if (slot)
         pool_heap_give(&self->heap, slot, POOL_FREE);
     else
-        frame->address = 0;
+        frame->useless = true;
     strata_spin_release(&self->lock);
     strata_lock_release(&self->growth);
 }
@@ -211,8 +211,8 @@ static strata_status follow_frame(const pool_want *want, const pool_frame *frame
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
-/* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered has
- * no address then. Growth is held. */
+/* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered is
+ * useless then. Growth is held. */
 static uint32_t enter_frame(pool *self, const pool_want *want, pool_frame *frame)
 {
     strata_spin_take(&self->lock);
@@ -224,7 +224,7 @@ static uint32_t enter_frame(pool *self, const pool_want *want, pool_frame *frame
     if (slot)
         slot = pool_cut_out(self, slot, want);
     else
-        frame->address = 0;
+        frame->useless = true;
     strata_spin_release(&self->lock);
     return slot;
 }
@@ -235,8 +235,7 @@ static uint32_t note_frame(pool *self, const pool_want *want, uint32_t number, c
     pool_frame *noted = &self->pages.frames[number];
     *noted = *frame;
     self->pages.reserved += frame->bytes;
-    if (!usable)
-        noted->address = 0;
+    noted->useless = !usable;
     if (usable)
         atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
     return usable ? enter_frame(self, want, noted) : 0;
@@ -280,7 +279,7 @@ static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, p
     strata_lock_take(&self->growth);
     self->pages.asked -= bytes;
     *slot = made ? note_frame(self, want, number, &frame, status == STRATA_SUCCESS) : 0;
-    const bool unused = made && !self->pages.frames[number].address;
+    const bool unused = made && self->pages.frames[number].useless;
     if (!made)
         pool_pages_forget(&self->pages, number);
     pool_note_reserved(self);
