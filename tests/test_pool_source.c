@@ -1,5 +1,6 @@
 /* pool: where its memory comes from when that is not the driver's virtual memory: the layer below, or cuMemAlloc on a
  * device that has nothing else. What a pool does with its memory whatever it is, the suites for all resources have. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,16 @@
 #include "support/sweep.h"
 
 enum { FRAME = 2 << 20, LIMIT = 64 << 20 };
+
+static unsigned until_drought; /* the call for host memory that fails, counted from 1; 0: none */
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return until_drought && --until_drought == 0 ? NULL : __real_strata_host_zalloc(bytes);
+}
 
 static uint64_t in_use_below(test_fixture *fixture)
 {
@@ -523,16 +534,163 @@ static void allocate_without_virtual_memory(void)
     child_check_words("no virtual memory management");
 }
 
+static const char *const without_virtual_memory[] = {"STRATA_DRIVER=sim", "STRATA_SIM_LACKS=virtual-memory", NULL};
+
 static void a_device_without_virtual_memory_has_a_pool_of_other_memory(void **state)
 {
     (void)state;
-    static const char *const changes[] = {"STRATA_DRIVER=sim", "STRATA_SIM_LACKS=virtual-memory", NULL};
-    test_child_run("allocate_without_virtual_memory", changes);
+    test_child_run("allocate_without_virtual_memory", without_virtual_memory);
+}
+
+/* What stands in front of the driver's calls for frames. */
+static struct {
+    CUresult(CUDAAPI *allocate)(CUdeviceptr *, size_t);
+    CUresult(CUDAAPI *free)(CUdeviceptr);
+    int out; /* that were allocated and not freed */
+} frames;
+
+static CUresult CUDAAPI count_allocation(CUdeviceptr *address, size_t bytes)
+{
+    const CUresult result = frames.allocate(address, bytes);
+    frames.out += result == CUDA_SUCCESS;
+    return result;
+}
+
+static CUresult CUDAAPI count_free(CUdeviceptr address)
+{
+    const CUresult result = frames.free(address);
+    frames.out -= result == CUDA_SUCCESS && address;
+    return result;
+}
+
+/* One request, whose n-th call for host memory fails; false once there is no n-th one. */
+static bool allocate_with_drought(unsigned n)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    CUstream stream;
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    child_ok(strata_runtime_stream_acquire(runtime, &stream));
+    frames.allocate = strata_cu.MemAlloc;
+    frames.free = strata_cu.MemFree;
+    strata_cu.MemAlloc = count_allocation;
+    strata_cu.MemFree = count_free;
+    until_drought = n;
+    const int before = frames.out;
+    const strata_status status = strata_runtime_allocate(runtime, 3 << 20, stream, &block);
+    const bool reached = !until_drought;
+    until_drought = 0;
+    if (status == STRATA_SUCCESS)
+        child_ok(strata_runtime_deallocate_on(runtime, &block, stream));
+    else
+        child_check(status == STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    child_ok(strata_runtime_trim(runtime, 0, NULL));
+    child_check(value_of(runtime, "pool.reserved") == 0);
+    child_check(frames.out == before);
+    strata_cu.MemAlloc = frames.allocate;
+    strata_cu.MemFree = frames.free;
+    child_ok(strata_runtime_stream_release(runtime, stream));
+    child_ok(strata_runtime_destroy(runtime));
+    return reached;
+}
+
+static void get_frames_without_host_memory(void)
+{
+    unsigned n = 1;
+    while (allocate_with_drought(n))
+        n++;
+    child_check(n > 3); /* and not only what comes before a frame */
+}
+
+static void what_cannot_be_entered_without_host_memory_goes_back_to_the_driver(void **state)
+{
+    (void)state;
+    test_child_run("get_frames_without_host_memory", without_virtual_memory);
+}
+
+/* Who allocates and holds a block while the driver has a frame back and the pool has not heard of it. */
+static struct {
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block block;
+    strata_pool_hold *hold;
+    CUdeviceptr freed; /* once */
+    unsigned frames;   /* in the report before the hold */
+} other;
+
+static char report[1 << 16];
+
+static void collect(const char *text, size_t length, void *data)
+{
+    size_t *used = data;
+    child_check(*used + length < sizeof report);
+    memcpy(report + *used, text, length);
+    report[ *used += length] = '\0';
+}
+
+static void *allocate_and_hold(void *data)
+{
+    (void)data;
+    child_ok(strata_runtime_allocate(other.runtime, 4 * MIB, other.stream, &other.block));
+    size_t used = 0;
+    child_ok(strata_stats_print(strata_runtime_stack(other.runtime), STRATA_FORMAT_JSON, collect, &used));
+    for (const char *at = report; (at = strstr(at, "\"held\": false")); at++)
+        other.frames++;
+    child_ok(strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(other.runtime)), &other.block, &other.hold));
+    return NULL;
+}
+
+static CUresult CUDAAPI free_and_be_slow(CUdeviceptr address)
+{
+    const CUresult result = frames.free(address);
+    pthread_t thread;
+    if (!other.freed) {
+        other.freed = address;
+        child_check(pthread_create(&thread, NULL, allocate_and_hold, NULL) == 0);
+        pthread_join(thread, NULL);
+    }
+    return result;
+}
+
+static void hold_where_a_frame_was(void)
+{
+    strata_block block;
+    size_t count;
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &other.runtime));
+    child_ok(strata_runtime_stream_acquire(other.runtime, &other.stream));
+    child_ok(strata_runtime_allocate(other.runtime, 4 * MIB, other.stream, &block));
+    child_ok(strata_runtime_deallocate_on(other.runtime, &block, other.stream));
+    frames.free = strata_cu.MemFree;
+    strata_cu.MemFree = free_and_be_slow;
+    child_ok(strata_runtime_trim(other.runtime, 0, NULL));
+    strata_cu.MemFree = frames.free;
+    child_check(other.block.address == other.freed); /* or nothing is found out here */
+    child_check(other.frames == 1);
+    const strata_pool_part *parts = strata_pool_hold_parts(other.hold, &count);
+    child_check(count == 1 && parts[0].address == other.block.address && parts[0].bytes == 4 * MIB);
+    child_check(value_of(other.runtime, "pool.held") == 4 * MIB);
+    strata_pool_hold_end(other.hold);
+    child_check(value_of(other.runtime, "pool.held") == 0);
+    child_ok(strata_runtime_deallocate_on(other.runtime, &other.block, other.stream));
+    child_ok(strata_runtime_trim(other.runtime, 0, NULL));
+    child_check(value_of(other.runtime, "pool.reserved") == 0);
+    child_ok(strata_runtime_stream_release(other.runtime, other.stream));
+    child_ok(strata_runtime_destroy(other.runtime));
+}
+
+static void a_hold_is_of_what_came_where_a_frame_was_given_back(void **state)
+{
+    (void)state;
+    test_child_run("hold_where_a_frame_was", without_virtual_memory);
 }
 
 int main(int count, char **arguments)
 {
-    static const test_scenario scenarios[] = {TEST_SCENARIO(allocate_without_virtual_memory)};
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(allocate_without_virtual_memory),
+        TEST_SCENARIO(get_frames_without_host_memory),
+        TEST_SCENARIO(hold_where_a_frame_was),
+    };
     static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
                                          "pool(frame=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
@@ -560,6 +718,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(decay_over_another_layer_is_refused),
         cmocka_unit_test(layers_that_could_not_be_built_can_stand_elsewhere),
         cmocka_unit_test(a_device_without_virtual_memory_has_a_pool_of_other_memory),
+        cmocka_unit_test(what_cannot_be_entered_without_host_memory_goes_back_to_the_driver),
+        cmocka_unit_test(a_hold_is_of_what_came_where_a_frame_was_given_back),
     };
     setenv("STRATA_DRIVER", "auto", 0);
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);

@@ -59,11 +59,12 @@ static strata_status check_block(pool *self, const strata_block *block)
     return STRATA_SUCCESS;
 }
 
-/* Whether a frame has bytes of the block; what of it is the block's. */
+/* Whether a frame has bytes of the block; what of it is the block's. One that leaves has none, though another one may
+ * have come where it was before its number is free. */
 static bool part_in(const pool_frame *frame, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = frame->address + frame->bytes, block_end = block->address + block->bytes;
-    if (!frame->bytes || !frame->address || end <= block->address || frame->address >= block_end)
+    if (!frame->bytes || !frame->address || frame->leaving || end <= block->address || frame->address >= block_end)
         return false;
     const CUdeviceptr from = frame->address > block->address ? frame->address : block->address;
     *part = (strata_pool_part){

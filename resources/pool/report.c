@@ -285,14 +285,14 @@ typedef struct seen_frame {
     bool held;
 } seen_frame;
 
-/* The frames from a number on. */
+/* The frames from a number on; where one leaves, another may be already. */
 static size_t look_at_frames(pool *self, uint32_t *from, seen_frame *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->growth);
     for (; *from < self->pages.frame_count && count < PIECES_AT_ONCE; ++*from) {
         const pool_frame *frame = &self->pages.frames[*from];
-        if (frame->bytes && frame->address)
+        if (frame->bytes && frame->address && !frame->leaving)
             seen[count++] = (seen_frame){frame->address, frame->bytes, frame->held != 0};
     }
     strata_lock_release(&self->growth);
