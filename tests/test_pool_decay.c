@@ -464,14 +464,14 @@ static void *reap_and_look(void *data)
     return NULL;
 }
 
-/* The thread that moves memory waits for a stream, with some of it in hand. */
+/* The thread that moves memory waits for a stream, with some of it in hand. The other one waits for that stream, too. */
 static CUresult CUDAAPI synchronize_slowly(CUevent event)
 {
     pthread_t thread;
     strata_cu.EventSynchronize = meanwhile.synchronize;
+    test_stall_release(meanwhile.stall);
     if (pthread_create(&thread, NULL, reap_and_look, NULL) == 0)
         pthread_join(thread, NULL);
-    test_stall_release(meanwhile.stall);
     return meanwhile.synchronize(event);
 }
 

@@ -114,6 +114,13 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
+static void set_state(pool *self, uint32_t slot, pool_state state)
+{
+    strata_spin_take(&self->lock);
+    pool_piece_at(&self->heap, slot)->state = (uint8_t)state;
+    strata_spin_release(&self->lock);
+}
+
 /* Waits on the host until nothing can touch a range that was taken. Growth is held before and afterwards, not
  * meanwhile: others go on, and only those meet this thread that would have to wait, too (patience). */
 static strata_status wait_for_range(pool *self, uint32_t slot)
@@ -121,9 +128,11 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
     strata_entry *entry = pool_entry(&self->heap, slot);
     if (pool_is_complete(entry))
         return STRATA_SUCCESS;
+    set_state(self, slot, POOL_AWAITED);
     strata_lock_release(&self->growth);
     strata_status status = strata_uses_visit(entry, synchronize, NULL);
     strata_lock_take(&self->growth);
+    set_state(self, slot, POOL_TAKEN);
     return status;
 }
 

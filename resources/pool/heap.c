@@ -586,8 +586,10 @@ static strata_status look_for_next(strata_point point, void *data)
 strata_point pool_heap_next_pending(const pool_heap *heap, uint16_t after)
 {
     pending found = {.after = after};
-    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot))
-        if (pool_piece_at(heap, slot)->state == POOL_FREE)
+    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
+        const uint8_t state = pool_piece_at(heap, slot)->state;
+        if (state == POOL_FREE || state == POOL_AWAITED)
             strata_uses_visit(pool_entry(heap, slot), look_for_next, &found);
+    }
     return found.next;
 }

@@ -30,7 +30,8 @@ typedef enum pool_state {
     POOL_TAKEN,
     POOL_FREE,
     POOL_VOID,
-    POOL_FRAME, /* no piece: a block of the layer below that pieces are cut from, see resources/pool/source_below.c */
+    POOL_AWAITED, /* taken, by a thread that waits on the host for its points and leaves them as they are */
+    POOL_FRAME,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/source_below.c */
 } pool_state;
 
 /* The pool's bytes of an entry. */

@@ -64,7 +64,8 @@ static strata_status check_block(pool *self, const strata_block *block)
 static bool part_in(const pool_frame *frame, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = frame->address + frame->bytes, block_end = block->address + block->bytes;
-    if (!frame->bytes || !frame->address || frame->leaving || end <= block->address || frame->address >= block_end)
+    if (!frame->bytes || !frame->address || frame->leaving || frame->useless || end <= block->address ||
+        frame->address >= block_end)
         return false;
     const CUdeviceptr from = frame->address > block->address ? frame->address : block->address;
     *part = (strata_pool_part){

@@ -627,14 +627,16 @@ static strata_status pool_deallocate(strata_resource *resource, const strata_blo
 /* ---- the rest of the interface ---- */
 
 /* The latest point, not known to be complete, that free memory has of the next timeline behind `after`; 0: there is
- * none. */
+ * none. With growth, as who holds it may just have taken some. */
 static strata_point next_pending(pool *self, uint16_t after)
 {
     strata_point next = 0;
+    strata_lock_take(&self->growth);
     strata_spin_take(&self->lock);
     if (atomic_load_explicit(&self->begun, memory_order_relaxed))
         next = pool_heap_next_pending(&self->heap, after);
     strata_spin_release(&self->lock);
+    strata_lock_release(&self->growth);
     return next;
 }
 

@@ -259,6 +259,8 @@ static const char *state_name(const seen_piece *piece)
 {
     if (piece->state == POOL_VOID)
         return "void";
+    if (piece->state == POOL_AWAITED)
+        return "free, in order";
     if (piece->state == POOL_FREE)
         return piece->home == POOL_HOME_NONE ? "free" : "free, in order";
     return piece->live ? "block" : "cached";
@@ -292,7 +294,7 @@ static size_t look_at_frames(pool *self, uint32_t *from, seen_frame *seen)
     strata_lock_take(&self->growth);
     for (; *from < self->pages.frame_count && count < PIECES_AT_ONCE; ++*from) {
         const pool_frame *frame = &self->pages.frames[*from];
-        if (frame->bytes && frame->address && !frame->leaving)
+        if (frame->bytes && frame->address && !frame->leaving && !frame->useless)
             seen[count++] = (seen_frame){frame->address, frame->bytes, frame->held != 0};
     }
     strata_lock_release(&self->growth);

@@ -83,6 +83,8 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_frame *fr
         strata_spin_take(&self->lock);
         if (is_free(self, frame, patient))
             *slot = pool_heap_take_range(&self->heap, frame->address, frame->bytes);
+        if (*slot)
+            pool_piece_at(&self->heap, *slot)->state = POOL_AWAITED;
         strata_spin_release(&self->lock);
         taken = *slot != 0;
     }
@@ -109,6 +111,21 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     strata_lock_release(&self->growth);
 }
 
+/* Waits for the memory of a frame that was taken, which then is nobody's, before its addresses may be another one's. On
+ * failure it still is in *slot. */
+static strata_status wait_for_frame(pool *self, uint32_t *slot)
+{
+    const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
+    strata_spin_take(&self->lock);
+    pool_piece_at(&self->heap, *slot)->state = POOL_TAKEN;
+    if (status == STRATA_SUCCESS) {
+        pool_heap_leave(&self->heap, *slot);
+        *slot = 0;
+    }
+    strata_spin_release(&self->lock);
+    return status;
+}
+
 /* Gives a frame back, if everything in it is free and complete, or with `patient` will be; *bytes is 0 if not. Errors:
  * what waiting and the source have; it is as before then. */
 static strata_status give_back_frame(pool *self, uint32_t number, bool patient, uint64_t *bytes)
@@ -118,13 +135,7 @@ static strata_status give_back_frame(pool *self, uint32_t number, bool patient, 
     *bytes = 0;
     if (!take_whole(self, number, patient, &frame, &slot))
         return STRATA_SUCCESS;
-    strata_status status = slot ? strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL) : STRATA_SUCCESS;
-    if (status == STRATA_SUCCESS && slot) { /* before its addresses may be another one's */
-        strata_spin_take(&self->lock);
-        pool_heap_leave(&self->heap, slot);
-        strata_spin_release(&self->lock);
-        slot = 0;
-    }
+    strata_status status = slot ? wait_for_frame(self, &slot) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = pool_pages_return(&self->pages, &frame);
     if (status != STRATA_SUCCESS) {

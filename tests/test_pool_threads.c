@@ -1,0 +1,144 @@
+/* pool: what one thread finds while another one is in the midst of a call and holds memory that is in nobody's sight:
+ * neither in a block nor free. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+#include <time.h>
+
+#include "pool_support.h"
+#include "support/effort.h"
+#include "support/sweep.h"
+
+enum { WITHIN_S = 10, MEANWHILE_MS = 50 };
+
+static bool wait_a_while(sem_t *semaphore)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += test_patience(WITHIN_S);
+    return sem_timedwait(semaphore, &until) == 0;
+}
+
+/* ---- a thread that waits for the device ---- */
+
+typedef struct caller {
+    test_fixture *fixture;
+    CUstream stream;
+    size_t bytes; /* to be allocated; 0: */
+    bool reaps;   /* waits for all frees, or gives memory back */
+    strata_block block;
+    strata_status status;
+    _Atomic bool done;
+    sem_t *last; /* posted in the end, if it is not NULL */
+    pthread_t thread;
+} caller;
+
+static void *call(void *data)
+{
+    caller *self = data;
+    test_make_current();
+    if (self->bytes)
+        self->status = try_to_allocate(self->fixture, self->bytes, self->stream, &self->block);
+    else if (self->reaps)
+        self->status = strata_runtime_reap_pending(self->fixture->runtime);
+    else
+        self->status = strata_runtime_trim(self->fixture->runtime, 0, NULL);
+    self->done = true;
+    if (self->last)
+        sem_post(self->last);
+    return NULL;
+}
+
+static struct {
+    CUresult(CUDAAPI *synchronize)(CUevent);
+    _Atomic bool armed; /* for once */
+    sem_t entered;
+} waits;
+
+static CUresult CUDAAPI say_and_synchronize(CUevent event)
+{
+    if (atomic_exchange(&waits.armed, false))
+        sem_post(&waits.entered);
+    return waits.synchronize(event);
+}
+
+/* Starts a call that comes to wait for the device on the host. */
+static void begin_to_wait(caller *one)
+{
+    sem_init(&waits.entered, 0, 0);
+    waits.armed = true;
+    one->last = &waits.entered;
+    waits.synchronize = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = say_and_synchronize;
+    assert_int_equal(pthread_create(&one->thread, NULL, call, one), 0);
+}
+
+/* A call for memory waits for a stream that is held back, and with it who waits for all frees. */
+static void check_reap_beside(test_fixture *fixture, caller *one, test_stall *stall)
+{
+    caller reap = {.fixture = fixture, .reaps = true};
+    begin_to_wait(one);
+    const bool entered = wait_a_while(&waits.entered) && !waits.armed;
+    const bool begun = pthread_create(&reap.thread, NULL, call, &reap) == 0;
+    const struct timespec meanwhile = {.tv_nsec = MEANWHILE_MS * 1000000};
+    nanosleep(&meanwhile, NULL);
+    const bool early = reap.done && !test_stall_timed_out();
+    test_stall_release(stall);
+    pthread_join(one->thread, NULL);
+    if (begun)
+        pthread_join(reap.thread, NULL);
+    strata_cu.EventSynchronize = waits.synchronize;
+    test_stall_end(stall);
+    check_ok(one->status);
+    check_ok(reap.status);
+    assert_true(entered && begun);
+    assert_false(early);
+}
+
+static void who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 2 * MIB, stream);
+    test_stall *stall = test_stall_begin(stream);
+    test_write(fixture, &block, 0x11, stream);
+    test_free_on(fixture, &block, stream);
+    caller trim = {.fixture = fixture};
+    check_reap_beside(fixture, &trim, stall);
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
+}
+
+/* Two gaps between walls, one complete and one of a stream that is held back; the request needs both. */
+static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(test_fixture *fixture)
+{
+    strata_block gaps[2], walls[2];
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, 8 * MIB);
+    for (int i = 0; i < 2; i++) {
+        gaps[i] = test_allocate(fixture, 2 * MIB, i ? a : b);
+        walls[i] = test_allocate(fixture, 2 * MIB, b);
+    }
+    test_free_on(fixture, &gaps[0], b);
+    check_cu(test_cu()->CtxSynchronize());
+    test_stall *stall = test_stall_begin(a);
+    test_write(fixture, &gaps[1], 0x11, a);
+    test_free_on(fixture, &gaps[1], a);
+    caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
+    check_reap_beside(fixture, &request, stall);
+    test_write(fixture, &request.block, 0x22, b);
+    check_ends(fixture, &request.block, 0x22, b);
+    test_free_on(fixture, &request.block, b);
+    for (int i = 0; i < 2; i++)
+        test_free_on(fixture, &walls[i], b);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
+    static const test_case cases[] = {
+        TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken),
+        TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken),
+    };
+    test_before_clearing = lift_limit;
+    test_open_driver();
+    return test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
+}
