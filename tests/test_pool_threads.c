@@ -131,12 +131,92 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(te
         test_free_on(fixture, &walls[i], b);
 }
 
+/* ---- a thread that puts a wait into its stream ---- */
+
+static struct {
+    CUresult(CUDAAPI *wait)(CUstream, CUevent, unsigned);
+    caller *meanwhile; /* for once */
+} orders;
+
+static CUresult CUDAAPI wait_while_another_calls(CUstream stream, CUevent event, unsigned flags)
+{
+    caller *other = orders.meanwhile;
+    orders.meanwhile = NULL;
+    if (other && pthread_create(&other->thread, NULL, call, other) == 0)
+        pthread_join(other->thread, NULL);
+    return orders.wait(stream, event, flags);
+}
+
+/* What one stream's blocks leave behind on another one's goes over in bundles, a wait for each. While a third stream's
+ * thread puts in that wait, another one asks for what is left then, which is the rest of the bundle. */
+static void a_request_that_fits_is_served_while_a_bundle_is_handed_over(test_fixture *fixture)
+{
+    enum { COUNT = 33, BYTES = 128 << 10 };
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL), d = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[COUNT];
+    set_limit(fixture, 6 * MIB);
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = test_allocate(fixture, BYTES, a);
+        test_write(fixture, &blocks[i], 0x11, a);
+    }
+    strata_block wall = test_allocate(fixture, 6 * MIB - COUNT * BYTES, d);
+    for (int i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], b);
+    caller other = {.fixture = fixture, .stream = d, .bytes = 2 * MIB};
+    orders.wait = strata_cu.StreamWaitEvent;
+    orders.meanwhile = &other;
+    strata_cu.StreamWaitEvent = wait_while_another_calls;
+    strata_block block;
+    const strata_status status = try_to_allocate(fixture, BYTES, c, &block);
+    strata_cu.StreamWaitEvent = orders.wait;
+    check_ok(status);
+    check_ok(other.status);
+    assert_true(other.done);
+    assert_false(overlap(&block, &other.block));
+    test_write(fixture, &block, 0x22, c);
+    test_write(fixture, &other.block, 0x33, d);
+    check_ends(fixture, &block, 0x22, c);
+    check_ends(fixture, &other.block, 0x33, d);
+    test_free_on(fixture, &block, c);
+    test_free_on(fixture, &other.block, d);
+    test_free_on(fixture, &wall, d);
+}
+
+/* With nobody else about, the thread has the rest for its stream. */
+static void a_bundle_is_handed_over_with_one_wait(test_fixture *fixture)
+{
+    enum { COUNT = 33, BUNDLE = 32 };
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = test_allocate(fixture, 8192, a);
+        test_write(fixture, &blocks[i], 0x22, a);
+    }
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), c);
+    for (int i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], b);
+    const uint64_t hits = value_of(fixture->runtime, "pool.hits");
+    for (int i = 0; i < BUNDLE; i++)
+        blocks[i] = test_allocate(fixture, 8192, c);
+    assert_true(test_is_swept() || value_of(fixture->runtime, "pool.hits") - hits == BUNDLE - 1);
+    for (int i = 0; i < BUNDLE; i++)
+        test_write(fixture, &blocks[i], 0x33, c);
+    for (int i = 0; i < BUNDLE; i++)
+        test_free_on(fixture, &blocks[i], c);
+    test_free_on(fixture, &rest, c);
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
     static const test_case cases[] = {
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken),
+        TEST_CASE(a_request_that_fits_is_served_while_a_bundle_is_handed_over),
+        TEST_CASE(a_bundle_is_handed_over_with_one_wait),
     };
     test_before_clearing = lift_limit;
     test_open_driver();

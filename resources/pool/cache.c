@@ -182,12 +182,10 @@ void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline 
     pool_decay_look(self);
 }
 
-uint32_t pool_depot_take(pool *self, uint32_t granules)
+/* The lock is held. */
+static uint32_t take_bundle(pool *self, uint32_t granules)
 {
     _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
-    if (!granules || !atomic_load_explicit(bucket, memory_order_relaxed))
-        return 0;
-    strata_spin_take(&self->lock);
     uint32_t found = *bucket, before = 0;
     for (unsigned looked = 0; found; looked++) {
         if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
@@ -199,15 +197,26 @@ uint32_t pool_depot_take(pool *self, uint32_t granules)
         pool_piece_at(&self->heap, before)->left = pool_piece_at(&self->heap, found)->left;
     else if (found)
         atomic_store_explicit(bucket, pool_piece_at(&self->heap, found)->left, memory_order_relaxed);
-    strata_spin_release(&self->lock);
     return found;
 }
 
-void pool_give_list(pool *self, uint32_t first)
+uint32_t pool_depot_take(pool *self, pool_cell *cell, uint32_t granules)
 {
+    if (!granules || !atomic_load_explicit(&self->depot[granules % POOL_DEPOT], memory_order_relaxed))
+        return 0;
+    if (cell && !pool_cell_enter(self, cell)) /* the depot is being emptied, too */
+        return 0;
     strata_spin_take(&self->lock);
-    give_list(self, first);
+    const uint32_t found = take_bundle(self, granules);
+    const uint32_t rest = found ? pool_piece_at(&self->heap, found)->chain : 0;
+    if (cell)
+        cell->rest = rest;
+    else
+        give_list(self, rest);
     strata_spin_release(&self->lock);
+    if (cell)
+        pool_cell_leave(cell);
+    return found;
 }
 
 /* The entries of a bundle were written last by the thread that filled it, and each only says where the next one is: so
@@ -218,7 +227,8 @@ static inline void fetch(const strata_entry *entry)
     __builtin_prefetch(entry + 1, 1);
 }
 
-void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first)
+/* Notes the stream's point for each piece of a list, in place of all others; how many bytes they have. */
+static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
@@ -229,11 +239,15 @@ void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uin
         atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
         bytes += pool_bytes_of(entry);
     }
-    if (!first)
-        return;
+    return bytes;
+}
+
+/* The cell is the caller's. */
+static void fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first)
+{
+    const uint64_t bytes = timeline ? pass_on(self, timeline, first) : 0;
     const uint32_t granules = pool_granules(pool_bytes_of(pool_entry(&self->heap, first)));
-    const bool entered = cell && pool_cell_enter(self, cell);
-    pool_cache *cache = entered ? claim_cache(self, cell, timeline) : NULL;
+    pool_cache *cache = timeline ? claim_cache(self, cell, timeline) : NULL;
     strata_spin_take(&self->lock);
     if (cache) {
         if (cache->bytes + bytes > self->cache_bytes)
@@ -248,8 +262,17 @@ void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uin
         give_list(self, first);
     }
     strata_spin_release(&self->lock);
-    if (entered)
-        pool_cell_leave(cell);
+}
+
+void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline)
+{
+    if (!pool_cell_enter(self, cell)) /* who empties the caches has it, or is about to */
+        return;
+    const uint32_t rest = cell->rest;
+    cell->rest = 0;
+    if (rest)
+        fill(self, cell, timeline, rest);
+    pool_cell_leave(cell);
 }
 
 /* Empties the depot; the lock is held. */
@@ -304,6 +327,8 @@ bool pool_caches_flush(pool *self)
             any |= give_list(self, cell->bundles[i].first);
             cell->bundles[i] = (pool_bundle){0};
         }
+        any |= give_list(self, cell->rest);
+        cell->rest = 0;
         strata_spin_release(&self->lock);
     }
     strata_spin_take(&self->lock);

@@ -68,6 +68,7 @@ typedef struct pool_cell {
     pool_cache *caches[POOL_CACHES];    /* by the timeline's number */
     pool_cache *by_handle[POOL_CACHES]; /* the last one used for a handle with that hash: the thread's alone */
     pool_bundle bundles[POOL_BUNDLES];
+    uint32_t rest; /* of a bundle whose first piece the thread waits for, through chain; 0: none */
 } pool_cell;
 
 /* 0 for what is too much to be rounded up. */
@@ -213,17 +214,16 @@ static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_ti
 /* Bundles a piece, handing over the bundle that is in its place, or gives it to the heap. */
 void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
 
-/* A bundle of that size out of the depot: its first piece; 0: none. */
-uint32_t pool_depot_take(pool *self, uint32_t granules);
+/* A bundle of that size out of the depot: its first piece; 0: none. The rest of it is the cell's then, where those who
+ * empty the caches find it, or without a cell free. */
+uint32_t pool_depot_take(pool *self, pool_cell *cell, uint32_t granules);
 
-/* Gives a list of pieces that the stream comes after to the thread's cache for it. */
-void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first);
+/* Gives that rest, which the stream comes after now, to the thread's cache for it; or, without a stream, to the heap.
+ */
+void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline);
 
 /* Makes the thread's cache for a stream if none is in its place. */
 void pool_cache_open(pool *self, pool_cell *cell, strata_timeline *timeline);
-
-/* Gives a list of pieces to the heap. */
-void pool_give_list(pool *self, uint32_t first);
 
 /* Keeps a piece in the cache for its timeline, making room for it, or gives it to the heap. The cache then stands in
  * the handle's place. */

@@ -227,23 +227,21 @@ bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_
     return false;
 }
 
-/* A bundle of pieces of that size, waited for as one: the first is the request's, the rest the thread's. */
+/* A bundle of pieces of that size, waited for as one: the first is the request's, the rest a known stream's, or free.
+ */
 static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cell, uint32_t *slot)
 {
     if (want->alignment > POOL_GRANULE || !self->waits)
         return POOL_NOTHING;
-    const uint32_t first = pool_depot_take(self, pool_granules(want->bytes));
+    pool_cell *keeps = want->stream->known ? cell : NULL;
+    const uint32_t first = pool_depot_take(self, keeps, pool_granules(want->bytes));
     if (!first)
         return POOL_NOTHING;
-    const uint32_t rest = pool_piece_at(&self->heap, first)->chain;
-    if (!pool_wait_for_piece(self, want, first, NULL)) {
-        pool_give_list(self, rest);
+    const bool waited = pool_wait_for_piece(self, want, first, NULL);
+    if (keeps)
+        pool_cache_fill(self, keeps, waited ? want->stream->timeline : NULL);
+    if (!waited)
         return POOL_NOTHING;
-    }
-    if (want->stream->known)
-        pool_cache_fill(self, cell, want->stream->timeline, rest);
-    else
-        pool_give_list(self, rest);
     *slot = first;
     atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
     return POOL_FOUND;
