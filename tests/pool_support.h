@@ -44,6 +44,19 @@ static inline void check_refused(test_fixture *fixture, size_t bytes, CUstream s
     assert_true(block.address == 0 && block.id.generation == 0);
 }
 
+/* Skips the running test, with a message, where the device maps memory in other pieces than of so many bytes. */
+static inline void needs_granule(size_t bytes)
+{
+    size_t granule = 0;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    check_cu(test_cu()->MemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    if (granule == bytes)
+        return;
+    print_message("memory is mapped in pieces of %zu bytes here, not of %zu\n", granule, bytes);
+    skip();
+}
+
 /* The pool holds no memory of the device, and all that is free counts as complete. */
 static inline void empty_the_pool(test_fixture *fixture)
 {

@@ -48,11 +48,6 @@ void *__wrap_strata_host_zalloc(size_t bytes)
 
 /* ---- the pool ---- */
 
-static bool has_granule(void)
-{
-    return test_sim_control() != NULL; /* another device may map memory in other pieces */
-}
-
 static void set(test_fixture *fixture, const char *name, uint64_t value)
 {
     check_ok(strata_control(strata_runtime_stack(fixture->runtime), name, NULL, &value));
@@ -105,8 +100,7 @@ static void sleep_through(test_fixture *fixture)
 
 static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
     assert_int_equal(reserved(fixture), 64 * MIB);
@@ -136,8 +130,7 @@ static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fix
 /* Windows that went by without a call count. */
 static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
     begin_decay(fixture, stream);
@@ -151,8 +144,7 @@ static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixtu
 
 static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 400 * MIB, stream), more;
     begin_decay(fixture, stream);
@@ -176,8 +168,7 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
 static void a_request_or_a_free_gives_back_no_more_than_some_frames(test_fixture *fixture)
 {
     enum { MOST = 16 };
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, MIB, stream), other;
     leave_free(fixture, 120 * MIB, stream);
@@ -279,8 +270,7 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
 static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixture)
 {
     enum { PAIRS = 4 };
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block gaps[PAIRS], walls[PAIRS], block;
     leave_free(fixture, 64 * MIB, stream);
@@ -307,8 +297,7 @@ static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixtu
 
 static void decay_ends_at_the_release_threshold(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
     set(fixture, "pool.release_threshold", 23 * MIB);
@@ -329,8 +318,7 @@ static void decay_ends_at_the_release_threshold(test_fixture *fixture)
 /* Of a stream that is behind nothing is known to be complete; and nobody finds that out by waiting. */
 static void memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 32 * MIB, slow);
     test_stall *stall = test_stall_begin(slow);
@@ -386,8 +374,7 @@ static CUresult CUDAAPI refuse_to_unmap(CUdeviceptr address, size_t bytes)
 
 static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 32 * MIB, stream);
     begin_decay(fixture, stream);
@@ -419,8 +406,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
 
 static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     set(fixture, "pool.release_threshold", 9 * MIB);
     strata_block block = test_allocate(fixture, MIB, stream);
@@ -464,7 +450,8 @@ static void *reap_and_look(void *data)
     return NULL;
 }
 
-/* The thread that moves memory waits for a stream, with some of it in hand. The other one waits for that stream, too. */
+/* The thread that moves memory waits for a stream, with some of it in hand. The other one waits for that stream, too.
+ */
 static CUresult CUDAAPI synchronize_slowly(CUevent event)
 {
     pthread_t thread;
@@ -511,14 +498,14 @@ static void move_while_another_thread_gives_back(test_fixture *fixture, const ch
 
 static void what_one_thread_moves_no_other_gives_back(test_fixture *fixture)
 {
-    if (has_granule())
-        move_while_another_thread_gives_back(fixture, "pool.release_threshold", 1);
+    needs_granule(FRAME);
+    move_while_another_thread_gives_back(fixture, "pool.release_threshold", 1);
 }
 
 static void what_one_thread_moves_does_not_decay(test_fixture *fixture)
 {
-    if (has_granule())
-        move_while_another_thread_gives_back(fixture, "pool.decay", WINDOW);
+    needs_granule(FRAME);
+    move_while_another_thread_gives_back(fixture, "pool.decay", WINDOW);
 }
 
 /* ---- options ---- */
@@ -557,8 +544,9 @@ static void options_say_how_much_is_kept(test_fixture *fixture)
         {"pool(opportunistic=off, decay=1000s)", 0},
         {"pool(decay=9000000000s)", 64 * MIB},
     };
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
-    for (size_t i = 0; has_granule() && i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (reserved_after_all(cases[i].text, stream) != cases[i].bytes)
             fail_msg("%s: not %zu bytes", cases[i].text, cases[i].bytes);
 }

@@ -23,11 +23,6 @@ void *__wrap_strata_host_zalloc(size_t bytes)
     return drought ? NULL : __real_strata_host_zalloc(bytes);
 }
 
-static bool has_granule(void)
-{
-    return test_sim_control() != NULL; /* another device may map memory in other pieces */
-}
-
 static strata_resource *stack_of(test_fixture *fixture)
 {
     return strata_stack_top(strata_runtime_stack(fixture->runtime));
@@ -155,8 +150,7 @@ static void who_imports_the_parts_of_a_block_sees_its_bytes(test_fixture *fixtur
  */
 static void exported_memory_is_not_moved_and_not_given_back(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block before, block = allocate_across_frames(fixture, &before, stream);
     strata_pool_hold *hold;
@@ -218,8 +212,7 @@ static void an_export_that_fails_leaves_no_file_and_no_hold(test_fixture *fixtur
 
 static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block before, block = allocate_across_frames(fixture, &before, stream);
     strata_pool_hold *holds[3];
@@ -245,8 +238,7 @@ static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
 /* Of free frames those are moved that can be, and a request that needs more is refused and not served with them. */
 static void a_request_that_needs_held_memory_elsewhere_is_refused(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block gaps[3], walls[3], block;
     strata_pool_hold *hold;
@@ -318,8 +310,7 @@ static size_t count_in_report(test_fixture *fixture, const char *words)
 
 static void the_report_has_all_frames_and_says_which_are_held(test_fixture *fixture)
 {
-    if (!has_granule())
-        return;
+    needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block before, block = allocate_across_frames(fixture, &before, stream);
     strata_block other = test_allocate(fixture, 8 * MIB, stream);
