@@ -122,7 +122,9 @@ static void set_state(pool *self, uint32_t slot, pool_state state)
 }
 
 /* Waits on the host until nothing can touch a range that was taken. Growth is held before and afterwards, not
- * meanwhile: others go on, and only those meet this thread that would have to wait, too (patience). */
+ * meanwhile: others go on with what is free. Who would have to wait, too, meets this thread (patience), and so does who
+ * needs memory to be mapped, since the void that this is for is taken, which mostly is nearly all addresses. Who waits
+ * for all frees sees the range. */
 static strata_status wait_for_range(pool *self, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
