@@ -79,7 +79,7 @@ static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
 {
     const pool_frame *frame = &self->pages.frames[number];
     bool complete;
-    if (!frame->bytes || frame->held || frame->in_hand)
+    if (!pool_frame_bytes(frame) || frame->held || frame->in_hand)
         return false;
     if (!frame->address)
         return true;
@@ -87,9 +87,9 @@ static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
     const bool is_free = pool_frame_is_free(self, frame, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(marks->words[turn_of(marks)], frame->address, frame->bytes, true);
-    return is_free && !touch(marks->words[0], frame->address, frame->bytes, false) &&
-           !touch(marks->words[1], frame->address, frame->bytes, false);
+        touch(marks->words[turn_of(marks)], frame->address, pool_frame_bytes(frame), true);
+    return is_free && !touch(marks->words[0], frame->address, pool_frame_bytes(frame), false) &&
+           !touch(marks->words[1], frame->address, pool_frame_bytes(frame), false);
 }
 
 /* ---- steps ---- */
@@ -107,7 +107,7 @@ static void end_window(pool *self, uint64_t windows)
     atomic_store_explicit(&marks->turn, turn, memory_order_relaxed);
     uint64_t unused = 0;
     for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        unused += is_unused(self, marks, number) ? self->pages.frames[number].bytes : 0;
+        unused += is_unused(self, marks, number) ? pool_frame_bytes(&self->pages.frames[number]) : 0;
     const uint64_t rest = windows < 64 ? unused >> windows : 0;
     atomic_store_explicit(&decay->quota, unused - rest, memory_order_relaxed);
     decay->next = self->pages.frame_count;
@@ -123,7 +123,7 @@ static strata_status give_back(pool *self, unsigned most)
     const uint64_t keep = pool_kept_bytes(self);
     while (quota && most && decay->next > 1 && status == STRATA_SUCCESS) {
         const uint32_t number = --decay->next;
-        const uint64_t before = self->pages.reserved, bytes = self->pages.frames[number].bytes;
+        const uint64_t before = self->pages.reserved, bytes = pool_frame_bytes(&self->pages.frames[number]);
         if (before - bytes < keep || !is_unused(self, marks_of(self), number))
             continue;
         status = pool_give_back_frame(self, number, false);

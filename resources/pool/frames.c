@@ -88,7 +88,7 @@ CUresult pool_frames_map(pool *self, const pool_frames *frames, CUdeviceptr addr
     size_t mapped = 0;
     for (; result == CUDA_SUCCESS && mapped < frames->count; mapped += result == CUDA_SUCCESS) {
         result = pool_pages_map(&self->pages, frames->numbers[mapped], at);
-        at += self->pages.frames[frames->numbers[mapped]].bytes;
+        at += pool_frame_bytes(&self->pages.frames[frames->numbers[mapped]]);
     }
     if (result == CUDA_SUCCESS) {
         *call = "cuMemSetAccess";
@@ -152,7 +152,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
         return a->complete;
     if (a->around != b->around)
         return a->around < b->around;
-    return self->pages.frames[a->frame].bytes > self->pages.frames[b->frame].bytes;
+    return pool_frame_bytes(&self->pages.frames[a->frame]) > pool_frame_bytes(&self->pages.frames[b->frame]);
 }
 
 /* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
@@ -160,11 +160,11 @@ static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t num
 {
     const pool_heap *heap = &self->heap;
     const pool_frame *frame = &self->pages.frames[number];
-    if (!frame->bytes || !frame->address || frame->held || frame->bytes > room)
+    if (!pool_frame_bytes(frame) || !frame->address || frame->held || pool_frame_bytes(frame) > room)
         return false;
-    uint32_t slot = pool_heap_free_at(heap, frame->address, frame->bytes);
+    uint32_t slot = pool_heap_free_at(heap, frame->address, pool_frame_bytes(frame));
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
-    const CUdeviceptr end = frame->address + frame->bytes;
+    const CUdeviceptr end = frame->address + pool_frame_bytes(frame);
     for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
         const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
         pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
@@ -174,7 +174,7 @@ static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t num
 
 static bool touches(const pool_frame *frame, CUdeviceptr from, CUdeviceptr to)
 {
-    return frame->address < to && frame->address + frame->bytes > from;
+    return frame->address < to && frame->address + pool_frame_bytes(frame) > from;
 }
 
 /* The next frame to move, of at most `room` bytes; .frame is 0 if there is none. The lock is held. */
@@ -194,7 +194,7 @@ uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to,
     pool_pick pick;
     for (uint32_t number = 1; number < self->pages.frame_count; number++)
         if (touches(&self->pages.frames[number], from, to) && can_move(self, room, patient, number, &pick))
-            bytes += self->pages.frames[number].bytes;
+            bytes += pool_frame_bytes(&self->pages.frames[number]);
     return bytes;
 }
 
@@ -216,7 +216,7 @@ static uint32_t take_next(pool *self, const pool_moving *how, uint64_t room)
     strata_spin_take(&self->lock);
     const uint32_t number = pick_frame(self, how, room).frame;
     const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
-    const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, frame.bytes) : 0;
+    const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, pool_frame_bytes(&frame)) : 0;
     strata_spin_release(&self->lock);
     if (!slot)
         return 0;
@@ -232,21 +232,21 @@ void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames
         const uint32_t number = take_next(self, how, how->room - frames->bytes);
         if (!number)
             return;
-        if (!add(frames, number, self->pages.frames[number].bytes)) {
+        if (!add(frames, number, pool_frame_bytes(&self->pages.frames[number]))) {
             pool_frames_drop(self, &number, 1);
             *host = true;
             return;
         }
         atomic_fetch_add_explicit(&self->counts.moved, 1, memory_order_relaxed);
-        self->moved_bytes += self->pages.frames[number].bytes;
+        self->moved_bytes += pool_frame_bytes(&self->pages.frames[number]);
     }
 }
 
 bool pool_frames_give_back(pool *self, const pool_moving *how)
 {
     const uint32_t number = take_next(self, how, UINT64_MAX);
-    const uint64_t bytes = number ? self->pages.frames[number].bytes : 0;
-    if (!number || !pool_frames_drop(self, &number, 1) || self->pages.frames[number].bytes)
+    const uint64_t bytes = number ? pool_frame_bytes(&self->pages.frames[number]) : 0;
+    if (!number || !pool_frames_drop(self, &number, 1) || pool_frame_bytes(&self->pages.frames[number]))
         return false;
     atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);
     return true;

@@ -63,8 +63,8 @@ static strata_status check_block(pool *self, const strata_block *block)
  * have come where it was before its number is free. */
 static bool part_in(const pool_frame *frame, const strata_block *block, strata_pool_part *part)
 {
-    const CUdeviceptr end = frame->address + frame->bytes, block_end = block->address + block->bytes;
-    if (!frame->bytes || !frame->address || frame->leaving || frame->useless || end <= block->address ||
+    const CUdeviceptr end = frame->address + pool_frame_bytes(frame), block_end = block->address + block->bytes;
+    if (!pool_frame_bytes(frame) || !frame->address || frame->leaving || frame->useless || end <= block->address ||
         frame->address >= block_end)
         return false;
     const CUdeviceptr from = frame->address > block->address ? frame->address : block->address;
@@ -72,7 +72,7 @@ static bool part_in(const pool_frame *frame, const strata_block *block, strata_p
         .address = from,
         .bytes = (size_t)((end < block_end ? end : block_end) - from),
         .offset = (size_t)(from - frame->address),
-        .handle_bytes = (size_t)frame->bytes,
+        .handle_bytes = (size_t)pool_frame_bytes(frame),
         .fd = -1,
     };
     return true;
@@ -116,10 +116,11 @@ static void count_frame(pool *self, uint32_t number, int by)
 {
     pool_frame *frame = &self->pages.frames[number];
     const bool was = frame->held != 0;
-    frame->held += (uint32_t)by;
+    frame->held = (frame->held + (uint32_t)by) & POOL_FRAME_HOLDS;
     const bool is = frame->held != 0;
     const uint64_t held = atomic_load_explicit(&self->held_bytes, memory_order_relaxed);
-    atomic_store_explicit(&self->held_bytes, held + (is ? frame->bytes : 0) - (was ? frame->bytes : 0),
+    atomic_store_explicit(&self->held_bytes,
+                          held + (is ? pool_frame_bytes(frame) : 0) - (was ? pool_frame_bytes(frame) : 0),
                           memory_order_relaxed);
 }
 

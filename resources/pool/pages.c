@@ -32,7 +32,7 @@ static void end_frame(pool_pages *pages, uint32_t frame)
     const pool_frame *at = &pages->frames[frame];
     for (int i = 0; i < TRIES_TO_END && pages->source->moves && at->address; i++)
         pool_pages_unmap(pages, frame);
-    for (int i = 0; i < TRIES_TO_END && at->bytes && !(pages->source->moves && at->address); i++)
+    for (int i = 0; i < TRIES_TO_END && pool_frame_bytes(at) && !(pages->source->moves && at->address); i++)
         pool_pages_drop(pages, frame);
 }
 
@@ -93,14 +93,14 @@ uint32_t pool_pages_number(pool_pages *pages)
 
 void pool_pages_forget(pool_pages *pages, uint32_t number)
 {
-    pages->reserved -= pages->frames[number].bytes;
+    pages->reserved -= pool_frame_bytes(&pages->frames[number]);
     pages->frames[number] = (pool_frame){.next = pages->frame_free};
     pages->frame_free = number;
 }
 
 strata_status pool_pages_ask(pool_pages *pages, uint64_t bytes, pool_frame *out)
 {
-    *out = (pool_frame){.bytes = bytes};
+    *out = (pool_frame){.units = pool_frame_units(bytes)};
     return pages->source->make(pages, bytes, out);
 }
 

@@ -19,19 +19,31 @@ typedef struct pool_frame {
     union {
         CUmemGenericAllocationHandle handle; /* of one that moves */
         pool_below *below;                   /* of one that stays; NULL: it is of no layer below */
+        uint32_t next;                       /* of the free numbers */
     };
-    uint64_t bytes;      /* 0: no frame has this number */
-    CUdeviceptr address; /* where it is mapped, or stays; 0: nowhere */
-    union {
-        uint32_t held; /* by how many holds (resources/pool/hold.c): while there is one, it stays */
-        uint32_t next; /* of the free numbers */
-    };
-    bool leaving; /* somebody gives it back, or tries to */
-    bool useless; /* it stays, and its memory is in no piece: there is nothing to do with it but to give it back */
-    bool in_hand; /* mapped nowhere, and about to be: it is the thread's that moves it */
+    CUdeviceptr address;  /* where it is mapped, or stays; 0: nowhere */
+    uint32_t units;       /* of POOL_FRAME_UNIT bytes; 0: no frame has this number */
+    uint32_t held : 29;   /* by how many holds (resources/pool/hold.c): while there is one, it stays */
+    uint32_t leaving : 1; /* somebody gives it back, or tries to */
+    uint32_t useless : 1; /* it stays, and its memory is in no piece: there is nothing to do but to give it back */
+    uint32_t in_hand : 1; /* mapped nowhere, and about to be: it is the thread's that moves it */
 } pool_frame;
 
-_Static_assert(sizeof(pool_frame) == 32, "a block of some MiB can afford its share of a frame");
+_Static_assert(sizeof(pool_frame) == 24, "a block of some MiB can afford its share of a frame");
+
+/* Sizes of frames are multiples of the first, and no larger than the second. */
+enum { POOL_FRAME_UNIT = 512, POOL_FRAME_HOLDS = (1 << 29) - 1 };
+#define POOL_FRAME_MOST ((uint64_t)UINT32_MAX * POOL_FRAME_UNIT)
+
+static inline uint64_t pool_frame_bytes(const pool_frame *frame)
+{
+    return (uint64_t)frame->units * POOL_FRAME_UNIT;
+}
+
+static inline uint32_t pool_frame_units(uint64_t bytes)
+{
+    return bytes < POOL_FRAME_MOST ? (uint32_t)(bytes / POOL_FRAME_UNIT) : UINT32_MAX;
+}
 
 typedef struct pool_pages {
     strata_device *device;

@@ -14,8 +14,8 @@ bool pool_is_complete(const strata_entry *entry)
 bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete)
 {
     const pool_heap *heap = &self->heap;
-    const uint32_t first = pool_heap_free_at(heap, frame->address, frame->bytes);
-    const CUdeviceptr end = frame->address + frame->bytes;
+    const uint32_t first = pool_heap_free_at(heap, frame->address, pool_frame_bytes(frame));
+    const CUdeviceptr end = frame->address + pool_frame_bytes(frame);
     *complete = first != 0;
     for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
         *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
@@ -31,7 +31,7 @@ static uint32_t take_range_of(pool *self, const pool_frame *frame, bool patient)
     bool complete;
     strata_spin_take(&self->lock);
     if (pool_frame_is_free(self, frame, &complete) && (complete || patient))
-        slot = pool_heap_take_range(&self->heap, frame->address, frame->bytes);
+        slot = pool_heap_take_range(&self->heap, frame->address, pool_frame_bytes(frame));
     strata_spin_release(&self->lock);
     return slot;
 }
@@ -39,7 +39,7 @@ static uint32_t take_range_of(pool *self, const pool_frame *frame, bool patient)
 strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient)
 {
     const pool_frame frame = self->pages.frames[number];
-    if (!frame.bytes || frame.held || frame.in_hand)
+    if (!frame.units || frame.held || frame.in_hand)
         return STRATA_SUCCESS;
     if (frame.address) {
         const uint32_t slot = take_range_of(self, &frame, patient);
@@ -50,7 +50,7 @@ strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient)
     const CUresult result = pool_pages_drop(&self->pages, number);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
-    atomic_fetch_add_explicit(&self->counts.released, frame.bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->counts.released, pool_frame_bytes(&frame), memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 
@@ -63,7 +63,7 @@ typedef struct giving {
 
 static bool goes(const pool *self, const giving *how, uint32_t number)
 {
-    const uint64_t bytes = self->pages.frames[number].bytes, reserved = self->pages.reserved;
+    const uint64_t bytes = pool_frame_bytes(&self->pages.frames[number]), reserved = self->pages.reserved;
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 

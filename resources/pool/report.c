@@ -294,8 +294,8 @@ static size_t look_at_frames(pool *self, uint32_t *from, seen_frame *seen)
     strata_lock_take(&self->growth);
     for (; *from < self->pages.frame_count && count < PIECES_AT_ONCE; ++*from) {
         const pool_frame *frame = &self->pages.frames[*from];
-        if (frame->bytes && frame->address && !frame->leaving && !frame->useless)
-            seen[count++] = (seen_frame){frame->address, frame->bytes, frame->held != 0};
+        if (pool_frame_bytes(frame) && frame->address && !frame->leaving && !frame->useless)
+            seen[count++] = (seen_frame){frame->address, pool_frame_bytes(frame), frame->held != 0};
     }
     strata_lock_release(&self->growth);
     return count;

@@ -26,7 +26,7 @@ static strata_status below_open(pool_pages *pages, strata_export_type export_typ
 {
     (void)export_type;
     pages->granule = LEAST_FRAME;
-    pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
+    pages->bytes = POOL_FRAME_MOST; /* the layer below knows what else is too large */
     strata_status status = strata_tag_intern("pool", &pages->tag);
     if (status == STRATA_SUCCESS)
         status = strata_made_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
@@ -66,7 +66,7 @@ static void set_range(pool_frame *frame)
     const strata_block *block = &frame->below->block;
     const CUdeviceptr mask = POOL_GRANULE - 1, end = (block->address + block->bytes) & ~mask;
     frame->address = (block->address + mask) & ~mask;
-    frame->bytes = end > frame->address ? end - frame->address : 0;
+    frame->units = end > frame->address ? pool_frame_units(end - frame->address) : 0;
 }
 
 /* Nobody beside the pool meets the block any more: it is the pool's alone, under another identity. From before that its
@@ -114,7 +114,7 @@ static strata_status take(pool_pages *pages, uint64_t bytes, bool *fits, pool_fr
         return status;
     out->below->ready = strata_timeline_now(pages->timeline);
     set_range(out);
-    *fits = out->bytes >= bytes;
+    *fits = pool_frame_bytes(out) >= bytes;
     return STRATA_SUCCESS;
 }
 

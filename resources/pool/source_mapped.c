@@ -111,7 +111,7 @@ static strata_status mapped_drop(pool_pages *pages, const pool_frame *frame)
 static CUresult mapped_map(pool_pages *pages, const pool_frame *frame, CUdeviceptr address)
 {
     (void)pages;
-    return strata_cu.MemMap(address, (size_t)frame->bytes, 0, frame->handle, 0);
+    return strata_cu.MemMap(address, (size_t)pool_frame_bytes(frame), 0, frame->handle, 0);
 }
 
 static CUresult mapped_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
@@ -126,7 +126,7 @@ static CUresult mapped_give_access(pool_pages *pages, CUdeviceptr address, uint6
 static CUresult mapped_unmap(pool_pages *pages, const pool_frame *frame)
 {
     (void)pages;
-    return strata_cu.MemUnmap(frame->address, (size_t)frame->bytes);
+    return strata_cu.MemUnmap(frame->address, (size_t)pool_frame_bytes(frame));
 }
 
 static CUresult mapped_share(pool_pages *pages, const pool_frame *frame, void *out)

@@ -57,8 +57,8 @@ static strata_status synchronize(strata_point point, void *data)
 /* Whether nothing lives in a frame; and nothing can touch it, unless that may be waited for. The lock is held. */
 static bool is_free(const pool *self, const pool_frame *frame, bool patient)
 {
-    const CUdeviceptr end = frame->address + frame->bytes;
-    uint32_t slot = pool_heap_free_at(&self->heap, frame->address, frame->bytes);
+    const CUdeviceptr end = frame->address + pool_frame_bytes(frame);
+    uint32_t slot = pool_heap_free_at(&self->heap, frame->address, pool_frame_bytes(frame));
     bool complete = slot != 0;
     for (; complete && !patient && slot; slot = pool_piece_at(&self->heap, slot)->next) {
         strata_entry *entry = pool_entry(&self->heap, slot);
@@ -78,11 +78,11 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_frame *fr
     *slot = 0;
     strata_lock_take(&self->growth);
     *frame = number < self->pages.frame_count ? self->pages.frames[number] : (pool_frame){0};
-    bool taken = frame->bytes && !frame->leaving && !frame->held;
+    bool taken = pool_frame_bytes(frame) && !frame->leaving && !frame->held;
     if (taken && !frame->useless) {
         strata_spin_take(&self->lock);
         if (is_free(self, frame, patient))
-            *slot = pool_heap_take_range(&self->heap, frame->address, frame->bytes);
+            *slot = pool_heap_take_range(&self->heap, frame->address, pool_frame_bytes(frame));
         if (*slot)
             pool_piece_at(&self->heap, *slot)->state = POOL_AWAITED;
         strata_spin_release(&self->lock);
@@ -102,7 +102,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     frame->leaving = false;
     strata_spin_take(&self->lock);
     if (!slot && !frame->useless)
-        slot = pool_heap_enter(&self->heap, frame->address, frame->bytes);
+        slot = pool_heap_enter(&self->heap, frame->address, pool_frame_bytes(frame));
     if (slot)
         pool_heap_give(&self->heap, slot, POOL_FREE);
     else
@@ -142,8 +142,8 @@ static strata_status give_back_frame(pool *self, uint32_t number, bool patient, 
         put_back(self, number, slot);
         return status;
     }
-    *bytes = frame.bytes;
-    atomic_fetch_add_explicit(&self->counts.released, frame.bytes, memory_order_relaxed);
+    *bytes = pool_frame_bytes(&frame);
+    atomic_fetch_add_explicit(&self->counts.released, pool_frame_bytes(&frame), memory_order_relaxed);
     strata_lock_take(&self->growth);
     pool_pages_forget(&self->pages, number);
     pool_note_reserved(self);
@@ -227,7 +227,7 @@ static strata_status follow_frame(const pool_want *want, const pool_frame *frame
 static uint32_t enter_frame(pool *self, const pool_want *want, pool_frame *frame)
 {
     strata_spin_take(&self->lock);
-    uint32_t slot = pool_heap_enter(&self->heap, frame->address, frame->bytes);
+    uint32_t slot = pool_heap_enter(&self->heap, frame->address, pool_frame_bytes(frame));
     if (slot && frame->below && !pool_points_add(pool_entry(&self->heap, slot), frame->below->ready)) {
         pool_heap_leave(&self->heap, slot);
         slot = 0;
@@ -245,7 +245,7 @@ static uint32_t note_frame(pool *self, const pool_want *want, uint32_t number, c
 {
     pool_frame *noted = &self->pages.frames[number];
     *noted = *frame;
-    self->pages.reserved += frame->bytes;
+    self->pages.reserved += pool_frame_bytes(frame);
     noted->useless = !usable;
     if (usable)
         atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
@@ -432,7 +432,7 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
         strata_lock_take(&self->growth);
-        const uint64_t reserved = self->pages.reserved, bytes = self->pages.frames[number].bytes;
+        const uint64_t reserved = self->pages.reserved, bytes = pool_frame_bytes(&self->pages.frames[number]);
         strata_lock_release(&self->growth);
         if (reserved >= keep && reserved - keep >= bytes)
             status = give_back_frame(self, number, false, &given);

@@ -293,7 +293,7 @@ static pool_frames frames_of(const pool *self, const pool_frames *all, size_t fr
 {
     pool_frames frames = {.numbers = all->numbers + from};
     while (frames.bytes < bytes)
-        frames.bytes += self->pages.frames[frames.numbers[frames.count++]].bytes;
+        frames.bytes += pool_frame_bytes(&self->pages.frames[frames.numbers[frames.count++]]);
     return frames;
 }
 
