@@ -90,19 +90,82 @@ static inline bool hand_out_again(binning *self, bin *of, bin_place *place, stra
     return true;
 }
 
-/* A block in a place that is the calling thread's, ordered on the stream after what the place waits for. After a
- * failure the place is as it was. */
-static strata_status make_block(binning *self, bin *of, bin_place *place, const strata_stream_ref *stream,
-                                const strata_request *request, strata_block *out)
+/* A request that no hit serves, and where it got its place. */
+typedef struct search {
+    const strata_request *request;
+    strata_stream_ref stream; /* as it was found last */
+    bin_place *place;
+    bin_list *from; /* NULL: it is clean */
+    bool waits;     /* the stream was made to wait for it */
+} search;
+
+/* An unknown stream was asked when it was identified. */
+static bool is_captured(const binning *self, const search *for_it)
+{
+    return for_it->stream.known &&
+           strata_stream_is_capturing(self->resource.stack->device, for_it->stream.handle, true);
+}
+
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+static bool follows(const strata_stream_ref *stream, strata_point point)
+{
+    strata_clock *clock = strata_timeline_clock(stream, false);
+    bool after = strata_timeline_follows(stream, clock, point);
+    strata_clock_unref(clock);
+    return after;
+}
+
+/* Orders the stream after the allocation of a fresh chunk. A stream that is captured could wait for nothing outside;
+ * the host can, since nothing but chunks keeps the layer's stream. */
+static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
+{
+    strata_point point = atomic_load_explicit(&found->place->chunk->point, memory_order_relaxed);
+    if (!point || strata_point_known_complete(point) || follows(&found->stream, point))
+        return STRATA_SUCCESS;
+    return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(&found->stream, point);
+}
+
+/* Orders the stream after all that the place waits for. */
+static __attribute__((cold)) strata_status follow_place(const binning *self, search *found)
+{
+    if (!found->from)
+        return follow_chunk(self, found);
+    found->waits = true;
+    return bin_place_visit(self, found->from, found->place, make_wait, &found->stream);
+}
+
+/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
+ * gone to another one since it was looked up. What was found by its number, or not waited for because of that, may be
+ * the other one's; so all that the place waits for is waited for now. */
+static strata_status begin_note(const binning *self, search *found, strata_note *note)
+{
+    strata_status status = strata_note_begin_on(note, &found->stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != found->stream.timeline, 0)) {
+        strata_note_cancel(note);
+        found->stream = note->stream;
+        if ((status = follow_place(self, found)) == STRATA_SUCCESS)
+            status = strata_note_begin_on(note, &found->stream);
+    }
+    return status;
+}
+
+/* A block in the place that was found, which is the calling thread's, ordered on the stream after what the place waits
+ * for. After a failure the place is as it was. */
+static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_note note;
+    bin_place *place = found->place;
     uint32_t before = atomic_load_explicit(&place->slot, memory_order_relaxed);
     uint32_t slot = strata_table_take_slot(table_of(self));
     if (!slot)
         return strata_fail_host_memory("a block");
     strata_block block;
-    fill_facts(&block, of, place, request);
-    strata_status status = strata_note_begin_on(&note, stream);
+    fill_facts(&block, of, place, found->request);
+    strata_status status = begin_note(self, found, &note);
     if (status == STRATA_SUCCESS) {
         publish(self, place, slot, note.stream.timeline, note.stream.known, &block);
         status = strata_note_end(&note);
@@ -126,48 +189,9 @@ static strata_status make_block(binning *self, bin *of, bin_place *place, const 
 
 /* ---- allocating ---- */
 
-/* A request that no hit serves, and where it got its place. */
-typedef struct search {
-    const strata_request *request;
-    const strata_stream_ref *stream;
-    bin_place *place;
-    bin_list *from; /* NULL: it is clean */
-    bool waits;     /* the stream was made to wait for it */
-} search;
-
-/* An unknown stream was asked when it was identified. */
-static bool is_captured(const binning *self, const search *for_it)
-{
-    return for_it->stream->known &&
-           strata_stream_is_capturing(self->resource.stack->device, for_it->stream->handle, true);
-}
-
-static strata_status make_wait(strata_point point, void *stream)
-{
-    return strata_timeline_wait(stream, point);
-}
-
-static bool follows(const strata_stream_ref *stream, strata_point point)
-{
-    strata_clock *clock = strata_timeline_clock(stream, false);
-    bool after = strata_timeline_follows(stream, clock, point);
-    strata_clock_unref(clock);
-    return after;
-}
-
-/* Orders the stream after the allocation of a fresh chunk. A stream that is captured could wait for nothing outside;
- * the host can, since nothing but chunks keeps the layer's stream. */
-static strata_status follow_chunk(const binning *self, const search *found)
-{
-    strata_point point = atomic_load_explicit(&found->place->chunk->point, memory_order_relaxed);
-    if (!point || strata_point_known_complete(point) || follows(found->stream, point))
-        return STRATA_SUCCESS;
-    return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(found->stream, point);
-}
-
 static bool take_own(bin *of, search *found)
 {
-    bin_list *list = bin_list_of(of, found->stream->timeline->number);
+    bin_list *list = bin_list_of(of, found->stream.timeline->number);
     found->from = list;
     found->place = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
     return found->place != NULL;
@@ -198,9 +222,8 @@ static bool take_pending(const binning *self, bin *of, search *found)
         return false;
     found->from = list;
     found->waits = true;
-    strata_stream_ref stream = *found->stream;
     strata_error_hush();
-    strata_status status = bin_place_visit(self, list, found->place, make_wait, &stream);
+    strata_status status = bin_place_visit(self, list, found->place, make_wait, &found->stream);
     strata_error_unhush(false);
     if (status == STRATA_SUCCESS)
         return true;
@@ -260,19 +283,18 @@ static __attribute__((noinline)) strata_status allocate_slowly(binning *self, bi
                                                                strata_block *out)
 {
     strata_stack *stack = self->resource.stack;
-    strata_stream_ref stream;
+    search found = {.request = request};
     *out = (strata_block){0};
-    strata_status status = strata_stream_resolve(stack->device, request->stream, &stream);
+    strata_status status = strata_stream_resolve(stack->device, request->stream, &found.stream);
     if (status != STRATA_SUCCESS)
         return status;
     strata_deferred_settle_quietly(&stack->deferred, request->stream);
-    search found = {.request = request, .stream = &stream};
     if ((status = find_place(self, of, &found)) != STRATA_SUCCESS)
         return status;
     if (!found.from)
         status = follow_chunk(self, &found);
     if (status == STRATA_SUCCESS)
-        status = make_block(self, of, found.place, &stream, request, out);
+        status = make_block(self, of, &found, out);
     if (status == STRATA_SUCCESS)
         count_search(of, &found);
     else
@@ -370,7 +392,8 @@ static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *
     return alone;
 }
 
-/* Everything that was submitted to the stream so far, as a point that an event covers or can. */
+/* Everything that was submitted to the stream so far, as a point that an event covers or can. It is of the timeline
+ * that the stream has now, which need not be the one that it was found with. */
 static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
 {
     strata_note note;
@@ -413,7 +436,7 @@ static strata_status free_in_order(bin *of, bin_place *place, const strata_entry
         return status;
     bool alone = waits_for_alone(entry, &ref);
     if ((status = point_so_far(&ref, &point)) == STRATA_SUCCESS)
-        let_go(of, place, point, alone ? bin_list_made(of, ref.timeline->number) : &of->mixed);
+        let_go(of, place, point, alone ? bin_list_made(of, strata_point_timeline(point)) : &of->mixed);
     return status;
 }
 
