@@ -3,10 +3,9 @@
 
 #include "core/error.h"
 #include "core/timeline.h"
+#include "resources/pending.h"
 
-#include <string.h>
-
-enum { REAP_EVERY = 256, STREAMS_AT_ONCE = 64 };
+enum { REAP_EVERY = 256 };
 
 /* Totals since the start: what is live is allocated and not freed, what is retired is freed and not ended. A block is
  * counted in this order, and the totals are read in the opposite one, so that no difference is negative. */
@@ -355,33 +354,10 @@ static void end_if_complete(strata_retired *set, uint32_t slot, strata_point poi
     release(set, slot, bytes->outstanding, STRATA_COMPLETION_FINISHED);
 }
 
-/* The newest pending point of each of the first streams whose timelines come after one. */
-typedef struct pending_points {
-    uint16_t after;                       /* the number of a timeline; all up to it were asked */
-    strata_point points[STREAMS_AT_ONCE]; /* in the order of their timelines */
-    size_t count;
-} pending_points;
-
-static void collect(strata_retired *set, uint32_t slot, strata_point point, void *data)
+static void collect(strata_retired *set, uint32_t slot, strata_point point, void *pending)
 {
     (void)set, (void)slot;
-    pending_points *pending = data;
-    strata_point *points = pending->points;
-    uint16_t timeline = strata_point_timeline(point);
-    if (timeline <= pending->after || strata_point_known_complete(point))
-        return;
-    size_t at = pending->count;
-    while (at > 0 && strata_point_timeline(points[at - 1]) >= timeline)
-        at--;
-    if (at < pending->count && strata_point_timeline(points[at]) == timeline) {
-        points[at] = points[at] < point ? point : points[at];
-        return;
-    }
-    if (at == STREAMS_AT_ONCE)
-        return;
-    size_t moved = (pending->count < STREAMS_AT_ONCE ? pending->count++ : STREAMS_AT_ONCE - 1) - at;
-    memmove(&points[at + 1], &points[at], moved * sizeof *points);
-    points[at] = point;
+    strata_pending_add(pending, point);
 }
 
 /* Asks, or waits, for one stream. */
@@ -397,12 +373,11 @@ static strata_status ask(strata_point point, strata_reap_mode mode)
 
 strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes)
 {
-    pending_points pending = {0};
+    strata_pending pending = {0};
     strata_status status = STRATA_SUCCESS;
     *bytes = 0;
     do { /* each stream once, whatever others free meanwhile */
-        pending.after = pending.count ? strata_point_timeline(pending.points[pending.count - 1]) : 0;
-        pending.count = 0;
+        strata_pending_next(&pending);
         strata_spin_take(&set->lock);
         for_each_settled(set, collect, &pending);
         strata_spin_release(&set->lock);
@@ -411,7 +386,7 @@ strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, si
         strata_spin_take(&set->lock);
         for_each_settled(set, end_if_complete, bytes);
         strata_spin_release(&set->lock);
-    } while (pending.count == STREAMS_AT_ONCE && status == STRATA_SUCCESS);
+    } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
     return status;
 }
 

@@ -253,12 +253,160 @@ static void a_free_whose_timeline_goes_to_another_stream_leaves_that_one_nothing
     close_heirs();
 }
 
+/* ---- threads that wait for the same memory ---- */
+
+enum { IN_VAIN_MS = 100 };
+
+/* Another thread that waits for all that was freed. */
+static struct {
+    test_fixture *fixture;
+    pthread_t thread;
+    bool began;
+    sem_t changed; /* it waits too, or came back */
+    _Atomic bool came_back;
+    strata_status status;
+    size_t retired; /* bytes, by then */
+} reaper;
+
+static void *reap(void *data)
+{
+    (void)data;
+    strata_usage usage = {.retired_bytes = 77};
+    test_make_current();
+    reaper.status = strata_runtime_reap_pending(reaper.fixture->runtime);
+    strata_runtime_usage(reaper.fixture->runtime, &usage);
+    reaper.retired = usage.retired_bytes;
+    atomic_store(&reaper.came_back, true);
+    sem_post(&reaper.changed);
+    test_leave_thread();
+    return NULL;
+}
+
+static void open_reaper(test_fixture *fixture)
+{
+    reaper.fixture = fixture;
+    reaper.began = false;
+    atomic_store(&reaper.came_back, false);
+    assert_int_equal(sem_init(&reaper.changed, 0, 0), 0);
+}
+
+/* Lets the other thread wait, and says whether it came back or waits in the driver within some time. */
+static bool begin_to_reap(unsigned ms)
+{
+    struct timespec until;
+    int waited;
+    reaper.began = pthread_create(&reaper.thread, NULL, reap, NULL) == 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ms % 1000 * 1000000L;
+    until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    do
+        waited = sem_timedwait(&reaper.changed, &until);
+    while (waited != 0 && errno == EINTR);
+    return waited == 0;
+}
+
+static void close_reaper(void)
+{
+    assert_true(reaper.began);
+    assert_int_equal(pthread_join(reaper.thread, NULL), 0);
+    assert_int_equal(sem_destroy(&reaper.changed), 0);
+}
+
+static struct {
+    PFN_cuEventSynchronize_v2000 real;
+    _Atomic unsigned calls;
+    bool early; /* the other thread came back while the stream was held up */
+    test_stall *stall;
+} first;
+
+/* The first one to wait holds the stream up until the other thread waits as well. */
+static CUresult CUDAAPI synchronize_beside_another(CUevent event)
+{
+    if (first.calls++) {
+        sem_post(&reaper.changed);
+    } else {
+        begin_to_reap(10000);
+        first.early = atomic_load(&reaper.came_back);
+        test_stall_release(first.stall);
+    }
+    return first.real(event);
+}
+
+static void two_threads_that_wait_for_the_same_frees_both_wait(test_fixture *fixture)
+{
+    CUstream stream = pooled(fixture), user = pooled(fixture);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        first.stall = test_stall_begin(mixed ? user : stream);
+        if (mixed)
+            test_write(fixture, &block, 0x11, user); /* which the free does not come after */
+        test_free_on(fixture, &block, stream);
+        open_reaper(fixture);
+        first.calls = 0;
+        first.real = strata_cu.EventSynchronize;
+        strata_cu.EventSynchronize = synchronize_beside_another;
+        strata_status status = strata_runtime_reap_pending(fixture->runtime);
+        if (reaper.began)
+            pthread_join(reaper.thread, NULL);
+        strata_cu.EventSynchronize = first.real;
+        sem_destroy(&reaper.changed);
+        test_stall_end(first.stall);
+        check_ok(status);
+        assert_true(reaper.began && first.calls >= 2 && !first.early);
+        check_ok(reaper.status);
+        assert_int_equal(reaper.retired, 0);
+        assert_int_equal(test_usage(fixture).retired_bytes, 0);
+    }
+}
+
+static struct {
+    PFN_cuStreamWaitEvent_v3020 real;
+    CUstream stream;
+    bool armed, early;
+} in_hand;
+
+static CUresult CUDAAPI refuse_to_wait_beside_another(CUstream stream, CUevent event, unsigned flags)
+{
+    if (stream != in_hand.stream || !in_hand.armed)
+        return in_hand.real(stream, event, flags);
+    in_hand.armed = false;
+    in_hand.early = begin_to_reap(IN_VAIN_MS);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A request has the memory of another stream in hand, which it cannot wait for and puts back. */
+static void who_waits_for_all_frees_waits_for_memory_that_a_request_puts_back(test_fixture *fixture)
+{
+    CUstream stream = pooled(fixture), other = pooled(fixture);
+    strata_block freed = test_allocate(fixture, BYTES, stream), block;
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &freed, stream);
+    open_reaper(fixture);
+    in_hand.real = strata_cu.StreamWaitEvent;
+    in_hand.stream = other;
+    in_hand.armed = true;
+    strata_cu.StreamWaitEvent = refuse_to_wait_beside_another;
+    strata_status status = strata_runtime_allocate(fixture->runtime, BYTES, other, &block);
+    strata_cu.StreamWaitEvent = in_hand.real;
+    test_stall_end(stall);
+    check_ok(status);
+    close_reaper();
+    assert_true(!in_hand.armed && !in_hand.early);
+    check_ok(reaper.status);
+    assert_int_equal(reaper.retired, 0);
+    assert_true(block.address != freed.address);
+    test_free_on(fixture, &block, other);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(a_request_whose_timeline_goes_to_another_stream_waits_for_what_that_one_freed),
         TEST_CASE(a_request_whose_timeline_goes_to_the_layers_own_stream_waits_for_its_chunk),
         TEST_CASE(a_free_whose_timeline_goes_to_another_stream_leaves_that_one_nothing),
+        TEST_CASE(two_threads_that_wait_for_the_same_frees_both_wait),
+        TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_puts_back),
     };
     static const char *const stacks[] = {"fixed(bytes=64KiB, chunk=64KiB), async"};
     test_open_driver();

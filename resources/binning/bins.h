@@ -91,6 +91,8 @@ typedef struct bin {
     bin_chunk *first_chunk, *last_chunk; /* guarded by lock: those with clean places stand first */
     _Atomic uint32_t chunks;             /* written under the lock, read by any thread; orphans too */
     _Atomic bool growing;                /* some thread asks the layer below for a chunk */
+    _Atomic uint32_t out;                /* threads that have retired places in hand; see bin_begin_out. Any thread */
+    _Atomic uint32_t lookers;            /* those that look through the lists, while nobody begins. Any thread */
     _Atomic uint64_t from_clean, waited; /* blocks that did not come from the stream's own list; relaxed: statistics */
 } bin;
 
@@ -173,15 +175,21 @@ static inline void bin_list_add(bin_list *list, int by)
     atomic_store_explicit(&list->count, count + (uint32_t)by, memory_order_relaxed);
 }
 
-/* Adds a place as the newest, and takes the newest out; NULL: there is none. */
-static inline void bin_list_put(bin_list *list, bin_place *place)
+/* The lock is held. */
+static inline void bin_list_link_newest(bin_list *list, bin_place *place)
 {
-    strata_spin_take(&list->lock);
     place->older = list->newest;
     place->newer = NULL;
     *(list->newest ? &list->newest->newer : &list->oldest) = place;
     list->newest = place;
     bin_list_add(list, 1);
+}
+
+/* Adds a place as the newest, and takes the newest out; NULL: there is none. */
+static inline void bin_list_put(bin_list *list, bin_place *place)
+{
+    strata_spin_take(&list->lock);
+    bin_list_link_newest(list, place);
     strata_spin_release(&list->lock);
 }
 
@@ -202,8 +210,14 @@ static inline bin_place *bin_list_take(bin_list *list)
 bin_place *bin_list_take_oldest(bin_list *list);
 void bin_list_put_oldest(bin_list *list, bin_place *place);
 
-/* Takes out what is known to be complete, chained by `older`. */
-bin_place *bin_list_take_complete(const binning *layer, bin_list *list);
+/* Brackets the time in which the calling thread has retired places in hand which it may put back, or has not finished
+ * yet: who waits for all that was freed waits for that, too. Begin waits while somebody looks through the lists. A hit,
+ * which puts nothing back but what it cannot have, is not bracketed. */
+void bin_begin_out(bin *self);
+static inline void bin_end_out(bin *self)
+{
+    atomic_fetch_sub_explicit(&self->out, 1, memory_order_release);
+}
 
 /* Calls visit(point, data) for what a retired place has still to wait for, or more, until one fails. */
 strata_status bin_place_visit(const binning *layer, const bin_list *of, const bin_place *place,
@@ -227,7 +241,8 @@ void bin_finish(const binning *layer, bin *self, bin_place *place);
 /* Finishes what is known to be complete; asks the driver first with `ask`, which never waits. Returns the bytes. */
 size_t bin_sweep(const binning *layer, bin *self, bool ask);
 
-/* Waits for all that was freed before the call, and finishes it. Adds to *bytes. */
+/* Waits for all that was freed before the call, whoever waits for the same, and finishes it. Adds to *bytes what it has
+ * finished itself. */
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes);
 
 /* Adds what stands in the bin: `live` and `retired` blocks. */

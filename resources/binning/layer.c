@@ -97,6 +97,7 @@ typedef struct search {
     bin_place *place;
     bin_list *from; /* NULL: it is clean */
     bool waits;     /* the stream was made to wait for it */
+    bool out;       /* see bin_begin_out */
 } search;
 
 /* An unknown stream was asked when it was identified. */
@@ -218,17 +219,23 @@ static void put_back(bin *of, const search *found)
 static bool take_pending(const binning *self, bin *of, search *found)
 {
     bin_list *list = bin_longest_list(of);
-    if (!list || is_captured(self, found) || !(found->place = bin_list_take_oldest(list)))
+    if (!list || is_captured(self, found))
         return false;
+    bin_begin_out(of);
+    if (!(found->place = bin_list_take_oldest(list))) {
+        bin_end_out(of);
+        return false;
+    }
     found->from = list;
-    found->waits = true;
+    found->waits = found->out = true;
     strata_error_hush();
     strata_status status = bin_place_visit(self, list, found->place, make_wait, &found->stream);
     strata_error_unhush(false);
     if (status == STRATA_SUCCESS)
         return true;
     put_back(of, found);
-    found->waits = false;
+    bin_end_out(of);
+    found->waits = found->out = false;
     return false;
 }
 
@@ -299,6 +306,8 @@ static __attribute__((noinline)) strata_status allocate_slowly(binning *self, bi
         count_search(of, &found);
     else
         put_back(of, &found);
+    if (found.out)
+        bin_end_out(of);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "core/memory.h"
 #include "core/uses.h"
 #include "resources/binning/bins.h"
+#include "resources/pending.h"
 
 static void list_init(bin_list *list, uint16_t timeline)
 {
@@ -145,17 +146,53 @@ static void unlink_place(bin_list *list, bin_place *place)
     bin_list_add(list, -1);
 }
 
-/* What was freed on one stream is complete in the order of the frees. */
-bin_place *bin_list_take_complete(const binning *layer, bin_list *list)
+/* Says that the calling thread will have places in hand, unless somebody looks through the lists. */
+static bool try_to_begin_out(bin *self)
+{
+    atomic_fetch_add_explicit(&self->out, 1,
+                              memory_order_seq_cst); /* before the look, as the looker's is the other way */
+    if (__builtin_expect(!atomic_load_explicit(&self->lookers, memory_order_seq_cst), 1))
+        return true;
+    bin_end_out(self);
+    return false;
+}
+
+static __attribute__((cold)) void wait_for_lookers(const bin *self)
+{
+    for (unsigned turn = 0; atomic_load_explicit(&self->lookers, memory_order_acquire);)
+        strata_backoff(&turn);
+}
+
+void bin_begin_out(bin *self)
+{
+    while (!try_to_begin_out(self))
+        wait_for_lookers(self);
+}
+
+/* Waits until nobody has places in hand, and keeps it so. */
+static void begin_to_look(bin *self)
+{
+    atomic_fetch_add_explicit(&self->lookers, 1, memory_order_seq_cst);
+    for (unsigned turn = 0; atomic_load_explicit(&self->out, memory_order_seq_cst);)
+        strata_backoff(&turn);
+}
+
+static void end_looking(bin *self)
+{
+    atomic_fetch_sub_explicit(&self->lookers, 1, memory_order_release);
+}
+
+/* Takes out of the list what is known to be complete. What was freed on one stream is complete in the order of the
+ * frees. The lock is held. False: somebody looks through the lists. */
+static inline bool unlink_complete(const binning *layer, bin *self, bin_list *list, bin_place **chain)
 {
     bin_place *taken = NULL, *next;
-    if (bin_list_is_empty(list))
-        return NULL;
     unsigned looked_at = 0;
-    strata_spin_take(&list->lock);
     for (bin_place *place = list->oldest; place && looked_at++ < BIN_LOOKED_AT; place = next) {
         next = place->newer;
         if (is_complete(layer, list, place)) {
+            if (!taken && !try_to_begin_out(self))
+                return false;
             unlink_place(list, place);
             place->older = taken;
             taken = place;
@@ -163,8 +200,23 @@ bin_place *bin_list_take_complete(const binning *layer, bin_list *list)
             break;
         }
     }
-    strata_spin_release(&list->lock);
-    return taken;
+    *chain = taken;
+    return true;
+}
+
+/* The same, chained by `older`; what comes out the calling thread has in hand. NULL: there is none. */
+static bin_place *take_complete(const binning *layer, bin *self, bin_list *list)
+{
+    bin_place *chain = NULL;
+    while (!bin_list_is_empty(list)) {
+        strata_spin_take(&list->lock);
+        bool looked = unlink_complete(layer, self, list, &chain);
+        strata_spin_release(&list->lock);
+        if (__builtin_expect(looked, 1))
+            break;
+        wait_for_lookers(self);
+    }
+    return chain;
 }
 
 /* ---- clean places ---- */
@@ -296,18 +348,28 @@ static void ask_stream(bin_list *list)
         ask_about(point, NULL);
 }
 
-/* Each of the first places has its turn. */
+static strata_status collect(strata_point point, void *pending)
+{
+    strata_pending_add(pending, point);
+    return STRATA_SUCCESS;
+}
+
+/* Each of the first places has its turn. They stay in the list, where others find them. */
 static void ask_mixed(const binning *layer, bin_list *list)
 {
     enum { MOST = 8 };
+    strata_pending pending = {0};
+    strata_spin_take(&list->lock);
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
     for (uint32_t i = 0; i < count && i < MOST; i++) {
-        bin_place *place = bin_list_take_oldest(list);
-        if (!place)
-            return;
-        bin_place_visit(layer, list, place, ask_about, NULL);
-        bin_list_put(list, place);
+        bin_place *place = list->oldest;
+        bin_place_visit(layer, list, place, collect, &pending);
+        unlink_place(list, place);
+        bin_list_link_newest(list, place);
     }
+    strata_spin_release(&list->lock);
+    for (size_t i = 0; i < pending.count; i++)
+        ask_about(pending.points[i], NULL);
 }
 
 size_t bin_sweep(const binning *layer, bin *self, bool ask)
@@ -325,41 +387,39 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask)
             strata_error_unhush(false);
         }
         bin_place *chain;
-        while ((chain = bin_list_take_complete(layer, list))) /* of a list of many, some at a time */
+        while ((chain = take_complete(layer, self, list))) { /* of a list of many, some at a time */
             bytes += finish_chain(layer, self, chain);
+            bin_end_out(self);
+        }
     }
     return bytes;
 }
 
-static strata_status wait_for_point(strata_point point, void *data)
+static void collect_list(const binning *layer, bin_list *list, strata_pending *pending)
 {
-    (void)data;
-    return strata_point_synchronize(point);
+    strata_spin_take(&list->lock);
+    for (const bin_place *place = list->oldest; place; place = place->newer)
+        bin_place_visit(layer, list, place, collect, pending);
+    strata_spin_release(&list->lock);
 }
 
-static strata_status wait_for_list(const binning *layer, bin *self, bin_list *list, size_t *bytes)
-{
-    for (uint32_t left = atomic_load_explicit(&list->count, memory_order_relaxed); left; left--) {
-        bin_place *place = bin_list_take_oldest(list);
-        if (!place)
-            return STRATA_SUCCESS;
-        strata_status status = bin_place_visit(layer, list, place, wait_for_point, NULL);
-        if (status != STRATA_SUCCESS) {
-            bin_list_put_oldest(list, place);
-            return status;
-        }
-        bin_finish(layer, self, place);
-        *bytes += self->size;
-    }
-    return STRATA_SUCCESS;
-}
-
+/* The places stay where they are meanwhile: another thread that waits for all that was freed must see them. */
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
-    bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire);
-    for (; list && status == STRATA_SUCCESS; list = list->next)
-        status = wait_for_list(layer, self, list, bytes);
+    strata_pending pending = {0};
+    do { /* each stream once, whatever others free meanwhile */
+        strata_pending_next(&pending);
+        begin_to_look(self);
+        for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next)
+            collect_list(layer, list, &pending);
+        end_looking(self);
+        for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
+            status = strata_point_synchronize(pending.points[i]);
+        *bytes += bin_sweep(layer, self, false);
+    } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
+    begin_to_look(self); /* what others finish */
+    end_looking(self);
     return status;
 }
 
