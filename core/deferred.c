@@ -16,6 +16,13 @@ typedef struct strata_deferred_free {
     uint64_t thread; /* serial of the thread that freed: the per-thread stream is another for each; 0: nobody knows */
 } deferred_free;
 
+/* What one thread has taken out of the list, until the last of it is done or back. Guarded by the set's lock. */
+typedef struct strata_deferred_batch {
+    struct strata_deferred_batch *next;
+    const strata_thread *thread; /* whose it is; NULL: nobody knows */
+    uint64_t number;             /* from 1, in the order in which they began */
+} deferred_batch;
+
 void strata_deferred_init(strata_deferred *set, strata_device *device)
 {
     set->device = device;
@@ -38,14 +45,34 @@ static uint64_t this_thread(void)
     return thread ? thread->serial : 0;
 }
 
-static void enter(strata_deferred *set, deferred_free *one)
+/* The lock is held. */
+static void count(strata_deferred *set, int by)
 {
-    strata_lock_take(&set->lock);
+    size_t now = atomic_load_explicit(&set->count, memory_order_relaxed);
+    atomic_store_explicit(&set->count, now + (size_t)by, memory_order_release);
+}
+
+/* The lock is held. */
+static void link_in(strata_deferred *set, deferred_free *one)
+{
     one->next = set->frees;
     set->frees = one;
-    size_t count = atomic_load_explicit(&set->count, memory_order_relaxed);
-    atomic_store_explicit(&set->count, count + 1, memory_order_relaxed);
-    strata_lock_release(&set->lock);
+}
+
+/* The lock is held. */
+static void begin_batch(strata_deferred *set, deferred_batch *batch)
+{
+    *batch = (deferred_batch){.next = set->batches, .thread = strata_thread_self(), .number = ++set->batch_count};
+    set->batches = batch;
+}
+
+/* The same. */
+static void end_batch(strata_deferred *set, const deferred_batch *batch)
+{
+    deferred_batch **link = &set->batches;
+    while (*link != batch)
+        link = &(*link)->next;
+    *link = batch->next;
 }
 
 strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, strata_deferred_carry_out carry_out,
@@ -60,7 +87,10 @@ strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, 
     one->block = *block;
     one->stream = stream;
     one->thread = this_thread();
-    enter(set, one);
+    strata_lock_take(&set->lock);
+    link_in(set, one);
+    count(set, 1);
+    strata_lock_release(&set->lock);
     return STRATA_SUCCESS;
 }
 
@@ -72,12 +102,11 @@ static bool can_be_named(const deferred_free *one, CUstream passed)
     return one->stream == passed && (passed != CU_STREAM_PER_THREAD || (one->thread && one->thread == this_thread()));
 }
 
-/* Takes out those that may be carried out, the first that was asked for first. */
-static deferred_free *take(strata_deferred *set, CUstream passed)
+/* Takes out those that may be carried out, the first that was asked for first. They count until they are done. */
+static deferred_free *take(strata_deferred *set, CUstream passed, deferred_batch *batch)
 {
     deferred_free *taken = NULL;
     strata_lock_take(&set->lock);
-    size_t count = atomic_load_explicit(&set->count, memory_order_relaxed);
     for (deferred_free **link = &set->frees; *link;) {
         deferred_free *one = *link;
         if (!can_be_named(one, passed)) {
@@ -87,11 +116,49 @@ static deferred_free *take(strata_deferred *set, CUstream passed)
         *link = one->next;
         one->next = taken;
         taken = one;
-        count--;
     }
-    atomic_store_explicit(&set->count, count, memory_order_relaxed);
+    if (taken)
+        begin_batch(set, batch);
     strata_lock_release(&set->lock);
     return taken;
+}
+
+/* What was taken is done, or goes back; the batch ends with the last of it. */
+static void let_go(strata_deferred *set, deferred_batch *batch, deferred_free *one, bool done, bool last)
+{
+    strata_lock_take(&set->lock);
+    if (done)
+        count(set, -1);
+    else
+        link_in(set, one);
+    if (last)
+        end_batch(set, batch);
+    strata_lock_release(&set->lock);
+    if (done)
+        strata_host_free(one);
+}
+
+/* Whether another thread has a batch in hand that began by then. The lock is held. */
+static bool is_in_hand(const strata_deferred *set, uint64_t by)
+{
+    const strata_thread *self = strata_thread_self();
+    for (const deferred_batch *batch = set->batches; batch; batch = batch->next)
+        if (batch->number <= by && (!self || batch->thread != self))
+            return true;
+    return false;
+}
+
+/* Waits until other threads are done with what they have in hand now. */
+static void wait_for_others(strata_deferred *set)
+{
+    unsigned turn = 0;
+    strata_lock_take(&set->lock);
+    for (const uint64_t by = set->batch_count; is_in_hand(set, by);) {
+        strata_lock_release(&set->lock);
+        strata_backoff(&turn);
+        strata_lock_take(&set->lock);
+    }
+    strata_lock_release(&set->lock);
 }
 
 static strata_status carry_out(const strata_deferred *set, const deferred_free *one, CUstream passed, bool *done)
@@ -105,20 +172,42 @@ static strata_status carry_out(const strata_deferred *set, const deferred_free *
     return status;
 }
 
-strata_status strata_deferred_settle(strata_deferred *set, CUstream passed)
+static strata_status settle(strata_deferred *set, CUstream passed)
 {
+    deferred_batch batch;
     strata_status status = STRATA_SUCCESS;
-    for (deferred_free *one = take(set, passed), *next; one; one = next) {
+    for (deferred_free *one = take(set, passed, &batch), *next; one; one = next) {
         next = one->next;
         bool done;
         strata_status freed = carry_out(set, one, passed, &done);
         status = status == STRATA_SUCCESS ? freed : status;
-        if (done)
-            strata_host_free(one);
-        else
-            enter(set, one);
+        let_go(set, &batch, one, done, !next);
     }
     return status;
+}
+
+strata_status strata_deferred_settle(strata_deferred *set, CUstream passed)
+{
+    wait_for_others(set);
+    return settle(set, passed);
+}
+
+void strata_deferred_settle_beside(strata_deferred *set, CUstream passed)
+{
+    strata_error_hush();
+    settle(set, passed);
+    strata_error_unhush(false);
+}
+
+void strata_deferred_settle_for_reap(strata_deferred *set, bool wait)
+{
+    if (!atomic_load_explicit(&set->count, memory_order_acquire)) /* then the caller sees where the last one went */
+        return;
+    if (wait)
+        wait_for_others(set);
+    strata_deferred_settle_beside(set, CU_STREAM_LEGACY);
+    if (wait)
+        wait_for_others(set); /* who came by in between */
 }
 
 strata_status strata_deferred_refuse(const strata_deferred *set)

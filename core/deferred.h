@@ -16,12 +16,15 @@
 #include "core/lock.h"
 
 struct strata_deferred_free;
+struct strata_deferred_batch;
 
 typedef struct strata_deferred {
     strata_device *device;
     strata_lock lock;
-    struct strata_deferred_free *frees; /* guarded by lock */
-    _Atomic size_t count;               /* of the list. Written under lock, read by any thread. */
+    struct strata_deferred_free *frees;    /* guarded by lock */
+    struct strata_deferred_batch *batches; /* what threads took out and have neither done nor put back; the same */
+    uint64_t batch_count;                  /* since the start; the same */
+    _Atomic size_t count;                  /* with those in hand. Written under lock, read by any thread. */
 } strata_deferred;
 
 /* Frees a retired block of `owner` as it was asked for: on a stream that is not being captured, or with
@@ -46,19 +49,23 @@ strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, 
 
 /* Carries out the frees that were asked for on `passed`, a stream whose handle is good now, on known streams, or on no
  * stream in particular, unless the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. What
- * cannot be carried out stays. Errors: the first of a free. */
+ * cannot be carried out stays. Waits first until other threads are done with what they have in hand. Errors: the first
+ * of a free. */
 strata_status strata_deferred_settle(strata_deferred *set, CUstream passed);
 
-/* The same where something might be there, for calls about something else: what fails is met again. Such a call on no
- * stream in particular promises nothing about others. */
+/* The same where something might be there, for calls about something else: what fails is met again, and nobody is
+ * waited for, as a free that is carried out may come by here. Such a call on no stream in particular promises nothing
+ * about others. */
+void strata_deferred_settle_beside(strata_deferred *set, CUstream passed);
 static inline void strata_deferred_settle_quietly(strata_deferred *set, CUstream passed)
 {
-    if (!strata_deferred_any(set) || passed == STRATA_STREAM_GONE)
-        return;
-    strata_error_hush();
-    strata_deferred_settle(set, passed);
-    strata_error_unhush(false);
+    if (strata_deferred_any(set) && passed != STRATA_STREAM_GONE)
+        strata_deferred_settle_beside(set, passed);
 }
+
+/* For a reap: the same on no stream in particular. With `wait` other threads are done with what they had in hand, so
+ * that the caller finds it where frees go, or it is deferred still. */
+void strata_deferred_settle_for_reap(strata_deferred *set, bool wait);
 
 /* Says that a wait for all frees left some, which a capture holds. Returns STREAM_CAPTURE. */
 strata_status strata_deferred_refuse(const strata_deferred *set);

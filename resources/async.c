@@ -347,7 +347,7 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
 static strata_status async_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     async *self = (async *)resource;
-    strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
+    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
     strata_status status = strata_retired_reap(&self->retired, mode, bytes);
     if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
         status = strata_deferred_refuse(&resource->stack->deferred);

@@ -231,7 +231,7 @@ strata_status strata_single_reap(strata_resource *resource, strata_reap_mode mod
     strata_single *self = (strata_single *)resource;
     strata_deferred *deferred = &resource->stack->deferred;
     int64_t before = strata_counters_sum(&self->counters, DEFERRED_BYTES);
-    strata_deferred_settle_quietly(deferred, CU_STREAM_LEGACY);
+    strata_deferred_settle_for_reap(deferred, mode == STRATA_REAP_WAIT);
     int64_t now = strata_counters_sum(&self->counters, DEFERRED_BYTES);
     *bytes = before > now ? (size_t)(before - now) : 0;
     return mode == STRATA_REAP_WAIT && strata_deferred_any(deferred) ? strata_deferred_refuse(deferred)

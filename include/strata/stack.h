@@ -57,7 +57,8 @@ STRATA_API strata_status strata_stack_destroy(strata_stack *stack);
  * when the stream's handle is passed to an allocation or a free, or here. Frees that were asked for on `stream` are
  * carried out if it is not being captured any more. Say so before the stream is destroyed: its handle may go to another
  * one, and a call with that would be taken for the end. With STRATA_STREAM_GONE all are, wherever they were asked for,
- * and the caller promises that the work which those streams had been given has finished. Any thread.
+ * and the caller promises that the work which those streams had been given has finished. Any thread; waits for others
+ * that carry such frees out.
  * Errors: those of a free; what could not be freed waits on. */
 STRATA_API strata_status strata_stack_captures_ended(strata_stack *stack, CUstream stream);
 

@@ -553,7 +553,7 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
     strata_status status = STRATA_SUCCESS;
     size_t own = 0;
     *bytes = 0;
-    strata_deferred_settle_quietly(deferred, CU_STREAM_LEGACY);
+    strata_deferred_settle_for_reap(deferred, mode == STRATA_REAP_WAIT);
     for (size_t i = 0; i < self->bin_count && status == STRATA_SUCCESS; i++) {
         if (mode == STRATA_REAP_WAIT)
             status = bin_wait(self, self->bins[i], &own);

@@ -356,7 +356,7 @@ static strata_status sampling_reap(strata_resource *resource, strata_reap_mode m
     strata_resource *below = resource->upstream;
     size_t own = 0;
     *bytes = 0;
-    strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
+    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
     strata_status status = mode == STRATA_REAP_WAIT ? samples_wait(self, &own) : STRATA_SUCCESS;
     if (mode != STRATA_REAP_WAIT)
         samples_poll(self, &own);

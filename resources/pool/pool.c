@@ -661,7 +661,7 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
 {
     pool *self = (pool *)resource;
     const int64_t before = strata_counters_sum(&self->deferred, 0);
-    strata_deferred_settle_quietly(&resource->stack->deferred, CU_STREAM_LEGACY);
+    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
     const int64_t now = strata_counters_sum(&self->deferred, 0);
     *bytes = before > now ? (size_t)(before - now) : 0;
     if (mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
