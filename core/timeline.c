@@ -198,7 +198,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
 
 /* ---- recording ---- */
 
-/* Puts an event in the place of the oldest. The lock is held. */
+/* Puts an event that was recorded in the place of the oldest, if it is not there. The lock is held. */
 static void replace_oldest(strata_timeline *timeline, strata_event *event)
 {
     strata_event **slot = &timeline->events[timeline->next_event];
@@ -210,17 +210,23 @@ static void replace_oldest(strata_timeline *timeline, strata_event *event)
 }
 
 /* The event whose turn it is: the oldest, or, while somebody waits for that or it is of a device that the stream is not
- * of, another in its place. The lock is held. */
+ * of, another one. It takes its place when it is recorded: until then the oldest covers what it does. The lock is held.
+ */
 static strata_status pick_event(strata_timeline *timeline, strata_event **out)
 {
     strata_event *event = timeline->events[timeline->next_event];
     strata_status status = STRATA_SUCCESS;
     if (!event || !is_alone(event) || event->device != timeline->device)
         status = make_event(timeline->device, &event);
-    if (event)
-        replace_oldest(timeline, event);
     *out = event;
     return status;
+}
+
+/* Ends an event that was picked and could not be recorded. The lock is held. */
+static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
+{
+    if (event && event != timeline->events[timeline->next_event])
+        drop_event(event);
 }
 
 static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
@@ -263,13 +269,21 @@ static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline
     return CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Records `event` for `epoch`. After a failure it still is what it was. The lock is held. */
-static CUresult record_event(strata_timeline *timeline, strata_event *event, uint64_t epoch, CUstream handle)
+/* Records `event` for `epoch`: the open one, or one that was picked. After a failure it still is what it was, or is
+ * dropped if it was made for this. The lock is held. */
+static inline CUresult record_event(strata_timeline *timeline, strata_event *event, bool picked, uint64_t epoch,
+                                    CUstream handle)
 {
     CUresult result = record_on(timeline->device, event->handle, handle);
-    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+    if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
+        if (picked)
+            replace_oldest(timeline, event);
         cover(timeline, event, epoch);
-    else if (result == CUDA_ERROR_INVALID_HANDLE && timeline->kind == STRATA_TIMELINE_UNKNOWN) {
+        return result;
+    }
+    if (picked)
+        drop_picked(timeline, event);
+    if (result == CUDA_ERROR_INVALID_HANDLE && timeline->kind == STRATA_TIMELINE_UNKNOWN) {
         strata_error_hush();
         result = record_elsewhere(timeline, epoch, handle);
         strata_error_unhush(false);
@@ -287,7 +301,7 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
         return status;
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
-    CUresult result = record_event(timeline, event, epoch, handle);
+    CUresult result = record_event(timeline, event, true, epoch, handle);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuEventRecord", "marking how far a stream is%s",
                                                        strata_stream_hint(result));
@@ -325,23 +339,22 @@ static __attribute__((cold)) strata_status wait_instead(strata_timeline *timelin
     return status;
 }
 
-/* The event for the current epoch of a stream whose handle is good only now, or NULL. The lock is held. */
-static inline strata_event *event_for_now(strata_timeline *timeline)
+/* The first event for the current epoch of a stream whose handle is good only now. The lock is held. */
+static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
-    strata_event *event = strata_timeline_open_event(timeline);
-    if (__builtin_expect(event != NULL, 1))
-        return event;
+    strata_event *event;
     strata_error_hush();
     pick_event(timeline, &event);
     strata_error_unhush(false);
-    return event;
+    return event && record_event(timeline, event, true, epoch, handle) == CUDA_SUCCESS;
 }
 
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    strata_event *event = event_for_now(timeline);
-    if (__builtin_expect(event && record_event(timeline, event, epoch, handle) == CUDA_SUCCESS, 1))
+    strata_event *open = strata_timeline_open_event(timeline);
+    if (__builtin_expect(open != NULL, 1) ? record_event(timeline, open, false, epoch, handle) == CUDA_SUCCESS
+                                          : open_epoch(timeline, epoch, handle))
         return STRATA_SUCCESS;
     return wait_instead(timeline, handle);
 }

@@ -4,6 +4,7 @@
 #include "support/fixture.h"
 
 #include "core/stream_map.h"
+#include "runtime/runtime.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -460,6 +461,59 @@ static void work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_
     test_free_on(fixture, &other, stream);
 }
 
+static struct {
+    PFN_cuEventSynchronize_v2000 real;
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block block;
+    bool armed;
+    unsigned failures;
+} unmarked;
+
+/* While the event is waited for, as many uses as a timeline has events can be neither marked nor waited for. */
+static CUresult CUDAAPI synchronize_beside_failures(CUevent event)
+{
+    if (!unmarked.armed)
+        return unmarked.real(event);
+    unmarked.armed = false;
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++)
+        unmarked.failures += strata_runtime_record_block_use(unmarked.runtime, &unmarked.block, unmarked.stream,
+                                                             STRATA_ACCESS_READ) != STRATA_SUCCESS;
+    test_fault_end();
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void an_event_that_is_waited_for_stays_while_others_cannot_be_recorded(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_stream_ref ref;
+    unmarked.runtime = fixture->runtime;
+    unmarked.stream = stream;
+    unmarked.block = test_allocate(fixture, BYTES, stream);
+    unmarked.failures = 0;
+    test_stall *stall = test_stall_begin(stream);
+    test_write(fixture, &block, 0x33, stream);
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    unmarked.armed = true;
+    unmarked.real = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = synchronize_beside_failures;
+    strata_status status = strata_point_synchronize(strata_timeline_last_closed(ref.timeline->number));
+    strata_cu.EventSynchronize = unmarked.real;
+    assert_int_equal(status, STRATA_ERROR_DRIVER);
+    assert_true(!unmarked.armed && unmarked.failures == STRATA_TIMELINE_EVENTS);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    test_stall_end(stall);
+    test_write(fixture, &unmarked.block, 0x44, stream); /* marks everything before it too */
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &unmarked.block, stream);
+}
+
 /* ---- first uses, and uses without a prepare ---- */
 
 static void a_first_use_waits_for_the_allocation_and_counts_as_a_write(test_fixture *fixture)
@@ -657,6 +711,7 @@ int main(void)
         TEST_CASE(a_use_that_is_waited_for_instead_of_marked_is_no_error),
         TEST_CASE(a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once),
         TEST_CASE(work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event),
+        TEST_CASE(an_event_that_is_waited_for_stays_while_others_cannot_be_recorded),
         TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
         TEST_CASE(a_block_that_was_used_has_no_first_use),
         TEST_CASE(a_use_recorded_afterwards_is_waited_for),

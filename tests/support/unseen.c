@@ -68,6 +68,7 @@ static const struct {
     {"a_use_on_another_stream_waits_for_the_allocation", "[pool", at_home},
     {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},
 
+    {"an_event_that_is_waited_for_stays_while_others_cannot_be_recorded", "", awaited},
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
     {"uses_on_other_streams_are_ordered_through_the_layer", "[guard(sample", awaited},
 
