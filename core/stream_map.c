@@ -518,7 +518,7 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
 }
 
 /* Lets the timeline live on as that of an unknown stream until its work is complete. map_lock is held. */
-static strata_status leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry, uint64_t id)
+static strata_status leave_known(strata_timeline *timeline, CUstream handle, uint64_t id)
 {
     strata_spin_take(&timeline->lock);
     strata_status status = strata_timeline_record_now(timeline, handle);
@@ -527,10 +527,24 @@ static strata_status leave_known(strata_timeline *timeline, CUstream handle, unk
         timeline->stream = NULL;
         atomic_store_explicit(&timeline->known_as, STRATA_NOBODY, memory_order_release);
         atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
-        entry->id = id;
-        entry->timeline = timeline;
     }
     strata_spin_release(&timeline->lock);
+    return status;
+}
+
+/* The same. The map takes the entry first, for which it may need host memory: a timeline that is in no map and known to
+ * nobody would be lost. On an error the entry is the caller's. map_lock is held. */
+static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry,
+                                           uint64_t id)
+{
+    entry->id = id;
+    entry->timeline = timeline;
+    HASH_ADD(hh, unknown, id, sizeof entry->id, entry);
+    if (!entry->hh.tbl)
+        return strata_fail_host_memory("an unregistered stream");
+    strata_status status = leave_known(timeline, handle, id);
+    if (status != STRATA_SUCCESS)
+        HASH_DEL(unknown, entry);
     return status;
 }
 
@@ -557,12 +571,10 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     if (!timeline || timeline->device != device)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this device");
     else
-        status = leave_known(timeline, handle, entry, id);
+        status = enter_and_leave_known(timeline, handle, entry, id);
     if (status == STRATA_SUCCESS) {
+        entry = NULL;
         set_known(stream, NULL);
-        HASH_ADD(hh, unknown, id, sizeof entry->id, entry);
-        if (entry->hh.tbl)
-            entry = NULL;
         if (HASH_COUNT(unknown) >= sweep_at)
             sweep(true);
     }

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/stream_map.h"
 #include "resources/budget/account.h"
+#include "runtime/runtime.h"
 #include "support/captures.h"
 #include "support/child.h"
 #include "support/faults.h"
@@ -687,11 +689,52 @@ static void a_first_use_without_host_memory_leaves_nothing_in_the_way_of_the_sec
     }
 }
 
+/* ---- a stream that ceases to be known ---- */
+
+/* In a process without unknown streams, so that their map has to be made, too. */
+static void unregister(void)
+{
+    strata_runtime *runtime;
+    strata_stream_ref ref;
+    CUcontext context;
+    CUstream stream;
+    child_ok(strata_runtime_create(NULL, &runtime));
+    child_check(test_cu()->DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(test_cu()->CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_check(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_runtime_register_stream(runtime, stream));
+    child_ok(strata_stream_resolve(runtime->device, stream, &ref));
+    strata_timeline *timeline = ref.timeline;
+    bool any = true;
+    size_t failures = 0;
+    for (size_t which = 1; any; which++) {
+        begin_refusing(which, false);
+        strata_status status = strata_runtime_unregister_stream(runtime, stream);
+        any = end_refusing();
+        const bool done = status == STRATA_SUCCESS; /* also where the stream could be waited for instead of marked */
+        child_check(done || (any && status == STRATA_ERROR_OUT_OF_HOST_MEMORY));
+        child_ok(strata_stream_resolve(runtime->device, stream, &ref));
+        child_check(ref.known == !done && ref.timeline == timeline);
+        failures += !done;
+        if (done && any)
+            child_ok(strata_runtime_register_stream(runtime, stream));
+    }
+    child_check(failures >= 3); /* an entry, the map, and its buckets */
+    child_check(test_cu()->StreamDestroy(stream) == CUDA_SUCCESS);
+    child_ok(strata_runtime_destroy(runtime));
+}
+
+static void a_stream_that_cannot_be_unregistered_for_want_of_host_memory_stays_known(void **state)
+{
+    (void)state;
+    test_child_run("unregister", NULL);
+}
+
 int main(int count, char **arguments)
 {
-    static const test_scenario scenarios[] = {TEST_SCENARIO(first_use)};
+    static const test_scenario scenarios[] = {TEST_SCENARIO(first_use), TEST_SCENARIO(unregister)};
     setenv("STRATA_DRIVER", "auto", 0);
-    test_child_begin(count, arguments, scenarios, 1);
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     test_open_driver();
     enum { LAYER_CASES = 2 }; /* of these the first, which are about layers */
     static const test_case cases[] = {
@@ -716,6 +759,7 @@ int main(int count, char **arguments)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_use_without_host_memory_leaves_nothing_in_the_way_of_the_second),
+        cmocka_unit_test(a_stream_that_cannot_be_unregistered_for_want_of_host_memory_stays_known),
     };
     test_before_clearing = stop_refusing;
     int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
