@@ -56,14 +56,25 @@ static void end_in_scope(pool_pages *pages)
     strata_scope_leave(&scope);
 }
 
+/* What the layer below has given of frames that could not be given back. */
+static void forget_below(pool_pages *pages)
+{
+    for (uint32_t number = pages->frame_free, next; number; number = next) {
+        next = pages->frames[number].next;
+        pages->frames[number] = (pool_frame){0};
+    }
+    for (uint32_t frame = 1; frame < pages->frame_count; frame++)
+        strata_host_free(pages->frames[frame].below);
+}
+
 void pool_pages_close(pool_pages *pages)
 {
     strata_error_hush();
     if (pages->source && strata_door_now() == STRATA_DOOR_OPEN)
         (pages->source->moves ? end_in_scope : end_all)(pages);
     strata_error_unhush(false);
-    for (uint32_t frame = 1; frame < pages->frame_count && !pages->source->moves; frame++)
-        strata_host_free(pages->frames[frame].below); /* of what could not be given back */
+    if (pages->source && !pages->source->moves)
+        forget_below(pages);
     strata_host_free(pages->frames);
     *pages = (pool_pages){0};
 }
@@ -73,7 +84,7 @@ uint32_t pool_pages_number(pool_pages *pages)
     const uint32_t recycled = pages->frame_free;
     if (recycled) {
         pages->frame_free = pages->frames[recycled].next;
-        pages->frames[recycled].next = 0;
+        pages->frames[recycled] = (pool_frame){0};
         return recycled;
     }
     if (pages->frame_count >= pages->frame_capacity) {
