@@ -488,8 +488,7 @@ static void *wait_for_all_frees(void *data)
     reaper.status = strata_runtime_reap_pending(reaper.fixture->runtime);
     reaper.outstanding = strata_runtime_bytes_outstanding(reaper.fixture->runtime);
     sem_post(&reaper.came_back);
-    test_leave_thread();
-    return NULL;
+    return NULL; /* with no wait for the thread's own stream, which would end the other thread's capture */
 }
 
 /* While one thread asks whether the capture has ended, another one waits for all frees. It has to until the free is

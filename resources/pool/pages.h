@@ -31,7 +31,7 @@ typedef struct pool_frame {
 
 _Static_assert(sizeof(pool_frame) == 24, "a block of some MiB can afford its share of a frame");
 
-/* Sizes of frames are multiples of the first, and no larger than the second. */
+/* Sizes of frames are multiples of the first. Of what is larger than the second, a frame has so much. */
 enum { POOL_FRAME_UNIT = 512, POOL_FRAME_HOLDS = (1 << 29) - 1 };
 #define POOL_FRAME_MOST ((uint64_t)UINT32_MAX * POOL_FRAME_UNIT)
 

@@ -26,7 +26,7 @@ static strata_status below_open(pool_pages *pages, strata_export_type export_typ
 {
     (void)export_type;
     pages->granule = LEAST_FRAME;
-    pages->bytes = POOL_FRAME_MOST; /* the layer below knows what else is too large */
+    pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
     strata_status status = strata_tag_intern("pool", &pages->tag);
     if (status == STRATA_SUCCESS)
         status = strata_made_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
