@@ -558,7 +558,7 @@ int main(void)
         TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
         TEST_CASE(a_free_that_meets_a_capture_waits_for_no_use_before),
         TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
-        TEST_CASE(who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out),
+        TEST_CASE(who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out), /* not in sweeps */
     };
     test_open_driver();
     open_captures();
@@ -566,5 +566,6 @@ int main(void)
     static const char *const stacks[] = {
         "async", "direct", "pool", "async(pool=default)", "fixed(bytes=4KiB, chunk=16KiB), async", "pool, async"};
     const size_t count = sizeof stacks / sizeof stacks[0];
-    return test_run_on(stacks, test_is_swept() ? count - 1 : count, cases, sizeof cases / sizeof cases[0]);
+    const size_t swept = test_is_swept() ? 1 : 0; /* no two runs of the last case are the same */
+    return test_run_on(stacks, count - swept, cases, sizeof cases / sizeof cases[0] - swept);
 }
