@@ -1,8 +1,9 @@
 /* Timelines: recording, waiting, and learning what is complete.
  *
- * Why an epoch may be read without a lock: a use reads the epoch after its work was submitted. Recording moves the
- * epoch on before it calls the driver. So if a use still read epoch n, its work was submitted before the driver
- * recorded the event that ends epoch n, and the event covers it; if it read n + 1, a later event will. */
+ * Why an epoch may be read without a lock: a use reads the epoch after its work was submitted. Recording, and asking
+ * whether a stream is idle, move the epoch on before they call the driver. So if a use still read epoch n, its work was
+ * submitted before the driver recorded the event that ends epoch n, or was asked, and that covers it; if it read n + 1,
+ * a later event will. */
 #include "core/timeline.h"
 
 #include "core/error.h"
@@ -66,7 +67,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
 }
 
 /* The newest event of an epoch before `epoch`, or NULL. The lock is held. */
-static strata_event *event_before(strata_timeline *timeline, uint64_t epoch)
+static strata_event *event_before(const strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *newest = NULL;
     for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
@@ -77,7 +78,7 @@ static strata_event *event_before(strata_timeline *timeline, uint64_t epoch)
     return newest;
 }
 
-static strata_event *newest_event(strata_timeline *timeline)
+static strata_event *newest_event(const strata_timeline *timeline)
 {
     return event_before(timeline, UINT64_MAX);
 }
@@ -526,17 +527,63 @@ bool strata_point_query(strata_point point)
     return strata_point_known_complete(point);
 }
 
-void strata_timeline_ask(strata_timeline *timeline)
+/* Whether all events are over. The lock is held. */
+static bool is_past_its_events(const strata_timeline *timeline)
 {
-    strata_spin_take(&timeline->lock);
-    uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    const strata_event *newest = newest_event(timeline);
+    return !newest || newest->epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+}
+
+/* Asks from the newest event on which one is over, until one is. The lock is held, and the thread's capture mode is
+ * relaxed. */
+static void ask_events(strata_timeline *timeline)
+{
+    const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     strata_event *event = newest_event(timeline);
     for (; event && event->epoch > completed; event = event_before(timeline, event->epoch)) {
         close_open_epoch(timeline, event);
-        if (query_event(timeline, event->handle) != CUDA_SUCCESS)
+        if (strata_cu.EventQuery(event->handle) != CUDA_SUCCESS)
             continue;
         raise_completed(timeline, event->epoch);
         break;
+    }
+}
+
+void strata_timeline_ask(strata_timeline *timeline)
+{
+    strata_scope scope;
+    strata_spin_take(&timeline->lock);
+    if (!is_past_its_events(timeline) &&
+        strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
+        ask_events(timeline);
+        strata_scope_leave(&scope);
+    }
+    strata_spin_release(&timeline->lock);
+}
+
+/* Whether a known stream has nothing left to do. The epoch moves on first, as before an event: whoever still read the
+ * old one had submitted its work before the driver is asked, which counts it. The lock is held, and the thread's
+ * capture mode is relaxed. */
+static CUresult query_stream(strata_timeline *timeline)
+{
+    const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    const CUresult result = strata_cu.StreamQuery(timeline->stream);
+    if (result == CUDA_SUCCESS)
+        raise_completed(timeline, epoch);
+    return result;
+}
+
+void strata_timeline_ask_up_to_now(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock);
+    ask_events(timeline);
+    if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
+        const bool plain = (uintptr_t)timeline->stream > (uintptr_t)CU_STREAM_PER_THREAD;
+        const bool marked = (!plain || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
+                            strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;
+        if (marked && !plain)
+            ask_events(timeline);
     }
     strata_spin_release(&timeline->lock);
 }

@@ -164,6 +164,11 @@ bool strata_point_query(strata_point point);
 /* Asks the driver how far the timeline is, whatever is still under way at its end; never waits. */
 void strata_timeline_ask(strata_timeline *timeline);
 
+/* The same up to what was submitted until now, where the stream is known and its events are over: the stream itself is
+ * asked, and one that still works gets another event, for the next time; a default stream gets one in any case. The
+ * calling thread's capture mode is relaxed. */
+void strata_timeline_ask_up_to_now(strata_timeline *timeline);
+
 /* Blocks the calling thread until `point` is complete. */
 strata_status strata_point_synchronize(strata_point point);
 

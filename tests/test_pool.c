@@ -190,6 +190,7 @@ static void a_wait_that_fails_is_what_an_allocation_fails_for(test_fixture *fixt
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &small));
     check_ok(strata_runtime_allocate(small, GRANULE, first, &all));
+    test_stall *stall = test_stall_begin(first);
     check_ok(strata_runtime_deallocate(small, &all));
     test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_UNKNOWN);
     strata_status status = strata_runtime_allocate(small, MIB, second, &block);
@@ -197,6 +198,7 @@ static void a_wait_that_fails_is_what_an_allocation_fails_for(test_fixture *fixt
     check_status(status, STRATA_ERROR_DRIVER);
     check_last_error(STRATA_ERROR_DRIVER, "cuEventRecord");
     check_ok(strata_runtime_allocate(small, MIB, second, &block));
+    test_stall_end(stall);
     assert_true(overlap(&all, &block));
     check_ok(strata_runtime_deallocate(small, &block));
     check_ok(strata_runtime_destroy(small));

@@ -98,33 +98,62 @@ static void sleep_through(test_fixture *fixture)
 
 /* ---- over time ---- */
 
+/* What the driver does not take back stays, and nobody is told: where a sweep makes it refuse, amounts are others. */
+#define assert_amount(condition) assert_true(test_is_swept() || (condition))
+
 static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fixture)
 {
     needs_granule(FRAME);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
-    assert_int_equal(reserved(fixture), 64 * MIB);
+    assert_amount(reserved(fixture) == 64 * MIB);
     begin_decay(fixture, stream);
-    assert_int_equal(reserved(fixture), 64 * MIB);
+    assert_amount(reserved(fixture) == 64 * MIB);
     for (size_t bytes = 64 * MIB; bytes > 4 * MIB;) {
         make_slow_calls(fixture, 8, stream);
-        assert_int_equal(reserved(fixture), bytes); /* before its time nothing goes */
+        assert_amount(reserved(fixture) == bytes); /* before its time nothing goes */
         pass(1);
         make_slow_calls(fixture, 8, stream);
         bytes /= 2;
-        assert_int_equal(reserved(fixture), bytes);
+        assert_amount(reserved(fixture) == bytes);
     }
     for (int i = 0; i < 3; i++) {
         pass(1);
         make_slow_calls(fixture, 8, stream);
     }
-    assert_int_equal(reserved(fixture), FRAME); /* in which the small blocks are */
-    assert_int_equal(value_of(fixture->runtime, "pool.decayed"), 62 * MIB);
-    assert_int_equal(value_of(fixture->runtime, "pool.released"), 62 * MIB);
+    assert_amount(reserved(fixture) == FRAME); /* in which the small blocks are */
+    assert_amount(value_of(fixture->runtime, "pool.decayed") == 62 * MIB);
+    assert_amount(value_of(fixture->runtime, "pool.released") == 62 * MIB);
     strata_block block = test_allocate(fixture, 32 * MIB, stream); /* and comes again when it is needed */
     test_write(fixture, &block, 0x22, stream);
     check_ends(fixture, &block, 0x22, stream);
     test_free_on(fixture, &block, stream);
+}
+
+/* What a thread keeps for a stream is free, though the heap does not have it, and nobody may come for it again. */
+static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixture *fixture)
+{
+    enum { COUNT = 3, KEPT = 1 << 20 };
+    needs_granule(FRAME);
+    CUstream kept = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[COUNT];
+    for (size_t i = 0; i < COUNT; i++)
+        blocks[i] = test_allocate(fixture, KEPT, kept);
+    leave_free(fixture, FRAME, stream); /* for the calls below, or they would empty the cache */
+    begin_decay(fixture, stream);
+    for (size_t i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], kept);
+    test_synchronize(kept);
+    const size_t before = reserved(fixture);
+    const uint64_t flushes = value_of(fixture->runtime, "pool.flushes");
+    make_slow_calls(fixture, 8, stream);
+    assert_int_equal(value_of(fixture->runtime, "pool.flushes"), flushes);
+    for (int i = 0; i < 3; i++) { /* what was used before the first is given back from the second on */
+        pass(100);
+        make_slow_calls(fixture, 8, stream);
+    }
+    assert_true(before >= 3 * FRAME);
+    assert_int_equal(reserved(fixture), FRAME); /* in which the small blocks are */
 }
 
 /* Windows that went by without a call count. */
@@ -149,19 +178,19 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     strata_block block = test_allocate(fixture, 400 * MIB, stream), more;
     begin_decay(fixture, stream);
     more = test_allocate(fixture, 2 * MIB, stream); /* for which the pool grows by more than that */
-    assert_true(reserved(fixture) > 404 * MIB);
+    assert_amount(reserved(fixture) > 404 * MIB);
     const size_t before = reserved(fixture);
     pass(1);
     make_slow_calls(fixture, 2, stream);
-    assert_int_equal(reserved(fixture), before);
+    assert_amount(reserved(fixture) == before);
     test_free_on(fixture, &block, stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     pass(1);
     make_slow_calls(fixture, 2, stream);
-    assert_true(reserved(fixture) > 400 * MIB && reserved(fixture) < before); /* of what was made half is gone */
+    assert_amount(reserved(fixture) > 400 * MIB && reserved(fixture) < before); /* of what was made half is gone */
     pass(1);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    assert_true(reserved(fixture) < 210 * MIB);
+    assert_amount(reserved(fixture) < 210 * MIB);
     test_free_on(fixture, &more, stream);
 }
 
@@ -240,7 +269,8 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     const size_t bytes = reserved(fixture);
     run_windows(fixture, 6, MIB, streams);
     const char *policy = getenv("STRATA_SIM_POLICY");
-    const bool same = !policy || strcmp(policy, "random") != 0; /* else no period is like the one before */
+    const bool random = policy && strcmp(policy, "random") == 0;
+    const bool same = test_on_simulated_driver() && !random; /* else no period is like the one before */
     const uint64_t more = same ? 0 : made / 8;
     assert_true(value_of(fixture->runtime, "pool.frames.made") <= made + more);
     assert_true(value_of(fixture->runtime, "pool.frames.moved") <= moved + more);
@@ -288,8 +318,10 @@ static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixtu
     const size_t before = reserved(fixture);
     block = test_allocate(fixture, (size_t)2 * PAIRS * FRAME, stream);
     test_write(fixture, &block, 0x44, stream);
-    assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
-    assert_true(reserved(fixture) <= before + 2 * (size_t)FRAME);
+    if (!test_is_swept()) { /* what cannot be unmapped is not moved, and more is made */
+        assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
+        assert_true(reserved(fixture) <= before + 2 * (size_t)FRAME);
+    }
     test_free_on(fixture, &block, stream);
     for (size_t i = 0; i < PAIRS; i++)
         test_free_on(fixture, &walls[i], stream);
@@ -603,6 +635,7 @@ int main(void)
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
         TEST_CASE(of_what_lay_unused_for_a_window_half_is_given_back),
+        TEST_CASE(memory_that_a_thread_keeps_for_a_stream_is_given_back_too),
         TEST_CASE(a_program_that_slept_gives_back_for_all_the_time),
         TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
         TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_frames),

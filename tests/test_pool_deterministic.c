@@ -170,6 +170,7 @@ static void the_same_calls_get_the_same_addresses_in_each_run(void **state)
 static void without_it_they_depend_on_how_far_the_device_is(void **state)
 {
     (void)state;
+    test_needs_simulated_driver("how far it is is chosen there");
     const uint64_t once = addresses_of("run_as_it_comes", surroundings[0]);
     size_t others = 0;
     for (size_t i = 0; i < RUNS; i++)

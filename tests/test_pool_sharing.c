@@ -146,6 +146,39 @@ static void who_imports_the_parts_of_a_block_sees_its_bytes(test_fixture *fixtur
     test_free_on(fixture, &before, stream);
 }
 
+/* The older frame is moved behind the newer one. */
+static void parts_come_in_the_order_of_addresses_whichever_frame_is_older(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[3];
+    strata_pool_hold *hold;
+    for (size_t i = 0; i < 3; i++)
+        blocks[i] = test_allocate(fixture, FRAME, stream);
+    set_limit(fixture, 3 * FRAME);
+    test_free_on(fixture, &blocks[0], stream);
+    test_free_on(fixture, &blocks[2], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    strata_block block = test_allocate(fixture, 2 * FRAME, stream);
+    assert_int_equal(block.address, blocks[2].address);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.moved"), 1);
+    test_fill(block.address, 0x44, FRAME, stream);
+    test_fill(block.address + FRAME, 0x45, FRAME, stream);
+    check_ok(strata_pool_export(stack_of(fixture), &block, &hold));
+    check_parts(&block, hold);
+    const CUdeviceptr seen = import_parts(hold);
+    test_synchronize(stream);
+    const unsigned char *first = test_copy_back(fixture, seen, EDGE, stream);
+    const unsigned char *second = test_copy_back(fixture, seen + FRAME, EDGE, stream);
+    test_synchronize(stream);
+    check_bytes(first, 0x44, EDGE);
+    check_bytes(second, 0x45, EDGE);
+    end_import(hold);
+    strata_pool_hold_end(hold);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &blocks[1], stream);
+}
+
 /* Otherwise the importer would see memory that the pool thinks the device has back, and another one lie where it was.
  */
 static void exported_memory_is_not_moved_and_not_given_back(test_fixture *fixture)
@@ -625,6 +658,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(threads_hold_and_give_back_at_the_same_time), /* not in sweeps: no two runs are the same */
         TEST_CASE(who_imports_the_parts_of_a_block_sees_its_bytes),
+        TEST_CASE(parts_come_in_the_order_of_addresses_whichever_frame_is_older),
         TEST_CASE(exported_memory_is_not_moved_and_not_given_back),
         TEST_CASE(an_export_that_fails_leaves_no_file_and_no_hold),
         TEST_CASE(held_memory_stays_until_its_last_hold_ends),

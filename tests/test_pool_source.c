@@ -441,6 +441,105 @@ static void a_layer_below_may_call_into_the_stack(test_fixture *fixture)
     check_ok(strata_runtime_destroy(helper.runtime));
 }
 
+/* A layer right below the pool that asks for memory of the stack itself, while it is asked for a frame; and remembers
+ * the frame. */
+typedef struct asking_layer {
+    strata_resource resource;
+    strata_runtime *runtime;
+    CUstream stream;
+    size_t sizes[2]; /* to ask for, one after another; 0: nothing */
+    strata_status statuses[2];
+    strata_block blocks[2];
+    strata_block frame; /* the last one */
+} asking_layer;
+
+static strata_status ask_meanwhile(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    asking_layer *self = (asking_layer *)resource;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t bytes = self->sizes[i];
+        self->sizes[i] = 0;
+        if (bytes)
+            self->statuses[i] = strata_runtime_allocate(self->runtime, bytes, self->stream, &self->blocks[i]);
+    }
+    const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    self->frame = *out;
+    return status;
+}
+
+static const strata_resource_ops asking_ops = {
+    .size = sizeof asking_ops, .name = "asking", .allocate = ask_meanwhile, .destroy = stay};
+
+static void asking_begin(asking_layer *self, test_fixture *fixture)
+{
+    strata_resource *layers[3] = {NULL, &self->resource, NULL};
+    strata_stack *stack;
+    *self = (asking_layer){.resource.ops = &asking_ops};
+    check_ok(strata_pool_create(0, NULL, &layers[0]));
+    check_ok(strstr(fixture->stack, "async") ? strata_async_create(0, NULL, &layers[2])
+                                             : strata_direct_create(0, NULL, &layers[2]));
+    check_ok(strata_stack_build(layers, 3, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &self->runtime));
+    self->stream = test_stream(fixture, TEST_STREAM_POOL);
+}
+
+/* While the first request asks for 6 MiB there is room for 2 more, and not for 4. */
+static void what_is_asked_for_at_the_moment_counts_towards_the_limit(test_fixture *fixture)
+{
+    asking_layer below;
+    strata_block block;
+    asking_begin(&below, fixture);
+    check_ok(strata_control(strata_runtime_stack(below.runtime), "pool.limit", NULL, &(uint64_t){8 * MIB}));
+    below.sizes[0] = 4 * MIB;
+    below.sizes[1] = 2 * MIB;
+    check_ok(strata_runtime_allocate(below.runtime, 6 * MIB, below.stream, &block));
+    check_status(below.statuses[0], STRATA_ERROR_OUT_OF_MEMORY);
+    check_ok(below.statuses[1]);
+    assert_int_equal(value_of(below.runtime, "pool.reserved.peak"), 8 * MIB);
+    check_ok(strata_runtime_deallocate_on(below.runtime, &block, below.stream));
+    check_ok(strata_runtime_deallocate_on(below.runtime, &below.blocks[1], below.stream));
+    check_ok(strata_runtime_destroy(below.runtime));
+}
+
+typedef struct visit {
+    CUdeviceptr expected;
+    unsigned blocks, others;
+} visit;
+
+static void visit_block(const strata_block *block, void *data)
+{
+    visit *seen = data;
+    seen->blocks++;
+    seen->others += block->address != seen->expected || block->bytes != 512;
+}
+
+/* Whoever has it from a layer below the pool: it is no block of the stack's user. */
+static void the_block_that_a_frame_is_nobody_meets_above_the_pool(test_fixture *fixture)
+{
+    asking_layer below;
+    strata_block block, found;
+    asking_begin(&below, fixture);
+    check_ok(strata_runtime_allocate(below.runtime, 512, below.stream, &block));
+    const strata_block frame = below.frame;
+    assert_true(frame.address && overlap(&frame, &block) && frame.bytes > block.bytes);
+    visit seen = {.expected = block.address};
+    check_ok(strata_stack_visit_blocks(strata_runtime_stack(below.runtime), visit_block, &seen));
+    assert_true(seen.blocks == 1 && seen.others == 0);
+    assert_int_equal(strata_runtime_block_state(below.runtime, frame.id), STRATA_BLOCK_QUARANTINED);
+    check_status(strata_runtime_prepare_block_use(below.runtime, &frame, below.stream, STRATA_ACCESS_READ),
+                 STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_deallocate_on(below.runtime, &frame, below.stream), STRATA_ERROR_DOUBLE_FREE);
+    check_ok(strata_runtime_find(below.runtime, block.address, &found));
+    assert_memory_equal(&found, &block, sizeof block);
+    check_status(strata_runtime_find(below.runtime, block.address + block.bytes, &found), STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_runtime_deallocate_on(below.runtime, &block, below.stream));
+    assert_int_equal(value_of(below.runtime, "pool.reserved"), frame.bytes);
+    test_synchronize(below.stream);
+    check_ok(strata_runtime_trim(below.runtime, 0, NULL));
+    assert_int_equal(value_of(below.runtime, "pool.reserved"), 0);
+    check_ok(strata_runtime_destroy(below.runtime));
+}
+
 /* A guard's red zones put its blocks between two granules of pieces. */
 static void blocks_that_begin_anywhere_are_frames(test_fixture *fixture)
 {
@@ -711,6 +810,8 @@ int main(int count, char **arguments)
         TEST_CASE(a_frame_that_is_not_taken_back_serves_on),
         TEST_CASE(an_allocation_below_that_fails_says_why),
         TEST_CASE(a_layer_below_may_call_into_the_stack),
+        TEST_CASE(what_is_asked_for_at_the_moment_counts_towards_the_limit),
+        TEST_CASE(the_block_that_a_frame_is_nobody_meets_above_the_pool),
         TEST_CASE(blocks_that_begin_anywhere_are_frames),
     };
     const struct CMUnitTest tests[] = {

@@ -209,17 +209,138 @@ static void a_bundle_is_handed_over_with_one_wait(test_fixture *fixture)
     test_free_on(fixture, &rest, c);
 }
 
+/* ---- a thread that asks the source, or gives back to it ---- */
+
+/* What the second thread does is let go on where the first one's call is over: no clock decides who comes first. */
+static struct {
+    CUresult(CUDAAPI *allocate)(CUdeviceptr *, size_t);
+    CUresult(CUDAAPI *free)(CUdeviceptr);
+    _Atomic bool armed; /* for once: while the first thread is at the driver, the second one calls */
+    _Atomic bool waits; /* the second one stops where it waits; until the first one's call is over */
+    pthread_t first;
+    caller *second;
+    bool begun;
+    sem_t met;  /* the second one waits, or asks the driver itself, or is done */
+    sem_t over; /* the first one's call is */
+} turns;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+/* The second thread waits for the first. */
+int __wrap_sched_yield(void)
+{
+    if (!pthread_equal(pthread_self(), turns.first) && atomic_exchange(&turns.waits, false)) {
+        sem_post(&turns.met);
+        wait_a_while(&turns.over);
+    }
+    return __real_sched_yield();
+}
+
+/* What the driver is asked for by the first thread, it has not answered while the second one calls. */
+static void meet(void)
+{
+    if (!pthread_equal(pthread_self(), turns.first)) {
+        sem_post(&turns.met);
+    } else if (atomic_exchange(&turns.armed, false)) {
+        turns.begun = pthread_create(&turns.second->thread, NULL, call, turns.second) == 0;
+        if (turns.begun)
+            wait_a_while(&turns.met);
+    }
+}
+
+static CUresult CUDAAPI meet_and_allocate(CUdeviceptr *address, size_t bytes)
+{
+    meet();
+    return turns.allocate(address, bytes);
+}
+
+static CUresult CUDAAPI free_and_meet(CUdeviceptr address)
+{
+    const CUresult result = turns.free(address);
+    meet();
+    return result;
+}
+
+static void begin_turns(caller *second)
+{
+    turns.allocate = strata_cu.MemAlloc;
+    turns.free = strata_cu.MemFree;
+    sem_init(&turns.met, 0, 0);
+    sem_init(&turns.over, 0, 0);
+    turns.first = pthread_self();
+    turns.second = second;
+    turns.begun = false;
+    second->last = &turns.met;
+    turns.waits = true;
+    turns.armed = true;
+    strata_cu.MemAlloc = meet_and_allocate;
+    strata_cu.MemFree = free_and_meet;
+}
+
+/* The first thread's call is over. */
+static void end_turns(void)
+{
+    sem_post(&turns.over);
+    if (turns.begun)
+        pthread_join(turns.second->thread, NULL);
+    turns.waits = turns.armed = false;
+    strata_cu.MemAlloc = turns.allocate;
+    strata_cu.MemFree = turns.free;
+    assert_true(turns.begun);
+}
+
+static void one_frame_does_for_all_who_want_memory_at_a_time(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    caller second = {.fixture = fixture, .stream = other, .bytes = MIB / 2};
+    strata_block block;
+    begin_turns(&second);
+    const strata_status status = try_to_allocate(fixture, MIB / 2, stream, &block);
+    end_turns();
+    check_ok(status);
+    check_ok(second.status);
+    assert_false(overlap(&block, &second.block));
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &second.block, other);
+}
+
+static void a_request_is_not_refused_for_what_a_trim_is_about_to_give_back(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    caller second = {.fixture = fixture, .stream = other, .bytes = 4 * MIB};
+    set_limit(fixture, 4 * MIB);
+    strata_block block = test_allocate(fixture, 2 * MIB, stream);
+    test_free_on(fixture, &block, stream);
+    test_synchronize(stream);
+    begin_turns(&second);
+    const strata_status status = strata_runtime_trim(fixture->runtime, 0, NULL);
+    end_turns();
+    check_ok(status);
+    check_ok(second.status);
+    test_free_on(fixture, &second.block, other);
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
+    static const char *const still[] = {"pool(frame=2MiB), direct"};
     static const test_case cases[] = {
-        TEST_CASE(a_request_that_fits_is_served_while_a_bundle_is_handed_over),
         TEST_CASE(a_bundle_is_handed_over_with_one_wait),
-        /* not in sweeps: no two runs are the same */
+        /* not in sweeps: no two runs are the same, and another thread may have to wait for one that waits for it */
+        TEST_CASE(a_request_that_fits_is_served_while_a_bundle_is_handed_over),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken),
     };
+    static const test_case of_turns[] = {
+        TEST_CASE(one_frame_does_for_all_who_want_memory_at_a_time),
+        TEST_CASE(a_request_is_not_refused_for_what_a_trim_is_about_to_give_back),
+    };
     test_before_clearing = lift_limit;
     test_open_driver();
-    return test_run_on(stacks, 2, cases, test_is_swept() ? 2 : sizeof cases / sizeof cases[0]);
+    if (test_is_swept())
+        return test_run_on(stacks, 2, cases, 1);
+    const int failed = test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
+    return failed + test_run_on(still, 1, of_turns, sizeof of_turns / sizeof of_turns[0]);
 }

@@ -31,7 +31,7 @@ static CUstream make_stream(void)
     return stream;
 }
 
-/* What cuEventQuery says of an event that was waited for. */
+/* What cuEventQuery says of an event that was waited for, and cuStreamQuery of its stream. */
 static CUresult answer_for_a_complete_event(void)
 {
     CUevent event;
@@ -40,6 +40,7 @@ static CUresult answer_for_a_complete_event(void)
     child_check(strata_cu.EventRecord(event, stream) == CUDA_SUCCESS);
     child_check(strata_cu.EventSynchronize(event) == CUDA_SUCCESS);
     CUresult result = strata_cu.EventQuery(event);
+    child_check(strata_cu.StreamQuery(stream) == result);
     child_check(strata_cu.EventDestroy(event) == CUDA_SUCCESS);
     child_check(strata_cu.StreamDestroy(stream) == CUDA_SUCCESS);
     return result;
@@ -87,6 +88,10 @@ static void errors_of_queries_are_the_drivers(void)
 {
     begin();
     CUresult result = strata_cu.EventQuery(NULL);
+    child_check(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY);
+    CUstream stream = make_stream();
+    child_check(strata_cu.StreamDestroy(stream) == CUDA_SUCCESS);
+    result = strata_cu.StreamQuery(stream);
     child_check(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY);
 }
 

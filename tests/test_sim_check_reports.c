@@ -602,6 +602,31 @@ static void a_forked_child_writes_no_report(void **state)
     assert_int_equal(access(file, F_OK), -1);
 }
 
+/* Source lines take more stack than an alternate one need have. */
+static void a_report_of_an_access_does_not_use_the_programs_alternate_stack(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* a sanitizer's handler for stacks that ran over stands behind */
+#endif
+    assert_int_equal(run_in_process("pages", file, "small stack"), STATUS);
+    assert_non_null(strstr(contents_of(file), "strata-sim: 1 report\n"));
+    unlink(file);
+}
+
+static int look_with_a_small_stack(const struct world *world)
+{
+    const long least = sysconf(_SC_MINSIGSTKSZ);
+    stack_t small = {.ss_size = (size_t)(least > 0 ? least : MINSIGSTKSZ) + 1024};
+    small.ss_sp = malloc(small.ss_size);
+    if (!small.ss_sp || sigaltstack(&small, NULL) != 0) {
+        return 1;
+    }
+    volatile char *memory = watched_memory();
+    download_to(world, memory, 0, 100);
+    return memory[0] == 77 ? 1 : OWN_STATUS; /* looked at, or Valgrind leaves the access out */
+}
+
 static int fork_and_look(const struct world *world)
 {
     volatile char *memory = watched_memory();
@@ -670,6 +695,9 @@ static int child(const char *program)
     if (strcmp(program, "fork") == 0) {
         return fork_and_look(&world);
     }
+    if (strcmp(program, "small stack") == 0) {
+        return look_with_a_small_stack(&world);
+    }
     if (!kernels && !unwritten) {
         return end_as(&world, program);
     }
@@ -712,6 +740,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_checker_that_the_program_turned_on_writes_if_the_environment_says_where_or_what_for),
         cmocka_unit_test(the_file_is_named_when_the_process_starts),
         cmocka_unit_test(a_forked_child_writes_no_report),
+        cmocka_unit_test(a_report_of_an_access_does_not_use_the_programs_alternate_stack),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

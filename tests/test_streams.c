@@ -1,9 +1,11 @@
 /* Streams: the pool, registered ones, unknown ones, the per-thread one, and those that are destroyed and whose handles
  * come back. */
+#include "support/effort.h"
 #include "support/faults.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
+#include "core/stack.h"
 #include "core/stream_map.h"
 
 #include <pthread.h>
@@ -661,6 +663,47 @@ static void many_threads_make_register_and_destroy_streams_at_the_same_time(test
     check_ok(strata_runtime_deallocate(fixture->runtime, &shared));
 }
 
+typedef struct come_and_go {
+    test_fixture *fixture;
+    CUstream stream;
+    _Atomic bool over;
+    bool failed;
+} come_and_go;
+
+static void *register_and_unregister(void *data)
+{
+    come_and_go *self = data;
+    while (!atomic_load(&self->over) && !self->failed)
+        self->failed = strata_runtime_register_stream(self->fixture->runtime, self->stream) != STRATA_SUCCESS ||
+                       strata_runtime_unregister_stream(self->fixture->runtime, self->stream) != STRATA_SUCCESS;
+    test_leave_thread();
+    return NULL;
+}
+
+/* What the stream has freed is asked about by another thread: both may be done at any time. */
+static void what_a_stream_freed_is_reaped_while_it_is_registered_and_unregistered(test_fixture *fixture)
+{
+    if (strcmp(fixture->stack, "direct") == 0) /* its frees wait for the stream themselves */
+        return;
+    const size_t times = test_effort(2000, 200);
+    come_and_go other = {.fixture = fixture, .stream = test_stream(fixture, TEST_STREAM_UNKNOWN)};
+    pthread_t thread;
+    strata_block block = test_allocate(fixture, BYTES, other.stream);
+    test_stall *stall = test_stall_begin(other.stream);
+    test_free_on(fixture, &block, other.stream);
+    assert_int_equal(pthread_create(&thread, NULL, register_and_unregister, &other), 0);
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    bool reaped = true;
+    for (size_t i = 0; i < times; i++) {
+        size_t count;
+        reaped = top->ops->reap(top, STRATA_REAP_FINISHED, &count) == STRATA_SUCCESS && reaped;
+    }
+    atomic_store(&other.over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    test_stall_end(stall);
+    assert_true(reaped && !other.failed);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -686,6 +729,7 @@ int main(void)
         TEST_CASE(the_per_thread_stream_of_another_thread_cannot_be_meant),
         TEST_CASE(thousands_of_short_lived_streams_leave_few_timelines_and_events),
         TEST_CASE(many_threads_make_register_and_destroy_streams_at_the_same_time),
+        TEST_CASE(what_a_stream_freed_is_reaped_while_it_is_registered_and_unregistered),
     };
     test_open_driver();
     return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);

@@ -133,8 +133,7 @@ static strata_status give_back(pool *self, unsigned most)
         most -= given != 0;
     }
     atomic_store_explicit(&decay->quota, decay->next > 1 ? quota : 0, memory_order_relaxed);
-    if (self->peak_live > self->pages.reserved) /* what is kept beside is measured by what there is now */
-        self->peak_live = self->pages.reserved;
+    pool_forget_peak(self);
     pool_note_reserved(self);
     return status;
 }

@@ -1,5 +1,6 @@
 /* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
- * is asked about; what can be waited for; and, in resources/pool/grow.c, memory that is new or moved. */
+ * is asked about; what can be waited for; and, in resources/pool/grow.c, memory that is new or moved. Where asking is
+ * dear, new memory may come before it. */
 #include "core/error.h"
 #include "resources/out_of_memory.h"
 #include "resources/pool/cache.h"
@@ -65,11 +66,16 @@ pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_
     return *slot ? POOL_FOUND : POOL_FAILED;
 }
 
-/* Whether nearly all that may be reserved is: then it pays to look for what leaves the most granules free. */
-static bool is_tight(const pool *self)
+bool pool_is_tight(const pool *self, uint64_t reserved)
 {
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    return limit && atomic_load_explicit(&self->reserved, memory_order_relaxed) > limit - limit / TIGHT_SHARE;
+    return limit && reserved > limit - limit / TIGHT_SHARE;
+}
+
+/* Then it pays to look for what leaves the most granules free. */
+static bool is_tight(const pool *self)
+{
+    return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
 }
 
 /* Of a fit and those that come after it, the one in which a block begins to use the fewest granules. */
@@ -158,34 +164,56 @@ static void list_homes(pool *self, pool_numbers *numbers)
     strata_spin_release(&self->lock);
 }
 
-/* Asks the driver how far a stream is. A known one that has come to the end of its events gets another, which is over
- * at once if the stream's work is; one that is still behind its events gets none. */
-static void ask(strata_timeline *timeline)
+static unsigned count_numbers(const pool_numbers *numbers)
 {
-    strata_timeline_ask(timeline);
-    const strata_point last = strata_timeline_last_closed(timeline->number);
-    const strata_point now = strata_timeline_now(timeline);
-    if ((!last || strata_point_known_complete(last)) && strata_timeline_close_epoch(now) == STRATA_SUCCESS)
-        strata_point_query(now);
+    unsigned count = 0;
+    for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
+        count += (unsigned)__builtin_popcountll(numbers->words[word]);
+    return count;
+}
+
+/* The thread's capture mode is relaxed. */
+static void ask_all(const pool_numbers *numbers)
+{
+    for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
+        for (uint64_t bits = numbers->words[word]; bits; bits &= bits - 1)
+            strata_timeline_ask_up_to_now(
+                strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
+}
+
+/* How many streams were asked beside that with the number `own`. */
+static unsigned settle(pool *self, uint16_t own)
+{
+    pool_numbers numbers = {0};
+    list_homes(self, &numbers);
+    const unsigned count = count_numbers(&numbers);
+    const bool with_own = numbers.words[own / 64] >> own % 64 & 1;
+    if (!count)
+        return 0;
+    strata_scope scope;
+    strata_error_hush();
+    const strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        ask_all(&numbers);
+        strata_scope_leave(&scope);
+    }
+    strata_error_unhush(false);
+    atomic_fetch_add_explicit(&self->counts.asked, count, memory_order_relaxed);
+    strata_spin_take(&self->lock);
+    pool_heap_settle(&self->heap);
+    strata_spin_release(&self->lock);
+    return count - with_own;
 }
 
 void pool_settle(pool *self)
 {
-    pool_numbers numbers = {0};
-    list_homes(self, &numbers);
-    strata_error_hush();
-    for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
-        for (uint64_t bits = numbers.words[word]; bits; bits &= bits - 1)
-            ask(strata_timeline_of(strata_point_make((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits)), 1)));
-    strata_error_unhush(false);
-    strata_spin_take(&self->lock);
-    pool_heap_settle(&self->heap);
-    strata_spin_release(&self->lock);
+    settle(self, 0); /* no stream's number */
 }
 
+/* Growth is held. */
 static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
 {
-    pool_settle(self);
+    self->asked_in_need += settle(self, want->stream->timeline->number);
     return look_at_own(self, want, slot);
 }
 
@@ -193,7 +221,10 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
  * complete fits better than what happens to be the stream's own. */
 static bool is_time_to_settle(pool *self, const pool_want *want)
 {
-    const uint32_t every = is_tight(self) ? SETTLE_TIGHT : SETTLE_EVERY;
+    const bool tight = is_tight(self);
+    if (!tight && atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed))
+        return false;
+    const uint32_t every = tight ? SETTLE_TIGHT : SETTLE_EVERY;
     strata_spin_take(&self->lock);
     const uint64_t elsewhere = pool_heap_elsewhere(&self->heap, want->stream->timeline->number);
     bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= every;
@@ -275,10 +306,10 @@ static pool_look look_at_followed(pool *self, const pool_want *want, uint32_t *s
     return look;
 }
 
-/* Neighbours of several streams that are enough together. The lock is held. */
-static pool_look take_run(pool *self, const pool_want *want, uint32_t *slot)
+/* Neighbours that are enough together. The lock is held. */
+static pool_look take_run(pool *self, const pool_want *want, uint16_t timeline, uint32_t *slot)
 {
-    const CUdeviceptr start = pool_heap_find_run(&self->heap, pool_room_for(want));
+    const CUdeviceptr start = pool_heap_find_run(&self->heap, timeline, pool_room_for(want));
     if (!start)
         return POOL_NOTHING;
     const uint32_t taken = pool_heap_take_range(&self->heap, start, pool_room_for(want));
@@ -290,7 +321,7 @@ pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot)
 {
     const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
     pool_look look = pool_take_fit(self, want, fit, slot);
-    return look == POOL_NOTHING ? take_run(self, want, slot) : look;
+    return look == POOL_NOTHING ? take_run(self, want, POOL_HOME_SEVERAL, slot) : look;
 }
 
 static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
@@ -356,12 +387,28 @@ pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attem
 
 enum { MOST_TRIES = 100 }; /* for a request whose memory others take */
 
+/* What waits for nobody else, with neighbours together: those that are complete, and those that wait for the stream. */
+static pool_look look_at_own_together(pool *self, const pool_want *want, uint32_t *slot)
+{
+    pool_look look = look_at_own(self, want, slot);
+    if (look == POOL_NOTHING) {
+        strata_spin_take(&self->lock);
+        look = take_run(self, want, want->stream->timeline->number, slot);
+        strata_spin_release(&self->lock);
+    }
+    return look;
+}
+
 static pool_look find_with_growth(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
                                   uint32_t *slot)
 {
     strata_lock_take(&self->growth);
     pool_caches_flush(self);
-    pool_look look = look_at_others(self, want, attempt, slot);
+    pool_look look = look_at_own_together(self, want, slot);
+    if (look == POOL_NOTHING)
+        look = pool_grow_ahead(self, want, attempt, slot);
+    if (look == POOL_NOTHING)
+        look = look_at_others(self, want, attempt, slot);
     if (look == POOL_NOTHING)
         look = pool_grow_or_move(self, want, patient, attempt, slot);
     strata_lock_release(&self->growth);

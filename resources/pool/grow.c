@@ -1,21 +1,23 @@
 /* Memory for requests that no free piece serves. In this order: new memory, while that stays within the limit and the
- * slack; memory that lies free and complete elsewhere, which is mapped here, without a byte copied or a stream stopped;
- * new memory in spite of the slack. */
+ * slack, which is tried before others are asked for theirs where that is dear; memory that lies free and complete
+ * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
 #include "core/error.h"
 #include "core/memory.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/frames.h"
 #include "resources/pool/window.h"
 
-/* What may be reserved beyond what was live at most, once moving is dear, and how much more each time that it still is.
- */
-static const double DEAR_SLACK = 0.10, DEAR_STEP = 0.05;
+/* What may be reserved beyond what was live at most, where nobody has said how much: once moving is dear, and how much
+ * more each time that it still is; and once asking other streams how far they are is. */
+static const double DEAR_SLACK = 0.10, DEAR_STEP = 0.05, ASKING_SLACK = 0.15;
 
 enum {
-    DEAR_SHARE = 8,    /* moving more than this part of all memory is dear, */
-    DEAR_REQUESTS = 2, /* if it is more than a frame for so many requests */
-    GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
-    GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
+    DEAR_SHARE = 8,        /* moving more than this part of all memory is dear, */
+    DEAR_REQUESTS = 4,     /* if it is a frame for so many requests or fewer */
+    ASKING_REQUESTS = 8,   /* asking is dear if a stream is asked for every so many requests, */
+    ASKING_WEIGHED = 1024, /* of so many */
+    GROWTH_SHARE = 64,     /* memory grows by a 64th of what is reserved, */
+    GROWTH_MOST = 64,      /* at most so many granules, or by what is asked for */
 };
 
 /* ---- places ---- */
@@ -167,13 +169,19 @@ static void forget_moves(pool *self)
     self->moved_before = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
 }
 
-/* Moving is paid again and again, and growing once. When much was moved of what there is, and a frame for every other
- * request that no cache served, growing is the cheaper of the two. */
-static bool is_moving_dear(const pool *self)
+/* Frames that were moved for each request that no cache served, since memory was last made within the slack. */
+static double moves_a_request(const pool *self)
 {
     const uint64_t requests = atomic_load_explicit(&self->counts.misses, memory_order_relaxed) - self->misses_before;
     const uint64_t moves = atomic_load_explicit(&self->counts.moved, memory_order_relaxed) - self->moved_before;
-    return self->moved_bytes >= self->pages.reserved / DEAR_SHARE && DEAR_REQUESTS * moves >= requests;
+    return (double)moves / (double)(requests ? requests : 1);
+}
+
+/* Moving is paid again and again, and growing once. When much was moved of what there is, and a frame for every few
+ * requests that no cache served, growing is the cheaper of the two. */
+static bool is_moving_dear(const pool *self)
+{
+    return self->moved_bytes >= self->pages.reserved / DEAR_SHARE && DEAR_REQUESTS * moves_a_request(self) >= 1;
 }
 
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
@@ -259,23 +267,32 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, const p
 
 /* ---- what is tried ---- */
 
-/* The slack; where moving is dear, some more each time that all memory has been moved. */
+/* The slack. Where moving is dear and nobody has said how much, there is some more once all memory has been moved, or a
+ * part of it that is the smaller the more is moved for each request; and some more each further time that all has been.
+ */
 static double slack_now(pool *self)
 {
-    if (is_moving_dear(self) && self->moved_bytes >= self->pages.reserved) {
-        self->dear_slack += self->dear_slack > 0 ? DEAR_STEP : DEAR_SLACK;
+    if (self->given.slack)
+        return self->slack;
+    const bool first = !(self->dear_slack > 0);
+    const double moves = moves_a_request(self), weight = first && moves > 1 ? moves : 1;
+    if (is_moving_dear(self) && (double)self->moved_bytes * weight >= (double)self->pages.reserved) {
+        self->dear_slack += first ? DEAR_SLACK : DEAR_STEP;
         forget_moves(self);
     }
     return self->dear_slack > self->slack ? self->dear_slack : self->slack;
 }
 
-/* What may be reserved while memory can be moved instead. */
+/* What may be reserved while memory can be moved instead. What is dear buys no more where a limit is near: there memory
+ * is kept for what cannot be moved. */
 static uint64_t within_slack(pool *self, const pool_want *want)
 {
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    const uint64_t most = pool_with_slack(self->peak_live, slack_now(self), self->pages.granule);
+    uint64_t most = pool_with_slack(self->peak_live, slack_now(self), self->pages.granule);
+    if (pool_is_tight(self, most))
+        most = pool_with_slack(self->peak_live, self->slack, self->pages.granule);
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
@@ -292,6 +309,39 @@ static pool_look move_across_voids(pool *self, const pool_want *want, uint64_t m
     pool_window window;
     return pool_window_take(self, want, &terms, &window) ? pool_window_fill(self, want, &terms, &window, attempt, slot)
                                                          : POOL_NOTHING;
+}
+
+/* Streams that keep taking each other's memory keep asking how far the others are, and moving what they get. With more
+ * memory each finds its own. */
+static void weigh_asking(pool *self)
+{
+    const uint64_t misses = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
+    const uint64_t requests = misses - self->misses_weighed;
+    if (self->given.slack || requests < ASKING_WEIGHED)
+        return;
+    if (ASKING_REQUESTS * self->asked_in_need >= requests) {
+        atomic_store_explicit(&self->asking_is_dear, true, memory_order_relaxed);
+        self->dear_slack = self->dear_slack > ASKING_SLACK ? self->dear_slack : ASKING_SLACK;
+    }
+    self->misses_weighed = misses;
+    self->asked_in_need = 0;
+}
+
+pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    weigh_asking(self);
+    if (!atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed) || pool_lacks_initial(self, want))
+        return POOL_NOTHING;
+    const uint64_t slack = within_slack(self, want), reserved = self->pages.reserved;
+    if (slack > pool_most_reserved(self))
+        return POOL_NOTHING;
+    pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
+    const pool_look look = grow(self, want, slack, &ahead, slot);
+    if (self->pages.reserved > reserved)
+        forget_moves(self);
+    else if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
+        atomic_store_explicit(&self->asking_is_dear, false, memory_order_relaxed);
+    return look;
 }
 
 pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)

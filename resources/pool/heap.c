@@ -457,13 +457,18 @@ void pool_heap_settle(pool_heap *heap)
     walk(heap, settle_piece, &any);
 }
 
+/* Whether a piece is free, and waits for nobody but `timeline`. */
+static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
+{
+    const pool_piece *piece = slot ? pool_piece_at(heap, slot) : NULL;
+    return piece && piece->state == POOL_FREE &&
+           (timeline == POOL_HOME_SEVERAL || piece->home == POOL_HOME_NONE || piece->home == timeline);
+}
+
 /* Joins two free neighbours, the second of which waits for nobody but `timeline`; the piece that they are in then. */
 static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
 {
-    const pool_piece *piece = other ? pool_piece_at(heap, other) : NULL;
-    bool joins = piece && piece->state == POOL_FREE &&
-                 (timeline == POOL_HOME_SEVERAL || piece->home == POOL_HOME_NONE || piece->home == timeline);
-    if (!joins || !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
+    if (!is_of(heap, other, timeline) || !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
         return 0;
     pool_heap_take(heap, slot);
     pool_heap_take(heap, behind);
@@ -542,21 +547,20 @@ uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t byt
     return whole ? slot : 0;
 }
 
-CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes)
+CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     CUdeviceptr start = 0, best = 0;
     uint64_t run = 0, least = UINT64_MAX;
     for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
         const strata_entry *entry = pool_entry(heap, slot);
-        if (pool_piece_at(heap, slot)->state != POOL_FREE) {
+        if (!is_of(heap, slot, timeline)) {
             run = 0;
             continue;
         }
         if (!run)
             start = pool_address_of(entry);
         run += pool_bytes_of(entry);
-        const uint32_t next = pool_piece_at(heap, slot)->next;
-        const bool ends = !next || pool_piece_at(heap, next)->state != POOL_FREE;
+        const bool ends = !is_of(heap, pool_piece_at(heap, slot)->next, timeline);
         if (ends && run >= bytes && run < least) {
             best = start;
             least = run;

@@ -150,8 +150,9 @@ uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t 
  * apart. 0 if it is not free, or without host memory. */
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Where the shortest range of free neighbours begins that has so many bytes, whatever they wait for; 0: nowhere. */
-CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint64_t bytes);
+/* Where the shortest range of free neighbours begins that wait for nobody but `timeline` and have so many bytes
+ * together; POOL_HOME_SEVERAL: whatever they wait for. 0: nowhere. */
+CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
 /* The first and the next void, by size and address; 0: none. */
 uint32_t pool_heap_first_void(const pool_heap *heap);

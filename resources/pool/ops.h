@@ -4,7 +4,7 @@
 
 #include "resources/pool/pool.h"
 
-enum { POOL_VALUE_COUNT = 16 };
+enum { POOL_VALUE_COUNT = 17 };
 
 extern const strata_value pool_values[POOL_VALUE_COUNT];
 extern const strata_resource_ops pool_ops;

@@ -29,6 +29,7 @@ typedef struct pool_counts {
     _Atomic uint64_t handed;   /* of those, served by memory of other streams that had to be waited for */
     _Atomic uint64_t grown;    /* frames made */
     _Atomic uint64_t moved;    /* frames that were moved */
+    _Atomic uint64_t asked;    /* streams, how far they are: one for each, whatever that took */
     _Atomic uint64_t flushes;  /* of all threads' caches */
     _Atomic uint64_t released; /* bytes given back to the device, */
     _Atomic uint64_t decayed;  /* and of those, because nothing had used them for long enough */
@@ -73,9 +74,12 @@ typedef struct pool {
     _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
     bool deterministic;                   /* constant */
     uint64_t moved_bytes;                 /* since memory was last made within the slack; guarded by growth */
-    double dear_slack;                    /* as slack, where moving was dear; the same */
+    double dear_slack;                    /* as slack, where moving or asking was dear; the same */
     uint64_t misses_before;               /* counts.misses at that time; the same */
     uint64_t moved_before;                /* counts.moved at that time; the same */
+    uint64_t misses_weighed;              /* counts.misses when what is asked was last weighed; the same */
+    uint64_t asked_in_need;               /* since then: other streams, because nothing fitted; the same */
+    _Atomic bool asking_is_dear;          /* written under growth, read by any thread */
     uint64_t peak_live;                   /* the most that was seen live; guarded by growth */
     _Atomic uint64_t peak_reserved;       /* written under growth */
     _Atomic uint64_t reserved;            /* pages.reserved, for any reader */
@@ -155,6 +159,9 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
  * to be waited for, neither on the device nor for growth. No lock is held. */
 pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot);
 
+/* New memory before anybody is asked how far other streams are, where that is dear. Growth is held. */
+pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+
 /* What others have freed, with all threads' caches emptied. */
 pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
 
@@ -184,6 +191,16 @@ strata_status pool_refuse_initial(pool *self, const strata_request *request, con
 
 /* Notes pages.reserved for any reader. Growth is held. */
 void pool_note_reserved(pool *self);
+
+/* Memory went back: what may be kept beside what lives is measured by what there is now. Growth is held. */
+static inline void pool_forget_peak(pool *self)
+{
+    if (self->peak_live > self->pages.reserved)
+        self->peak_live = self->pages.reserved;
+}
+
+/* Whether nearly all that may be reserved is, if that is so much. */
+bool pool_is_tight(const pool *self, uint64_t reserved);
 
 /* Where frames stay where they are: memory for what is wanted, free or new; what is said if there is none, by what is
  * below; and frames given back until at most `keep` bytes are reserved. No lock is held. */

@@ -84,6 +84,7 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     strata_error_unhush(status != STRATA_SUCCESS);
+    pool_forget_peak(self);
     pool_note_reserved(self);
     *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;
     strata_lock_release(&self->growth);

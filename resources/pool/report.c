@@ -118,6 +118,7 @@ enum {
     STEALS,
     GROWN,
     MOVED,
+    ASKED,
     FLUSHES,
     VALUE_COUNT
 };
@@ -142,6 +143,7 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
     [GROWN] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
     [MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
+    [ASKED] = {"asked", STRATA_VALUE_COUNT, false, "streams that the driver was asked about, how far they are"},
     [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
 };
 
@@ -178,6 +180,8 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
         return &self->counts.grown;
     case MOVED:
         return &self->counts.moved;
+    case ASKED:
+        return &self->counts.asked;
     default:
         return &self->counts.flushes;
     }

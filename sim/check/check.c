@@ -568,7 +568,7 @@ CUresult strata_sim_host_signals(void)
 void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch)
 {
     struct sim_op *op = sim_host_function_op();
-    if (!sim.checking || bytes == 0) {
+    if (!sim.checking || bytes == 0 || sim.phase == SIM_FORKED) {
         return;
     }
     if (op) {

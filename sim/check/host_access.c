@@ -108,7 +108,9 @@ static void handle(int number, siginfo_t *info, void *context)
     }
 }
 
-/* Another handler may have taken the place of ours since: ours goes before it again. */
+/* Another handler may have taken the place of ours since: ours goes before it again. It runs on the stack of the code
+ * that made the access, since a report with source lines needs more than an alternate stack may have; on that one only
+ * where the handler behind it does, which may be there for stacks that ran over. */
 static bool install(void)
 {
     struct sigaction now;
@@ -118,7 +120,7 @@ static bool install(void)
     if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == handle) {
         return true;
     }
-    struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+    struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER | (now.sa_flags & SA_ONSTACK)};
     sigemptyset(&ours.sa_mask);
     before = now;
     return sigaction(SIGSEGV, &ours, NULL) == 0;

@@ -5,7 +5,7 @@
  *   STRATA_SHIM_HIDES=NAME,...    cuGetProcAddress does not find these, as in a driver that is too old for them
  *   STRATA_SHIM_PAUSE_MS=N        it sleeps as long before it gives cuInit away, so that a test can do something while
  *                                 a driver is being opened
- *   STRATA_SHIM_EVENTS_PENDING=1  cuEventQuery never says that an event is complete: orders.h
+ *   STRATA_SHIM_EVENTS_PENDING=1  cuEventQuery and cuStreamQuery never say that all is done: orders.h
  *   STRATA_SHIM_STREAMS_FOLLOW=1  new streams wait for what the host had waited for: orders.h */
 #include "shim/orders.h"
 

@@ -16,6 +16,7 @@ static struct {
     PFN_cuEventQuery_v2000 event_query;
     PFN_cuEventRecord_v2000 event_record;
     PFN_cuStreamCreate_v2000 stream_create;
+    PFN_cuStreamQuery_v2000 stream_query;
     PFN_cuStreamWaitEvent_v3020 stream_wait_event;
 } driver;
 
@@ -37,6 +38,12 @@ static bool asked_for(const char *variable)
 static CUresult CUDAAPI pending_event_query(CUevent event)
 {
     CUresult result = driver.event_query(event);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+}
+
+static CUresult CUDAAPI pending_stream_query(CUstream stream)
+{
+    CUresult result = driver.stream_query(stream);
     return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
 
@@ -76,6 +83,7 @@ void shim_orders_open(void *(*find)(const char *name))
         {"cuEventQuery", &driver.event_query},
         {"cuEventRecord", &driver.event_record},
         {"cuStreamCreate", &driver.stream_create},
+        {"cuStreamQuery", &driver.stream_query},
         {"cuStreamWaitEvent", &driver.stream_wait_event},
     };
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
@@ -87,9 +95,12 @@ void shim_orders_open(void *(*find)(const char *name))
 void *shim_orders_choose(const char *symbol, void *real)
 {
     PFN_cuEventQuery_v2000 query = pending_event_query;
+    PFN_cuStreamQuery_v2000 query_stream = pending_stream_query;
     PFN_cuStreamCreate_v2000 create = following_stream_create;
     if (strcmp(symbol, "cuEventQuery") == 0 && asked_for("STRATA_SHIM_EVENTS_PENDING"))
         memcpy(&real, &query, sizeof real);
+    else if (strcmp(symbol, "cuStreamQuery") == 0 && asked_for("STRATA_SHIM_EVENTS_PENDING"))
+        memcpy(&real, &query_stream, sizeof real);
     else if (strcmp(symbol, "cuStreamCreate") == 0 && asked_for("STRATA_SHIM_STREAMS_FOLLOW"))
         memcpy(&real, &create, sizeof real);
     return real;

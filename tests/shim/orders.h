@@ -1,9 +1,9 @@
 /* Orders that a tool between the program and the GPU does not see, made of waits that it sees. compute-sanitizer
  * misses two:
  *
- *   - what a program learned from cuEventQuery. With STRATA_SHIM_EVENTS_PENDING=1 cuEventQuery calls complete events
- *     pending, so that a program that wants to come after one must wait, in a stream or on the host. cuStreamQuery
- * stays the driver's: Strata does not call it.
+ *   - what a program learned from cuEventQuery or cuStreamQuery. With STRATA_SHIM_EVENTS_PENDING=1 they call complete
+ *     events and idle streams pending, so that a program that wants to come after them must wait, in a stream or on the
+ *     host.
  *   - that a new stream's work comes after all that the host had waited for before it made the stream. With
  *     STRATA_SHIM_STREAMS_FOLLOW=1 a stream of the shim's own, which never has work, is there from the first
  * cuStreamCreate on. What the host waits for, the tool puts before the later work of every stream that there is, so

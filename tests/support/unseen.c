@@ -67,6 +67,7 @@ static const struct {
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[pool", at_home},
     {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},
+    {"streams_that_come_and_go_leave_nothing_behind", "[pool", reused}, /* of 300, eleven */
 
     {"an_event_that_is_waited_for_stays_while_others_cannot_be_recorded", "", awaited},
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
@@ -85,6 +86,7 @@ static const struct {
     {"threads_sample_at_the_same_time", "", threads},
     {"threads_never_hold_more_streams_than_the_pool_has", "", threads},
     {"many_threads_make_register_and_destroy_streams_at_the_same_time", "", threads},
+    {"what_a_stream_freed_is_reaped_while_it_is_registered_and_unregistered", "", threads},
     {"many_threads_use_one_block_at_the_same_time", "", threads},
     {"the_per_thread_stream_of_another_thread_cannot_be_meant", "", threads},
 };

@@ -1,0 +1,523 @@
+/* pool: how it asks how far streams are, by which calls, and what it does where it has to ask, or to move memory, all
+ * the time. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/stack.h"
+#include "pool_support.h"
+#include "resources/pool/pool.h"
+#include "support/faults.h"
+#include "support/refusals.h"
+#include "support/sweep.h"
+
+/* ---- one question ---- */
+
+/* The calls of a request that another stream's free memory serves. */
+typedef struct request_calls {
+    uint64_t stream_queries, event_queries, records, waits;
+} request_calls;
+
+static strata_block take(test_fixture *fixture, size_t bytes, CUstream stream, request_calls *made)
+{
+    test_calls calls;
+    test_calls_begin(&calls);
+    const strata_block block = test_allocate(fixture, bytes, stream);
+    *made = (request_calls){test_calls_of(&calls, "cuStreamQuery"), test_calls_of(&calls, "cuEventQuery"),
+                            test_calls_of(&calls, "cuEventRecord"), test_calls_of(&calls, "cuStreamWaitEvent")};
+    return block;
+}
+
+static void a_stream_that_has_nothing_left_to_do_is_asked_itself(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    const uint64_t asked = value_of(fixture->runtime, "pool.asked");
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.event_queries && !made.records && !made.waits);
+    assert_true(value_of(fixture->runtime, "pool.asked") == asked + 1);
+    test_free_on(fixture, &block, second);
+}
+
+static void a_stream_that_still_works_is_marked_once_and_waited_for(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, ALL);
+    strata_block block = test_allocate(fixture, ALL, first);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &block, 0x11, first);
+    test_free_on(fixture, &block, first);
+    request_calls made;
+    block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.event_queries && made.records == 1 && made.waits == 1);
+    test_write(fixture, &block, 0x22, second);
+    test_stall_end(stall);
+    check_ends(fixture, &block, 0x22, second);
+    test_free_on(fixture, &block, second);
+}
+
+/* The answer is about what was submitted before the question. */
+static void what_a_stream_is_given_after_it_was_asked_is_not_done(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, 2 * ALL);
+    strata_block later = test_allocate(fixture, ALL, first);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.waits);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &later, 0x33, first);
+    test_free_on(fixture, &later, first);
+    strata_block other = take(fixture, ALL, second, &made);
+    assert_true(overlap(&other, &later) && made.waits == 1);
+    test_write(fixture, &other, 0x44, second);
+    test_stall_end(stall);
+    check_ends(fixture, &other, 0x44, second);
+    test_free_on(fixture, &other, second);
+    test_free_on(fixture, &block, second);
+}
+
+/* Its event is asked from then on, and it gets no other one. For a stack that puts in no waits. */
+static void a_stream_that_is_behind_its_event_is_left_alone(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_stall *stall = test_stall_begin(first);
+    leave_behind(fixture, ALL, 0x11, first);
+    strata_block blocks[2]; /* more than is free */
+    request_calls made;
+    blocks[0] = take(fixture, (size_t)4 * ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.event_queries && made.records == 1 && !made.waits);
+    blocks[1] = take(fixture, (size_t)4 * ALL, second, &made);
+    assert_true(!made.stream_queries && made.event_queries == 1 && !made.records && !made.waits);
+    test_stall_end(stall);
+    for (int i = 0; i < 2; i++)
+        test_free_on(fixture, &blocks[i], second);
+}
+
+/* An unknown stream recorded its event when it freed the block: its handle is good no longer. */
+static void an_unknown_stream_is_asked_by_its_event_alone(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(!made.stream_queries && made.event_queries == 1 && !made.records && !made.waits);
+    test_free_on(fixture, &block, second);
+}
+
+/* Nor can it be asked itself, since a capture might be under way that this would kill. */
+static void the_legacy_stream_is_asked_by_an_event(test_fixture *fixture)
+{
+    CUstream second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, NULL);
+    test_synchronize(NULL);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(!made.stream_queries && made.event_queries == 1 && made.records == 1);
+    test_free_on(fixture, &block, second);
+}
+
+static void the_callers_capture_mode_is_as_it_was(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    for (int i = 0; i < 4; i++) {
+        CUstreamCaptureMode mode = i % 2 ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL : CU_STREAM_CAPTURE_MODE_GLOBAL;
+        const CUstreamCaptureMode before = mode;
+        check_cu(test_cu()->ThreadExchangeStreamCaptureMode(&mode));
+        leave_behind(fixture, ALL, 0x11, first);
+        strata_block block = test_allocate(fixture, (size_t)(i + 1) * ALL, second);
+        check_cu(test_cu()->ThreadExchangeStreamCaptureMode(&mode));
+        assert_int_equal(mode, before);
+        test_free_on(fixture, &block, second);
+    }
+    empty_the_pool(fixture);
+}
+
+static void where_nothing_is_free_nobody_is_asked(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block block = test_allocate(fixture, ALL, stream);
+    assert_int_equal(test_calls_of(&calls, "cuThreadExchangeStreamCaptureMode"), 2); /* there and back, to map memory */
+    test_free_on(fixture, &block, stream);
+}
+
+/* An answer that is neither yes nor no is no, and nobody is told of it. */
+static void a_question_that_fails_is_a_wait(test_fixture *fixture)
+{
+    test_needs_simulated_driver("a call is refused");
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    test_refuse("cuStreamQuery", 1, 1, CUDA_ERROR_UNKNOWN);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && made.records == 1 && made.waits == 1);
+    test_free_on(fixture, &block, second);
+}
+
+/* ---- many questions ---- */
+
+enum {
+    STREAMS = 8,
+    LIVE = 16, /* blocks of each, at most */
+    REQUESTS = 6000
+};
+
+typedef struct crowd {
+    strata_runtime *runtime;
+    CUstream streams[STREAMS];
+    strata_block blocks[STREAMS][LIVE];
+    uint64_t live, peak;
+    uint32_t seed;
+} crowd;
+
+static uint32_t draw(crowd *all, uint32_t below)
+{
+    all->seed = all->seed * 1664525 + 1013904223;
+    return (uint32_t)(((uint64_t)all->seed >> 8) * below >> 24);
+}
+
+static void crowd_begin(crowd *all, const char *stack)
+{
+    *all = (crowd){.seed = 7};
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
+    for (int i = 0; i < STREAMS; i++)
+        check_ok(strata_runtime_stream_acquire(all->runtime, &all->streams[i]));
+}
+
+/* Streams whose needs go up and down, each by its own: a block of 1 to 10 MiB comes or goes, of at most `most` each. */
+static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
+{
+    for (unsigned done = 0; done < requests;) {
+        const uint32_t stream = draw(all, STREAMS);
+        strata_block *block = &all->blocks[stream][draw(all, most)];
+        if (block->id.generation) {
+            all->live -= block->bytes;
+            check_ok(strata_runtime_deallocate(all->runtime, block));
+            *block = (strata_block){0};
+            continue;
+        }
+        const size_t bytes = MIB + draw(all, 9 << 10) * (size_t)1024;
+        check_ok(strata_runtime_allocate(all->runtime, bytes, all->streams[stream], block));
+        all->live += block->bytes;
+        all->peak = all->live > all->peak ? all->live : all->peak;
+        done++;
+    }
+}
+
+static void crowd_work(crowd *all, unsigned requests)
+{
+    crowd_work_of(all, requests, LIVE);
+}
+
+static void crowd_free(crowd *all)
+{
+    for (int i = 0; i < STREAMS; i++)
+        for (int j = 0; j < LIVE; j++)
+            if (all->blocks[i][j].id.generation)
+                check_ok(strata_runtime_deallocate(all->runtime, &all->blocks[i][j]));
+    memset(all->blocks, 0, sizeof all->blocks);
+    all->live = 0;
+}
+
+static void crowd_end(crowd *all)
+{
+    crowd_free(all);
+    for (int i = 0; i < STREAMS; i++)
+        check_ok(strata_runtime_stream_release(all->runtime, all->streams[i]));
+    check_ok(strata_runtime_destroy(all->runtime));
+}
+
+/* What REQUESTS requests take once as many have shown how it goes. */
+typedef struct crowd_cost {
+    uint64_t asked, moved;
+    double reserved; /* for each live byte, at their peaks */
+} crowd_cost;
+
+static crowd_cost crowd_cost_of(const char *stack)
+{
+    crowd all;
+    crowd_begin(&all, stack);
+    crowd_work(&all, REQUESTS);
+    const uint64_t asked = value_of(all.runtime, "pool.asked"), moved = value_of(all.runtime, "pool.frames.moved");
+    crowd_work(&all, REQUESTS);
+    const crowd_cost cost = {value_of(all.runtime, "pool.asked") - asked,
+                             value_of(all.runtime, "pool.frames.moved") - moved,
+                             (double)value_of(all.runtime, "pool.reserved.peak") / (double)all.peak};
+    crowd_end(&all);
+    print_message("%s: %llu questions, %llu frames moved, %.3f\n", stack, (unsigned long long)cost.asked,
+                  (unsigned long long)cost.moved, cost.reserved);
+    return cost;
+}
+
+static void streams_that_keep_asking_for_each_others_memory_get_more(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    const crowd_cost kept = crowd_cost_of("pool(slack=44)"), own = crowd_cost_of("pool");
+    assert_true(kept.reserved < 1.08 && own.reserved > 1.08 && own.reserved < 1.16);
+    assert_true(own.asked < kept.asked * 3 / 4 && own.moved < kept.moved / 2);
+}
+
+static bool is_asking_dear(strata_runtime *runtime)
+{
+    const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
+    return atomic_load(&self->asking_is_dear);
+}
+
+/* Streams that get along: each takes and frees the same blocks again and again. */
+static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t count, unsigned times)
+{
+    enum { OWN = 2, MOST = 16 };
+    strata_block blocks[MOST][OWN];
+    for (unsigned i = 0; i < times; i++) {
+        for (size_t j = 0; j < count * OWN; j++)
+            check_ok(
+                strata_runtime_allocate(runtime, (6 + j % OWN) * MIB, streams[j / OWN], &blocks[j / OWN][j % OWN]));
+        for (size_t j = 0; j < count * OWN; j++)
+            check_ok(strata_runtime_deallocate(runtime, &blocks[j / OWN][j % OWN]));
+    }
+}
+
+static void streams_that_get_along_are_not_dear_however_many(void **state)
+{
+    (void)state;
+    enum { MANY = 16 };
+    strata_runtime *runtime;
+    CUstream streams[MANY];
+    strata_block more;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    for (int i = 0; i < MANY; i++)
+        check_ok(strata_runtime_stream_acquire(runtime, &streams[i]));
+    for (size_t i = 0; i < 3; i++) { /* it is weighed when something does not fit */
+        work_apart(runtime, streams, MANY, 250);
+        check_ok(strata_runtime_allocate(runtime, (i + 1) * 1000 * MIB, streams[0], &more));
+        check_ok(strata_runtime_deallocate(runtime, &more));
+        check_ok(strata_runtime_trim(runtime, 0, NULL));
+    }
+    print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
+    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_dear(runtime));
+    for (int i = 0; i < MANY; i++)
+        check_ok(strata_runtime_stream_release(runtime, streams[i]));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+enum { GROWING = 32, STEPS = 100 };
+
+/* Blocks that grow step by step, each by a new one: nothing that was freed fits. How often the driver was asked. */
+static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *dear)
+{
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block blocks[GROWING], larger;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    for (size_t i = 0; i < GROWING; i++)
+        check_ok(strata_runtime_allocate(runtime, 2 * MIB, stream, &blocks[i]));
+    for (size_t step = 1; step <= STEPS; step++)
+        for (size_t i = 0; i < GROWING; i++) {
+            check_ok(strata_runtime_allocate(runtime, 2 * MIB + step * step_bytes, stream, &larger));
+            check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
+            blocks[i] = larger;
+        }
+    const uint64_t asked = value_of(runtime, "pool.asked");
+    *dear = is_asking_dear(runtime);
+    for (size_t i = 0; i < GROWING; i++)
+        check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+    print_message("steps of %zu bytes: %llu asked\n", step_bytes, (unsigned long long)asked);
+    return asked;
+}
+
+/* It is asked itself, so that what it has freed can be moved. */
+static void a_stream_alone_is_not_dear(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    bool dear;
+    assert_true(asked_of_growing_blocks(500 << 10, &dear) > GROWING * STEPS / 8 && !dear);
+}
+
+/* What is complete, and what waits for the stream, are enough together. */
+static void neighbours_that_the_stream_can_have_serve_before_anybody_is_asked(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    bool dear;
+    assert_true(asked_of_growing_blocks(8 << 10, &dear) < GROWING * STEPS / 4);
+}
+
+static void where_asking_is_dear_nobody_is_asked_while_memory_fits(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    crowd all;
+    crowd_begin(&all, "pool");
+    crowd_work(&all, REQUESTS);
+    assert_true(is_asking_dear(all.runtime));
+    crowd_free(&all);
+    check_ok(strata_runtime_trim(all.runtime, 64 * MIB, NULL));
+    work_apart(all.runtime, all.streams, 4, 50);
+    const uint64_t asked = value_of(all.runtime, "pool.asked");
+    work_apart(all.runtime, all.streams, 4, 50);
+    assert_true(value_of(all.runtime, "pool.asked") == asked);
+    crowd_end(&all);
+}
+
+/* What they needed when they were many is nothing that few should have before they ask. */
+static void what_was_given_back_is_not_made_again_ahead_of_need(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    static const char *const stacks[] = {"pool", "pool(release_threshold=32MiB)"};
+    for (int i = 0; i < 2; i++) {
+        crowd all;
+        crowd_begin(&all, stacks[i]);
+        crowd_work(&all, REQUESTS);
+        assert_true(is_asking_dear(all.runtime));
+        crowd_free(&all);
+        if (i)
+            check_ok(strata_runtime_reap_pending(all.runtime));
+        else
+            check_ok(strata_runtime_trim(all.runtime, 0, NULL));
+        all.peak = 0;
+        crowd_work_of(&all, REQUESTS, 2);
+        const uint64_t reserved = value_of(all.runtime, "pool.reserved");
+        print_message("%s: %llu for %llu\n", stacks[i], (unsigned long long)reserved, (unsigned long long)all.peak);
+        assert_true(reserved < all.peak + all.peak / 4);
+        crowd_end(&all);
+    }
+}
+
+/* ---- much to be moved ---- */
+
+enum { LARGE = 24, LARGE_MIB = 128, LARGE_REQUESTS = 1500 };
+
+/* One stream, with blocks of up to 128 MiB that come and go. */
+static crowd_cost cost_of_large_blocks(const char *stack)
+{
+    crowd all;
+    crowd_begin(&all, stack);
+    strata_block blocks[LARGE] = {0};
+    uint64_t moved = 0;
+    for (unsigned done = 0; done < 2 * LARGE_REQUESTS; done++) {
+        moved = done == LARGE_REQUESTS ? value_of(all.runtime, "pool.frames.moved") : moved;
+        strata_block *block = &blocks[draw(&all, LARGE)];
+        all.live -= block->bytes;
+        if (block->id.generation)
+            check_ok(strata_runtime_deallocate(all.runtime, block));
+        check_ok(strata_runtime_allocate(all.runtime, (1 + draw(&all, LARGE_MIB)) * MIB, all.streams[0], block));
+        all.live += block->bytes;
+        all.peak = all.live > all.peak ? all.live : all.peak;
+    }
+    const crowd_cost cost = {0, value_of(all.runtime, "pool.frames.moved") - moved,
+                             (double)value_of(all.runtime, "pool.reserved.peak") / (double)all.peak};
+    for (unsigned i = 0; i < LARGE; i++)
+        if (blocks[i].id.generation)
+            check_ok(strata_runtime_deallocate(all.runtime, &blocks[i]));
+    crowd_end(&all);
+    print_message("%s: %llu frames moved, %.3f\n", stack, (unsigned long long)cost.moved, cost.reserved);
+    return cost;
+}
+
+static void memory_that_is_moved_all_the_time_becomes_more(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    const crowd_cost kept = cost_of_large_blocks("pool(slack=44)"), more = cost_of_large_blocks("pool");
+    assert_true(kept.reserved < 1.06 && more.reserved > 1.08 && more.reserved < 1.5);
+    assert_true(more.moved < kept.moved / 2);
+}
+
+static void a_limit_holds_where_more_is_taken(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    crowd all;
+    crowd_begin(&all, "pool");
+    crowd_work(&all, 2 * REQUESTS);
+    const uint64_t peak = all.peak;
+    crowd_end(&all);
+    char stack[64];
+    snprintf(stack, sizeof stack, "pool(max_size=%llu)", (unsigned long long)(peak + peak / 8));
+    crowd_begin(&all, stack);
+    crowd_work(&all, 2 * REQUESTS);
+    assert_true(all.peak == peak && value_of(all.runtime, "pool.reserved.peak") <= peak + peak / 8);
+    crowd_end(&all);
+}
+
+/* They live on what there is, less than they would take. */
+static void a_device_that_has_no_more_is_not_asked_for_more_each_time(void **state)
+{
+    (void)state;
+    crowd all;
+    crowd_begin(&all, "pool");
+    crowd_work(&all, REQUESTS);
+    crowd_free(&all);
+    check_ok(strata_runtime_trim(all.runtime, value_of(all.runtime, "pool.reserved") / 2, NULL));
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    crowd_work_of(&all, REQUESTS, LIVE / 4);
+    const unsigned refused = test_fault_end();
+    print_message("%u of %d refused\n", refused, REQUESTS);
+    assert_in_range(refused, 1, REQUESTS / 100);
+    crowd_end(&all);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool"};
+    static const test_case cases[] = {
+        TEST_CASE(a_stream_that_has_nothing_left_to_do_is_asked_itself),
+        TEST_CASE(a_stream_that_still_works_is_marked_once_and_waited_for),
+        TEST_CASE(what_a_stream_is_given_after_it_was_asked_is_not_done),
+        TEST_CASE(an_unknown_stream_is_asked_by_its_event_alone),
+        TEST_CASE(the_legacy_stream_is_asked_by_an_event),
+        TEST_CASE(the_callers_capture_mode_is_as_it_was),
+        TEST_CASE(where_nothing_is_free_nobody_is_asked),
+        TEST_CASE(a_question_that_fails_is_a_wait),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_that_keep_asking_for_each_others_memory_get_more),
+        cmocka_unit_test(streams_that_get_along_are_not_dear_however_many),
+        cmocka_unit_test(a_stream_alone_is_not_dear),
+        cmocka_unit_test(neighbours_that_the_stream_can_have_serve_before_anybody_is_asked),
+        cmocka_unit_test(where_asking_is_dear_nobody_is_asked_while_memory_fits),
+        cmocka_unit_test(what_was_given_back_is_not_made_again_ahead_of_need),
+        cmocka_unit_test(memory_that_is_moved_all_the_time_becomes_more),
+        cmocka_unit_test(a_limit_holds_where_more_is_taken),
+        cmocka_unit_test(a_device_that_has_no_more_is_not_asked_for_more_each_time),
+    };
+    static const char *const no_waits[] = {"pool(internal_dependencies=no)"};
+    static const test_case behind[] = {TEST_CASE(a_stream_that_is_behind_its_event_is_left_alone)};
+    static const char *const still[] = {"pool, direct"};
+    static const test_case mode[] = {TEST_CASE(the_callers_capture_mode_is_as_it_was)};
+    test_open_driver();
+    test_before_clearing = lift_limit;
+    int failed = test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) + test_run_on(no_waits, 1, behind, 1) +
+                 test_run_on(still, 1, mode, 1);
+    return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
+}
