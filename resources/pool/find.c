@@ -431,30 +431,21 @@ static pool_look find_with_patience(pool *self, const pool_want *want, pool_atte
 }
 
 /* Memory that can be mapped where it is wanted. */
-static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot,
-                             strata_status *status)
+static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    strata_scope scope;
-    *status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (*status != STRATA_SUCCESS)
-        return POOL_NOTHING;
-    pool_look look = find_with_growth(self, want, false, attempt, slot);
-    if (look == POOL_NOTHING)
-        look = find_with_patience(self, want, attempt, slot);
-    strata_scope_leave(&scope);
-    return look;
+    const pool_look look = find_with_growth(self, want, false, attempt, slot);
+    return look == POOL_NOTHING ? find_with_patience(self, want, attempt, slot) : look;
 }
 
 static strata_status find_with_all_means(pool *self, const pool_want *want, const strata_request *request,
                                          uint32_t *slot)
 {
     const pool_source *source = self->pages.source;
-    strata_status status = STRATA_SUCCESS;
     pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
     const pool_look look =
-        source->moves ? find_mapped(self, want, &attempt, slot, &status) : pool_find_still(self, want, &attempt, slot);
-    if (status != STRATA_SUCCESS || look == POOL_FOUND)
-        return status;
+        source->moves ? find_mapped(self, want, &attempt, slot) : pool_find_still(self, want, &attempt, slot);
+    if (look == POOL_FOUND)
+        return STRATA_SUCCESS;
     if (look == POOL_FAILED || attempt.host)
         return strata_fail_host_memory("a piece of a pool");
     if (attempt.why.status != STRATA_SUCCESS)

@@ -199,21 +199,52 @@ static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t m
     return bytes <= place->room && self->pages.reserved + bytes <= most ? bytes : place->needed;
 }
 
+/* What makes and maps memory is done in this scope. False if it cannot be entered: the attempt says why. */
+static bool enter_scope(pool *self, strata_scope *scope, pool_attempt *attempt)
+{
+    strata_error_hush();
+    const strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        attempt->why = *strata_error_unsaid();
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS;
+}
+
+/* Takes the void of the cheapest place, which `most` bytes must suffice for; false if there is none. */
+static bool take_place(pool *self, const pool_want *want, bool alone, uint64_t extra, uint64_t most, pool_place *place)
+{
+    strata_spin_take(&self->lock);
+    const bool found = find_place(self, want, alone, extra, place) && place->needed <= most;
+    if (found)
+        pool_heap_take(&self->heap, place->slot);
+    strata_spin_release(&self->lock);
+    return found;
+}
+
+static void leave_place(pool *self, const pool_place *place)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, place->slot, POOL_VOID);
+    strata_spin_release(&self->lock);
+}
+
 /* New memory for a request; `most` bytes may be reserved then. Growth is held. */
 static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_attempt *attempt, uint32_t *slot)
 {
     pool_place place;
-    strata_spin_take(&self->lock);
-    bool found = find_place(self, want, attempt->alone, 0, &place) && self->pages.reserved + place.needed <= most;
-    if (found)
-        pool_heap_take(&self->heap, place.slot);
-    strata_spin_release(&self->lock);
-    if (!found)
+    strata_scope scope;
+    const uint64_t reserved = self->pages.reserved;
+    if (reserved > most || !take_place(self, want, attempt->alone, 0, most - reserved, &place))
         return POOL_NOTHING;
+    if (!enter_scope(self, &scope, attempt)) {
+        leave_place(self, &place);
+        return POOL_NOTHING;
+    }
     pool_frames frames = {0};
     attempt->result = pool_frames_make(self, growth_for(self, &place, most), &frames, attempt);
     pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
+    strata_scope_leave(&scope);
     return look;
 }
 
@@ -235,33 +266,43 @@ static bool is_enough(pool *self, const pool_moving *how, uint64_t most)
     return bytes >= how->needed || self->pages.reserved + how->needed - bytes <= most;
 }
 
+/* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. */
+static void get_frames(pool *self, const pool_moving *how, const pool_making *making, pool_frames *frames,
+                       pool_attempt *attempt)
+{
+    attempt->result = CUDA_SUCCESS;
+    if (making->spare) /* where there is none, more is moved */
+        pool_frames_make(self, making->spare < how->needed ? making->spare : how->needed, frames, attempt);
+    if (!attempt->host)
+        pool_frames_collect(self, how, frames, &attempt->host);
+    const uint64_t missing = frames->bytes < how->needed ? how->needed - frames->bytes : 0;
+    if (attempt->host || (missing && self->pages.reserved + missing > making->most))
+        attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (missing)
+        attempt->result = pool_frames_make(self, how->needed, frames, attempt);
+}
+
 /* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
  * `patient`, patience, too. */
 static pool_look move(pool *self, const pool_want *want, uint64_t extra, const pool_making *making, bool patient,
                       pool_attempt *attempt, uint32_t *slot)
 {
     pool_place place;
-    strata_spin_take(&self->lock);
-    bool found = find_place(self, want, attempt->alone, extra, &place);
-    if (found)
-        pool_heap_take(&self->heap, place.slot);
-    strata_spin_release(&self->lock);
-    if (!found)
+    strata_scope scope;
+    if (!take_place(self, want, attempt->alone, extra, UINT64_MAX, &place))
         return POOL_NOTHING;
-    pool_frames frames = {0};
     const pool_moving how = {place.from, place.to, place.needed, place.room, patient};
-    attempt->result = is_enough(self, &how, making->most) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (attempt->result == CUDA_SUCCESS && making->spare) /* where there is none, more is moved */
-        pool_frames_make(self, making->spare < place.needed ? making->spare : place.needed, &frames, attempt);
-    if (attempt->result == CUDA_SUCCESS && !attempt->host)
-        pool_frames_collect(self, &how, &frames, &attempt->host);
-    const uint64_t missing = frames.bytes < place.needed ? place.needed - frames.bytes : 0;
-    if (attempt->host || (missing && self->pages.reserved + missing > making->most))
-        attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (missing && attempt->result == CUDA_SUCCESS)
-        attempt->result = pool_frames_make(self, place.needed, &frames, attempt);
-    pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
+    const bool enough = is_enough(self, &how, making->most);
+    if (!enough || !enter_scope(self, &scope, attempt)) {
+        attempt->result = enough ? attempt->result : CUDA_ERROR_OUT_OF_MEMORY;
+        leave_place(self, &place);
+        return POOL_NOTHING;
+    }
+    pool_frames frames = {0};
+    get_frames(self, &how, making, &frames, attempt);
+    const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
+    strata_scope_leave(&scope);
     return look;
 }
 
@@ -302,13 +343,28 @@ uint64_t pool_most_reserved(const pool *self)
     return limit ? limit : UINT64_MAX;
 }
 
+/* Moves memory into several voids. */
+static pool_look fill_window(pool *self, const pool_want *want, const pool_terms *terms, pool_attempt *attempt,
+                             uint32_t *slot)
+{
+    pool_window window;
+    strata_scope scope;
+    if (!pool_window_take(self, want, terms, &window))
+        return POOL_NOTHING;
+    if (!enter_scope(self, &scope, attempt)) {
+        pool_window_leave(self, &window);
+        return POOL_NOTHING;
+    }
+    const pool_look look = pool_window_fill(self, want, terms, &window, attempt, slot);
+    strata_scope_leave(&scope);
+    return look;
+}
+
 static pool_look move_across_voids(pool *self, const pool_want *want, uint64_t most, bool patient,
                                    pool_attempt *attempt, uint32_t *slot)
 {
     const pool_terms terms = {most, UINT64_MAX, attempt->alone, patient};
-    pool_window window;
-    return pool_window_take(self, want, &terms, &window) ? pool_window_fill(self, want, &terms, &window, attempt, slot)
-                                                         : POOL_NOTHING;
+    return fill_window(self, want, &terms, attempt, slot);
 }
 
 /* Streams that keep taking each other's memory keep asking how far the others are, and moving what they get. With more
@@ -370,32 +426,14 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 
-static pool_look fill_in_scope(pool *self, const pool_want *want, const pool_terms *terms, const pool_window *window,
-                               uint32_t *slot)
-{
-    strata_scope scope;
-    strata_error_hush();
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    strata_error_unhush(false);
-    if (status != STRATA_SUCCESS) {
-        pool_window_leave(self, window);
-        return POOL_NOTHING;
-    }
-    pool_attempt attempt = {.call = self->pages.source->make_call, .alone = terms->alone};
-    const pool_look look = pool_window_fill(self, want, terms, window, &attempt, slot);
-    strata_scope_leave(&scope);
-    return look;
-}
-
 pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot)
 {
     if (!strata_lock_try(&self->growth))
         return POOL_NOTHING;
     const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
     const pool_terms terms = {.most = slack < most ? slack : most, .granules = granules, .alone = true};
-    pool_window window;
-    const bool found = pool_window_take(self, want, &terms, &window);
-    const pool_look look = found ? fill_in_scope(self, want, &terms, &window, slot) : POOL_NOTHING;
+    pool_attempt attempt = {.call = self->pages.source->make_call, .alone = true};
+    const pool_look look = fill_window(self, want, &terms, &attempt, slot);
     strata_lock_release(&self->growth);
     return look;
 }
