@@ -34,12 +34,24 @@ pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t b
     return (pool_begun){(upto < last ? upto : last) - first, last - (from > first ? from : first)};
 }
 
+bool pool_is_tight(const pool *self, uint64_t reserved)
+{
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    return limit && reserved > limit - limit / TIGHT_SHARE;
+}
+
+/* Then it pays to look for what leaves the most granules free. */
+static bool is_tight(const pool *self)
+{
+    return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
+}
+
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
 {
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_begun begun = pool_begun_in(self, entry, want->bytes);
+    const pool_begun begun = is_tight(self) ? pool_begun_in(self, entry, want->bytes) : (pool_begun){0};
     uint64_t before = -address & (want->alignment - 1);
     if (begun.at_end < begun.at_start)
         before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
@@ -64,18 +76,6 @@ pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_
     pool_heap_take(&self->heap, fit);
     *slot = pool_cut_out(self, fit, want);
     return *slot ? POOL_FOUND : POOL_FAILED;
-}
-
-bool pool_is_tight(const pool *self, uint64_t reserved)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    return limit && reserved > limit - limit / TIGHT_SHARE;
-}
-
-/* Then it pays to look for what leaves the most granules free. */
-static bool is_tight(const pool *self)
-{
-    return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
 }
 
 /* Of a fit and those that come after it, the one in which a block begins to use the fewest granules. */

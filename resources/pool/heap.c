@@ -320,11 +320,22 @@ void pool_heap_take(pool_heap *heap, uint32_t slot)
     piece->state = POOL_TAKEN;
 }
 
-/* Whether a neighbour is of the same kind and home. */
-static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home)
+/* Whether a piece that becomes free, and waits for `home`, is joined with neighbours that wait for nobody: it then has
+ * all of them wait. Where nearly all that is free waits for that home or for nobody, there are no others who would miss
+ * them, and two pieces for one would be in the way of larger requests. */
+static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t home)
+{
+    enum { OTHERS_SHARE = 8 };
+    const uint64_t others = heap->free_bytes - heap->complete.bytes - tree->bytes;
+    return home != POOL_HOME_NONE && home != POOL_HOME_SEVERAL && others <= heap->free_bytes / OTHERS_SHARE;
+}
+
+/* Whether a neighbour is of the same kind, and of the same home or, if `complete`, nobody's. */
+static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home, bool complete)
 {
     const pool_piece *piece = slot ? pool_piece_at(heap, slot) : NULL;
-    return piece && piece->state == state && (state == POOL_VOID || piece->home == home);
+    return piece && piece->state == state &&
+           (state == POOL_VOID || piece->home == home || (complete && piece->home == POOL_HOME_NONE));
 }
 
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
@@ -337,15 +348,17 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     else
         pool_points_clear(entry);
     pool_tree *tree = state == POOL_VOID ? &heap->voids : tree_for(heap, &home);
+    const bool complete = state == POOL_FREE && takes_complete(heap, tree, home);
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream are one point; of several the neighbour's have to find room. */
-    if (is_like(heap, piece->next, state, home) && pool_points_add_all(entry, pool_entry(heap, piece->next))) {
-        leave(heap, tree, piece->next);
-        join(heap, slot, piece->next);
+    const uint32_t next = piece->next;
+    if (is_like(heap, next, state, home, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
+        leave(heap, tree_of(heap, pool_piece_at(heap, next)), next);
+        join(heap, slot, next);
     }
     const uint32_t previous = piece->previous;
-    if (is_like(heap, previous, state, home) && pool_points_add_all(pool_entry(heap, previous), entry)) {
-        leave(heap, tree, previous);
+    if (is_like(heap, previous, state, home, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
+        leave(heap, tree_of(heap, pool_piece_at(heap, previous)), previous);
         join(heap, previous, slot);
         slot = previous;
         piece = pool_piece_at(heap, slot);
@@ -365,19 +378,38 @@ static uint32_t better(const pool_heap *heap, uint32_t a, uint32_t b)
     return is_before(key_of(pool_entry(heap, b)), key_of(pool_entry(heap, a))) ? b : a;
 }
 
-uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
-{
-    const pool_key least = {bytes, 0};
-    const pool_home *home = look_for_home(heap, timeline);
-    uint32_t found = home ? find_from(heap, home->tree.root, least) : 0;
-    return better(heap, found, find_from(heap, heap->complete.root, least));
-}
-
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
 {
     pool_key key = key_of(pool_entry(heap, slot));
     key.address++;
     return find_from(heap, tree_of(heap, pool_piece_at(heap, slot))->root, key);
+}
+
+/* Whether there is nothing but the last void behind a piece: it is where memory ends. */
+static bool is_last(const pool_heap *heap, uint32_t slot)
+{
+    const uint32_t behind = pool_piece_at(heap, slot)->next;
+    const pool_piece *piece = behind ? pool_piece_at(heap, behind) : NULL;
+    return piece && piece->state == POOL_VOID && !piece->next;
+}
+
+/* The best fit in a tree but the last piece, which is noted instead. */
+static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t bytes, uint32_t *last)
+{
+    const uint32_t found = find_from(heap, tree->root, (pool_key){bytes, 0});
+    if (!found || !is_last(heap, found))
+        return found;
+    *last = found;
+    return pool_heap_next(heap, found);
+}
+
+uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
+{
+    uint32_t last = 0;
+    const pool_home *home = look_for_home(heap, timeline);
+    const uint32_t own = home ? find_but_last(heap, &home->tree, bytes, &last) : 0;
+    const uint32_t found = better(heap, own, find_but_last(heap, &heap->complete, bytes, &last));
+    return found ? found : last;
 }
 
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)

@@ -121,10 +121,12 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 /* Takes a piece out of its tree: it is the caller's. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
-/* Puts a piece that is in no tree among the free or void ones, joined with its neighbours of the same home. */
+/* Puts a piece that is in no tree among the free or void ones, joined with its neighbours of the same home, and with
+ * complete ones if it is of the home of nearly all that is not complete. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 
-/* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. */
+/* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. The piece at the end of memory
+ * comes last: blocks that are put there when they need not be are in the way of all that follows. */
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
 /* The free piece that comes after one, by size and address, among those that wait for the same; 0: none. */
