@@ -720,6 +720,7 @@ static void go_every_way(test_fixture *fixture, CUstream a, CUstream b, CUstream
     test_write(fixture, &gap, 0x31, a);
     test_free_on(fixture, &gap, c);
     strata_block moved = test_allocate(fixture, ALL + 2 * MIB, b);
+    test_write(fixture, &moved, 0x41, b);
     check_refused(fixture, 4 * ALL, c);
     test_free_on(fixture, &hit, b);
     test_free_on(fixture, &stolen, a);

@@ -181,20 +181,13 @@ static void ask_all(const pool_numbers *numbers)
                 strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
 }
 
-/* How many streams were asked beside that with the number `own`. */
-static unsigned settle(pool *self, uint16_t own)
+static void ask(pool *self, const pool_numbers *numbers, unsigned count)
 {
-    pool_numbers numbers = {0};
-    list_homes(self, &numbers);
-    const unsigned count = count_numbers(&numbers);
-    const bool with_own = numbers.words[own / 64] >> own % 64 & 1;
-    if (!count)
-        return 0;
     strata_scope scope;
     strata_error_hush();
     const strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
-        ask_all(&numbers);
+        ask_all(numbers);
         strata_scope_leave(&scope);
     }
     strata_error_unhush(false);
@@ -202,18 +195,44 @@ static unsigned settle(pool *self, uint16_t own)
     strata_spin_take(&self->lock);
     pool_heap_settle(&self->heap);
     strata_spin_release(&self->lock);
-    return count - with_own;
+}
+
+/* Asks all streams that free memory waits for, that with the number `own` only if it is to be asked along. How many
+ * there were. */
+static unsigned settle(pool *self, uint16_t own, bool along)
+{
+    pool_numbers numbers = {0};
+    list_homes(self, &numbers);
+    const uint64_t mine = numbers.words[own / 64] & UINT64_C(1) << own % 64;
+    numbers.words[own / 64] ^= along ? 0 : mine;
+    const unsigned count = count_numbers(&numbers);
+    if (count)
+        ask(self, &numbers, count);
+    return count;
 }
 
 void pool_settle(pool *self)
 {
-    settle(self, 0); /* no stream's number */
+    settle(self, 0, false); /* no stream's number */
 }
 
-/* Growth is held. */
+void pool_settle_own(pool *self, const pool_want *want)
+{
+    const uint16_t own = want->stream->timeline->number;
+    pool_numbers numbers = {0}, mine = {0};
+    list_homes(self, &numbers);
+    mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
+    if (mine.words[own / 64])
+        ask(self, &mine, 1);
+}
+
+/* What the stream has itself fits as well before it is complete. It is asked about that when it is to be moved, and
+ * where others keep asking about it. Growth is held. */
 static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
 {
-    self->asked_in_need += settle(self, want->stream->timeline->number);
+    const uint16_t own = want->stream->timeline->number;
+    const bool along = !self->pages.source->moves || atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed);
+    self->asked_in_need += settle(self, own, along);
     return look_at_own(self, want, slot);
 }
 

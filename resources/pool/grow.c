@@ -417,6 +417,8 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;
+    if (look == POOL_NOTHING && self->takes_finished)
+        pool_settle_own(self, want);
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, &making, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)

@@ -150,6 +150,9 @@ bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_
 /* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
 void pool_settle(pool *self);
 
+/* The same of the request's stream alone. */
+void pool_settle_own(pool *self, const pool_want *want);
+
 /* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
  * mapped, and others took it. */
@@ -222,9 +225,6 @@ bool pool_is_complete(const strata_entry *entry);
  * is waited for, with patience held. Growth is held. Errors: what waiting can give, DRIVER; then the range is free
  * again. */
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
-
-/* What is reserved has changed; growth is held. */
-void pool_note_reserved(pool *self);
 
 /* ---- giving memory back: resources/pool/release.c ---- */
 

@@ -1,0 +1,161 @@
+/* pool: where a block goes, which free pieces become one, and which frames are moved. */
+#include "pool_support.h"
+
+enum { KIB = 1024 };
+
+static strata_runtime *runtime;
+static CUstream first, second;
+
+static void begin(const char *stack)
+{
+    needs_granule(2 * MIB);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &first));
+    check_ok(strata_runtime_stream_acquire(runtime, &second));
+}
+
+static void end(void)
+{
+    check_ok(strata_runtime_stream_release(runtime, first));
+    check_ok(strata_runtime_stream_release(runtime, second));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static strata_block take(size_t bytes, CUstream stream)
+{
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, bytes, stream, &block));
+    return block;
+}
+
+static void give(strata_block *block)
+{
+    check_ok(strata_runtime_deallocate(runtime, block));
+}
+
+/* ---- places ---- */
+
+enum { HOLE = 8704 * KIB, PART = 2560 * KIB };
+
+/* A hole of 8.5 MiB, a wall, and at the end of memory a piece that fits 2.5 MiB better. Where they go in the hole. */
+static uint64_t offset_in_a_hole(const char *stack)
+{
+    begin(stack);
+    strata_block hole = take(HOLE, first), wall = take(MIB, first), at_end = take(3 * MIB, first);
+    assert_true(wall.address == hole.address + HOLE && at_end.address == wall.address + MIB);
+    const CUdeviceptr start = hole.address;
+    give(&hole);
+    give(&at_end);
+    strata_block block = take(PART, first);
+    const uint64_t offset = block.address - start;
+    give(&block);
+    give(&wall);
+    end();
+    return offset;
+}
+
+static void the_end_of_memory_is_taken_last(void **state)
+{
+    (void)state;
+    assert_int_equal(offset_in_a_hole("pool"), 0);
+}
+
+/* At the hole's end a block begins to use one granule that is free as a whole, at its start two. */
+static void near_a_limit_a_block_goes_where_it_begins_to_use_the_fewest_granules(void **state)
+{
+    (void)state;
+    assert_int_equal(offset_in_a_hole("pool(max_size=14MiB)"), HOLE - PART);
+}
+
+/* ---- neighbours ---- */
+
+static void what_a_stream_alone_frees_is_joined_with_what_is_complete(void **state)
+{
+    (void)state;
+    begin("pool");
+    strata_block large = take(3 * MIB, first); /* and 1 MiB behind it that nobody has touched */
+    assert_int_equal(value_of(runtime, "pool.reserved"), 4 * MIB);
+    give(&large);
+    const uint64_t flushes = value_of(runtime, "pool.flushes");
+    strata_block block = take(3584 * KIB, first);
+    assert_int_equal(value_of(runtime, "pool.flushes"), flushes);
+    give(&block);
+    end();
+}
+
+/* They are enough together all the same, and the driver is not spoken to. */
+static void where_others_have_much_it_stays_apart_for_them(void **state)
+{
+    (void)state;
+    begin("pool");
+    strata_block others = take(8 * MIB, second), large = take(3 * MIB, first);
+    assert_int_equal(value_of(runtime, "pool.reserved"), 12 * MIB);
+    give(&others);
+    strata_block part = take(MIB, second);
+    give(&large);
+    const uint64_t flushes = value_of(runtime, "pool.flushes"), asked = value_of(runtime, "pool.asked");
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block block = take(3584 * KIB, first);
+    assert_int_equal(test_calls_total(&calls), 0);
+    assert_int_equal(value_of(runtime, "pool.asked"), asked);
+    assert_true(value_of(runtime, "pool.flushes") > flushes);
+    give(&block);
+    give(&part);
+    end();
+}
+
+static void a_stream_alone_that_grows_is_not_asked(void **state)
+{
+    (void)state;
+    begin("pool(slack=5000)");
+    strata_block kept[8];
+    for (size_t i = 0; i < 8; i++) {
+        strata_block block = take((8 + 4 * i) * MIB, first);
+        kept[i] = take(MIB, first);
+        give(&block);
+    }
+    assert_int_equal(value_of(runtime, "pool.asked"), 0);
+    for (size_t i = 0; i < 8; i++)
+        give(&kept[i]);
+    end();
+}
+
+/* ---- frames ---- */
+
+/* Two holes of the same size between walls: what a larger block needs comes from the one that lies further back. */
+static void frames_are_moved_from_the_end_of_memory(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    begin("pool(slack=1)");
+    strata_block low = take(16 * MIB, first), wall = take(MIB, first), high = take(16 * MIB, first);
+    strata_block other_wall = take(MIB, first);
+    const strata_block holes[2] = {low, high};
+    give(&low);
+    give(&high);
+    test_synchronize(first);
+    strata_block large = take(20 * MIB, first);
+    assert_true(value_of(runtime, "pool.frames.moved") > 0 && value_of(runtime, "pool.reserved") <= 40 * MIB);
+    strata_block small = take(10 * MIB, first);
+    assert_true(overlap(&small, &holes[0]) && !overlap(&small, &holes[1]));
+    give(&small);
+    give(&large);
+    give(&wall);
+    give(&other_wall);
+    end();
+}
+
+int main(void)
+{
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_of_memory_is_taken_last),
+        cmocka_unit_test(near_a_limit_a_block_goes_where_it_begins_to_use_the_fewest_granules),
+        cmocka_unit_test(what_a_stream_alone_frees_is_joined_with_what_is_complete),
+        cmocka_unit_test(where_others_have_much_it_stays_apart_for_them),
+        cmocka_unit_test(a_stream_alone_that_grows_is_not_asked),
+        cmocka_unit_test(frames_are_moved_from_the_end_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
