@@ -19,7 +19,7 @@ bool pool_frames_drop(pool *self, const uint32_t *frames, size_t count)
     bool gone = true;
     for (size_t i = 0; i < count; i++) {
         if (self->pages.frames[frames[i]].address)
-            pool_pages_unmap(&self->pages, frames[i]);
+            pool_pages_unmap(&self->pages, &frames[i], 1);
         if (!self->pages.frames[frames[i]].address)
             pool_pages_drop(&self->pages, frames[i]);
         else
@@ -95,7 +95,7 @@ CUresult pool_frames_map(pool *self, const pool_frames *frames, CUdeviceptr addr
         result = pool_pages_give_access(&self->pages, address, frames->bytes);
     }
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
-        pool_pages_unmap(&self->pages, frames->numbers[i]);
+        pool_pages_unmap(&self->pages, &frames->numbers[i], 1);
     return result;
 }
 
@@ -202,55 +202,133 @@ uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to,
     return bytes;
 }
 
+/* Makes the range of a frame free again, or void. */
+static void give_range(pool *self, uint32_t slot, pool_state state)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, state);
+    strata_spin_release(&self->lock);
+}
+
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 {
     strata_status status = wait_for_range(self, slot);
-    const CUresult result = status == STRATA_SUCCESS ? pool_pages_unmap(&self->pages, number) : CUDA_SUCCESS;
+    const CUresult result = status == STRATA_SUCCESS ? pool_pages_unmap(&self->pages, &number, 1) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
-    strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, status == STRATA_SUCCESS ? POOL_VOID : POOL_FREE);
-    strata_spin_release(&self->lock);
+    give_range(self, slot, status == STRATA_SUCCESS ? POOL_VOID : POOL_FREE);
     return status;
 }
 
-/* Takes the next frame of at most `room` bytes out of its place; 0: there is none, or that failed. */
-static uint32_t take_next(pool *self, const pool_moving *how, uint64_t room)
+/* Takes the range of the next frame of at most `room` bytes, which nothing can touch then; 0: there is none, or it
+ * cannot be waited for. */
+static uint32_t take_next(pool *self, const pool_moving *how, uint64_t room, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     const uint32_t number = pick_frame(self, how, room).frame;
     const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
-    const uint32_t slot = number ? pool_heap_take_range(&self->heap, frame.address, pool_frame_bytes(&frame)) : 0;
+    *slot = number ? pool_heap_take_range(&self->heap, frame.address, pool_frame_bytes(&frame)) : 0;
     strata_spin_release(&self->lock);
-    if (!slot)
+    if (!*slot)
         return 0;
     strata_error_hush();
-    const strata_status status = pool_take_out(self, number, slot);
+    const strata_status status = wait_for_range(self, *slot);
     strata_error_unhush(false);
-    return status == STRATA_SUCCESS ? number : 0;
+    if (status == STRATA_SUCCESS)
+        return number;
+    give_range(self, *slot, POOL_FREE);
+    return 0;
+}
+
+/* Unmaps frames whose ranges were taken and lie one before the other, the last one lowest. Where that fails they are
+ * free memory again. */
+static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
+{
+    const CUdeviceptr from = self->pages.frames[numbers[count - 1]].address;
+    const pool_frame *first = &self->pages.frames[numbers[0]];
+    const CUdeviceptr to = first->address + pool_frame_bytes(first);
+    const bool gone = pool_pages_unmap(&self->pages, numbers, count) == CUDA_SUCCESS;
+    strata_spin_take(&self->lock);
+    for (CUdeviceptr at = to; at > from;) {
+        const uint32_t slot = pool_heap_around(&self->heap, at - 1);
+        at = pool_address_of(pool_entry(&self->heap, slot));
+        pool_heap_give(&self->heap, slot, gone ? POOL_VOID : POOL_FREE);
+    }
+    strata_spin_release(&self->lock);
+    return gone;
+}
+
+/* The highest one first, as most of them come. */
+static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
+{
+    const pool_frame *frames = self->pages.frames;
+    for (size_t i = 1; i < count; i++) {
+        const uint32_t number = numbers[i];
+        size_t at = i;
+        for (; at && frames[numbers[at - 1]].address < frames[number].address; at--)
+            numbers[at] = numbers[at - 1];
+        numbers[at] = number;
+    }
+}
+
+static size_t run_length(const pool *self, const uint32_t *numbers, size_t count)
+{
+    const pool_frame *frames = self->pages.frames;
+    size_t length = 1;
+    while (length < count && frames[numbers[length]].address + pool_frame_bytes(&frames[numbers[length]]) ==
+                                 frames[numbers[length - 1]].address)
+        length++;
+    return length;
+}
+
+/* Unmaps the frames of a list from the one at `first` on, those that are neighbours by one call; what cannot be
+ * unmapped leaves the list. */
+static void unmap_taken(pool *self, pool_frames *frames, size_t first)
+{
+    uint32_t *numbers = frames->numbers + first, *kept = numbers;
+    const size_t count = frames->count - first;
+    sort_by_address(self, numbers, count);
+    for (size_t i = 0, length; i < count; i += length) {
+        length = run_length(self, numbers + i, count - i);
+        uint64_t bytes = 0;
+        for (size_t j = i; j < i + length; j++)
+            bytes += pool_frame_bytes(&self->pages.frames[numbers[j]]);
+        if (unmap_run(self, numbers + i, length)) {
+            memmove(kept, numbers + i, length * sizeof *kept);
+            kept += length;
+            atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
+            self->moved_bytes += bytes;
+        } else {
+            frames->bytes -= bytes;
+        }
+    }
+    frames->count = (size_t)(kept - frames->numbers);
 }
 
 void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
 {
-    while (frames->bytes < how->needed) {
-        const uint32_t number = take_next(self, how, how->room - frames->bytes);
+    const size_t first = frames->count;
+    while (frames->bytes < how->needed && !*host) {
+        uint32_t slot;
+        const uint32_t number = take_next(self, how, how->room - frames->bytes, &slot);
         if (!number)
-            return;
-        if (!add(frames, number, pool_frame_bytes(&self->pages.frames[number]))) {
-            pool_frames_drop(self, &number, 1);
-            *host = true;
-            return;
-        }
-        atomic_fetch_add_explicit(&self->counts.moved, 1, memory_order_relaxed);
-        self->moved_bytes += pool_frame_bytes(&self->pages.frames[number]);
+            break;
+        *host = !add(frames, number, pool_frame_bytes(&self->pages.frames[number]));
+        if (*host)
+            give_range(self, slot, POOL_FREE);
     }
+    if (frames->count > first)
+        unmap_taken(self, frames, first);
 }
 
 bool pool_frames_give_back(pool *self, const pool_moving *how)
 {
-    const uint32_t number = take_next(self, how, UINT64_MAX);
+    uint32_t slot;
+    const uint32_t number = take_next(self, how, UINT64_MAX, &slot);
     const uint64_t bytes = number ? pool_frame_bytes(&self->pages.frames[number]) : 0;
-    if (!number || !pool_frames_drop(self, &number, 1) || pool_frame_bytes(&self->pages.frames[number]))
+    if (!number || !unmap_run(self, &number, 1))
+        return false;
+    if (!pool_frames_drop(self, &number, 1) || pool_frame_bytes(&self->pages.frames[number]))
         return false;
     atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);
     return true;

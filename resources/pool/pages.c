@@ -31,7 +31,7 @@ static void end_frame(pool_pages *pages, uint32_t frame)
 {
     const pool_frame *at = &pages->frames[frame];
     for (int i = 0; i < TRIES_TO_END && pages->source->moves && at->address; i++)
-        pool_pages_unmap(pages, frame);
+        pool_pages_unmap(pages, &frame, 1);
     for (int i = 0; i < TRIES_TO_END && pool_frame_bytes(at) && !(pages->source->moves && at->address); i++)
         pool_pages_drop(pages, frame);
 }
@@ -169,14 +169,17 @@ CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t
     return pages->source->give_access(pages, address, bytes);
 }
 
-CUresult pool_pages_unmap(pool_pages *pages, uint32_t frame)
+CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t count)
 {
-    pool_frame *mapped = &pages->frames[frame];
+    const CUdeviceptr address = pages->frames[frames[count - 1]].address;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += pool_frame_bytes(&pages->frames[frames[i]]);
     pages->calls++;
-    CUresult result = pages->source->unmap(pages, mapped);
-    if (result == CUDA_SUCCESS) {
-        mapped->address = 0;
-        mapped->in_hand = true;
+    const CUresult result = pages->source->unmap(pages, address, bytes);
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        pages->frames[frames[i]].address = 0;
+        pages->frames[frames[i]].in_hand = true;
     }
     return result;
 }

@@ -83,8 +83,8 @@ CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address);
 /* Lets the device read and write what was mapped in a range. */
 CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes);
 
-/* Takes a frame out of its place. */
-CUresult pool_pages_unmap(pool_pages *pages, uint32_t frame);
+/* Takes frames out of their places, which lie one before the other, the last one lowest. On failure none of them. */
+CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t count);
 
 /* Gives a frame that is mapped nowhere back to the device. */
 CUresult pool_pages_drop(pool_pages *pages, uint32_t frame);

@@ -39,7 +39,7 @@ typedef struct pool_source {
     /* Where frames move; else NULL. Nothing can use what was mapped until access was given to it. */
     CUresult (*map)(struct pool_pages *pages, const struct pool_frame *frame, CUdeviceptr address);
     CUresult (*give_access)(struct pool_pages *pages, CUdeviceptr address, uint64_t bytes);
-    CUresult (*unmap)(struct pool_pages *pages, const struct pool_frame *frame);
+    CUresult (*unmap)(struct pool_pages *pages, CUdeviceptr address, uint64_t bytes);       /* of frames as a whole */
     CUresult (*share)(struct pool_pages *pages, const struct pool_frame *frame, void *out); /* see pool_pages_export */
 
     /* Waits until what was dropped is free below, so that it can be had again. NULL: it is at once. */

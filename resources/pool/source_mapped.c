@@ -123,10 +123,10 @@ static CUresult mapped_give_access(pool_pages *pages, CUdeviceptr address, uint6
     return strata_cu.MemSetAccess(address, (size_t)bytes, &access, 1);
 }
 
-static CUresult mapped_unmap(pool_pages *pages, const pool_frame *frame)
+static CUresult mapped_unmap(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
 {
     (void)pages;
-    return strata_cu.MemUnmap(frame->address, (size_t)pool_frame_bytes(frame));
+    return strata_cu.MemUnmap(address, (size_t)bytes);
 }
 
 static CUresult mapped_share(pool_pages *pages, const pool_frame *frame, void *out)

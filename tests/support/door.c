@@ -435,9 +435,25 @@ static CUresult CUDAAPI note_MemMap(CUdeviceptr address, size_t bytes, size_t of
     return made(watch_MemMap(address, bytes, offset, handle, flags), THING_MAP, address);
 }
 
+/* One call ends all that is mapped in the range. */
 static CUresult CUDAAPI note_MemUnmap(CUdeviceptr address, size_t bytes)
 {
-    return ended(watch_MemUnmap(address, bytes), THING_MAP, address);
+    const CUresult result = watch_MemUnmap(address, bytes);
+    held_thing *entry, *next;
+    pthread_mutex_lock(&lock);
+    const size_t before = held[THING_MAP];
+    HASH_ITER(hh, holdings, entry, next)
+    {
+        const uint64_t from = entry->key.handle;
+        if (result != CUDA_SUCCESS || entry->key.kind != THING_MAP || from < address || from >= address + bytes)
+            continue;
+        HASH_DEL(holdings, entry);
+        held[THING_MAP]--;
+        free(entry);
+    }
+    strange += result == CUDA_SUCCESS && held[THING_MAP] == before;
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 /* ---- watching ---- */
