@@ -150,6 +150,103 @@ static void frames_are_moved_from_the_end_of_memory(void **state)
     end();
 }
 
+/* ---- caches that grow ---- */
+
+/* A language model that generates text: each step makes a larger block of each cache of each layer and frees the one
+ * before, with short-lived blocks in between. */
+enum { LAYERS = 16, BATCH = 8, WIDTH = 2048, REQUESTS = 12 };
+
+typedef struct model {
+    uint64_t live, peak, operations;
+    uint32_t seed;
+} model;
+
+static uint32_t draw(model *self, uint32_t least, uint32_t most)
+{
+    self->seed = self->seed * 1664525 + 1013904223;
+    return least + (uint32_t)(((uint64_t)self->seed >> 8) * (most - least + 1) >> 24);
+}
+
+static strata_block get(model *self, size_t bytes)
+{
+    strata_block block = take(bytes, first);
+    self->live += block.bytes;
+    self->peak = self->live > self->peak ? self->live : self->peak;
+    self->operations++;
+    return block;
+}
+
+static void drop(model *self, strata_block *block)
+{
+    if (!block->id.generation)
+        return;
+    self->live -= block->bytes;
+    self->operations++;
+    give(block);
+    *block = (strata_block){0};
+}
+
+static void step_of_a_layer(model *self, size_t tokens, size_t length, strata_block caches[2])
+{
+    strata_block parts[2], inner[2];
+    for (size_t i = 0; i < 2; i++)
+        parts[i] = get(self, BATCH * tokens * WIDTH);
+    for (size_t i = 0; i < 2; i++) {
+        strata_block larger = get(self, BATCH * length * WIDTH);
+        drop(self, &caches[i]);
+        caches[i] = larger;
+        drop(self, &parts[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        inner[i] = get(self, BATCH * 64 * tokens * length >> i);
+    for (size_t i = 0; i < 2; i++)
+        drop(self, &inner[i]);
+    strata_block wide = get(self, BATCH * tokens * WIDTH * 8);
+    drop(self, &wide);
+}
+
+static void generate(model *self)
+{
+    self->seed = 5;
+    for (unsigned request = 0; request < REQUESTS; request++) {
+        strata_block caches[LAYERS][2] = {0};
+        const uint32_t prompt = draw(self, 16, 512), steps = draw(self, 8, 128);
+        for (uint32_t step = 0; step < steps; step++) {
+            strata_block logits = get(self, BATCH * 200000);
+            for (size_t layer = 0; layer < LAYERS; layer++)
+                step_of_a_layer(self, step ? 1 : prompt, prompt + step, caches[layer]);
+            drop(self, &logits);
+        }
+        for (size_t layer = 0; layer < LAYERS; layer++)
+            for (size_t i = 0; i < 2; i++)
+                drop(self, &caches[layer][i]);
+    }
+}
+
+static void caches_that_grow_take_little_more_than_is_live_and_few_calls(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    begin("pool");
+    model self = {0};
+    strata_block weights[LAYERS];
+    for (size_t i = 0; i < LAYERS; i++)
+        weights[i] = get(&self, 10 * MIB + 4096 * i);
+    generate(&self);
+    const uint64_t before = self.operations;
+    test_calls calls;
+    test_calls_begin(&calls);
+    generate(&self);
+    const uint64_t operations = self.operations - before;
+    const double held = (double)value_of(runtime, "pool.reserved.peak") / (double)self.peak;
+    print_message("%.3f of %llu MiB, %llu calls in %llu operations\n", held, (unsigned long long)self.peak >> 20,
+                  (unsigned long long)test_calls_total(&calls), (unsigned long long)operations);
+    assert_true(held <= 1.05 && test_calls_total(&calls) * 1000 <= operations);
+    for (size_t i = 0; i < LAYERS; i++)
+        drop(&self, &weights[i]);
+    end();
+}
+
 int main(void)
 {
     test_open_driver();
@@ -160,6 +257,7 @@ int main(void)
         cmocka_unit_test(where_others_have_much_it_stays_apart_for_them),
         cmocka_unit_test(a_stream_alone_that_grows_is_not_asked),
         cmocka_unit_test(frames_are_moved_from_the_end_of_memory),
+        cmocka_unit_test(caches_that_grow_take_little_more_than_is_live_and_few_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
