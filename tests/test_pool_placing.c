@@ -37,11 +37,11 @@ static void give(strata_block *block)
 
 enum { HOLE = 8704 * KIB, PART = 2560 * KIB };
 
-/* A hole of 8.5 MiB, a wall, and at the end of memory a piece that fits 2.5 MiB better. Where they go in the hole. */
-static uint64_t offset_in_a_hole(const char *stack)
+/* A hole of 8.5 MiB, a wall, and the end of memory. Where 2.5 MiB go, from the hole's start. */
+static uint64_t offset_in_a_hole(const char *stack, size_t end_bytes)
 {
     begin(stack);
-    strata_block hole = take(HOLE, first), wall = take(MIB, first), at_end = take(3 * MIB, first);
+    strata_block hole = take(HOLE, first), wall = take(MIB, first), at_end = take(end_bytes, first);
     assert_true(wall.address == hole.address + HOLE && at_end.address == wall.address + MIB);
     const CUdeviceptr start = hole.address;
     give(&hole);
@@ -57,30 +57,62 @@ static uint64_t offset_in_a_hole(const char *stack)
 static void the_end_of_memory_is_taken_last(void **state)
 {
     (void)state;
-    assert_int_equal(offset_in_a_hole("pool"), 0);
+    assert_int_equal(offset_in_a_hole("pool", 3 * MIB), 0); /* though what is free at the end fits better */
 }
 
 /* At the hole's end a block begins to use one granule that is free as a whole, at its start two. */
 static void near_a_limit_a_block_goes_where_it_begins_to_use_the_fewest_granules(void **state)
 {
     (void)state;
-    assert_int_equal(offset_in_a_hole("pool(max_size=14MiB)"), HOLE - PART);
+    assert_int_equal(offset_in_a_hole("pool(max_size=10MiB)", 512 * KIB), HOLE - PART);
+}
+
+static void near_a_limit_the_end_of_memory_is_taken_where_it_fits_best(void **state)
+{
+    (void)state;
+    begin("pool(max_size=12MiB)");
+    strata_block hole = take(8 * MIB, first), wall = take(MIB, first), at_end = take(3 * MIB, first);
+    give(&hole);
+    give(&at_end);
+    at_end = take(PART, first);
+    hole = take(8 * MIB, first);
+    give(&hole);
+    give(&at_end);
+    give(&wall);
+    end();
 }
 
 /* ---- neighbours ---- */
 
-static void what_a_stream_alone_frees_is_joined_with_what_is_complete(void **state)
+/* Whether 3 MiB that a stream alone frees are one piece then with 1 MiB behind them that nobody has touched. */
+static bool is_joined(const char *stack, bool legacy)
 {
-    (void)state;
-    begin("pool");
-    strata_block large = take(3 * MIB, first); /* and 1 MiB behind it that nobody has touched */
+    begin(stack);
+    CUstream stream = legacy ? NULL : first;
+    strata_block large = take(3 * MIB, stream);
     assert_int_equal(value_of(runtime, "pool.reserved"), 4 * MIB);
     give(&large);
     const uint64_t flushes = value_of(runtime, "pool.flushes");
-    strata_block block = take(3584 * KIB, first);
-    assert_int_equal(value_of(runtime, "pool.flushes"), flushes);
+    strata_block block = take(3584 * KIB, stream);
+    const bool joined = value_of(runtime, "pool.flushes") == flushes;
     give(&block);
     end();
+    return joined;
+}
+
+static void what_a_stream_alone_frees_is_joined_with_what_is_complete(void **state)
+{
+    (void)state;
+    assert_true(is_joined("pool", false));
+}
+
+/* Others would have to wait for it, though the policies do not allow that, or a capture does not. */
+static void complete_memory_stays_apart_where_it_could_not_be_waited_for(void **state)
+{
+    (void)state;
+    assert_false(is_joined("pool", true));
+    assert_false(is_joined("pool(internal_dependencies=no)", false));
+    assert_false(is_joined("pool(opportunistic=no)", false));
 }
 
 /* They are enough together all the same, and the driver is not spoken to. */
@@ -105,42 +137,80 @@ static void where_others_have_much_it_stays_apart_for_them(void **state)
     end();
 }
 
-static void a_stream_alone_that_grows_is_not_asked(void **state)
+/* It is what the others have that is asked about. */
+static void what_a_stream_has_itself_is_not_asked_about_where_others_serve(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    begin("pool(slack=1)");
+    strata_block own = take(3 * MIB, first), wall = take(MIB, first), others = take(8 * MIB, second);
+    give(&own);
+    give(&others);
+    strata_block small = take(MIB, second);
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block block = take(6 * MIB, first);
+    assert_true(overlap(&block, &others) && test_calls_of(&calls, "cuStreamQuery") == 1);
+    give(&block);
+    give(&small);
+    give(&wall);
+    end();
+}
+
+/* A stream that is never idle is marked then, and what it had freed before can be moved the next time. */
+static void where_memory_grows_the_stream_is_asked(void **state)
 {
     (void)state;
     begin("pool(slack=5000)");
-    strata_block kept[8];
-    for (size_t i = 0; i < 8; i++) {
-        strata_block block = take((8 + 4 * i) * MIB, first);
-        kept[i] = take(MIB, first);
-        give(&block);
-    }
-    assert_int_equal(value_of(runtime, "pool.asked"), 0);
-    for (size_t i = 0; i < 8; i++)
-        give(&kept[i]);
+    strata_block block = take(3 * MIB, first), wall = take(MIB, first);
+    give(&block);
+    const uint64_t asked = value_of(runtime, "pool.asked");
+    block = take(8 * MIB, first);
+    assert_int_equal(value_of(runtime, "pool.asked"), asked + 1);
+    give(&block);
+    give(&wall);
+    end();
+}
+
+/* A piece of memory that nobody has touched is not for the one stream alone because it has freed a little beside it. */
+static void complete_memory_is_not_joined_with_what_is_smaller(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    begin("pool(initial_size=64MiB)");
+    strata_block block = take(3 * MIB, first);
+    test_stall *stall = test_stall_begin(first);
+    give(&block);
+    strata_block wall = take(MIB, first);
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block other = take(40 * MIB, second);
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+    test_stall_end(stall);
+    give(&other);
+    give(&wall);
     end();
 }
 
 /* ---- frames ---- */
 
-/* Two holes of the same size between walls: what a larger block needs comes from the one that lies further back, and
- * each hole's is unmapped by one call. */
-static void frames_are_moved_from_the_end_of_memory(void **state)
+/* Two holes between walls: what a larger block needs comes from the smaller one first, unmapped by one call. */
+static void frames_are_moved_from_the_smallest_hole(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
     begin("pool(slack=1)");
-    strata_block low = take(16 * MIB, first), wall = take(MIB, first), high = take(16 * MIB, first);
-    strata_block other_wall = take(MIB, first);
+    strata_block low = take(24 * MIB, first), wall = take(2 * MIB, first), high = take(20 * MIB, first);
+    strata_block other_wall = take(2 * MIB, first);
     const strata_block holes[2] = {low, high};
     give(&low);
     give(&high);
     test_synchronize(first);
     test_calls calls;
     test_calls_begin(&calls);
-    strata_block large = take(20 * MIB, first);
+    strata_block large = take(32 * MIB, first);
     assert_in_range(test_calls_of(&calls, "cuMemUnmap"), 1, 2);
-    assert_true(value_of(runtime, "pool.frames.moved") >= 8 && value_of(runtime, "pool.reserved") <= 40 * MIB);
+    assert_true(value_of(runtime, "pool.frames.moved") >= 10 && value_of(runtime, "pool.reserved") <= 52 * MIB);
     strata_block small = take(10 * MIB, first);
     assert_true(overlap(&small, &holes[0]) && !overlap(&small, &holes[1]));
     give(&small);
@@ -253,10 +323,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_of_memory_is_taken_last),
         cmocka_unit_test(near_a_limit_a_block_goes_where_it_begins_to_use_the_fewest_granules),
+        cmocka_unit_test(near_a_limit_the_end_of_memory_is_taken_where_it_fits_best),
         cmocka_unit_test(what_a_stream_alone_frees_is_joined_with_what_is_complete),
         cmocka_unit_test(where_others_have_much_it_stays_apart_for_them),
-        cmocka_unit_test(a_stream_alone_that_grows_is_not_asked),
-        cmocka_unit_test(frames_are_moved_from_the_end_of_memory),
+        cmocka_unit_test(what_a_stream_has_itself_is_not_asked_about_where_others_serve),
+        cmocka_unit_test(where_memory_grows_the_stream_is_asked),
+        cmocka_unit_test(complete_memory_is_not_joined_with_what_is_smaller),
+        cmocka_unit_test(complete_memory_stays_apart_where_it_could_not_be_waited_for),
+        cmocka_unit_test(frames_are_moved_from_the_smallest_hole),
         cmocka_unit_test(caches_that_grow_take_little_more_than_is_live_and_few_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,9 +123,10 @@ static pool_look look_across_voids(pool *self, const pool_want *want, uint32_t *
 static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    uint32_t fit = pool_heap_find(&self->heap, want->stream->timeline->number, pool_room_for(want));
-    if (is_tight(self))
-        fit = most_sparing(self, fit, pool_room_for(want));
+    const uint16_t number = want->stream->timeline->number;
+    const uint64_t bytes = pool_room_for(want);
+    const uint32_t fit = is_tight(self) ? most_sparing(self, pool_heap_find(&self->heap, number, bytes), bytes)
+                                        : pool_heap_find_before_end(&self->heap, number, bytes);
     pool_look look = pool_take_fit(self, want, fit, slot);
     strata_spin_release(&self->lock);
     return look;
@@ -198,7 +199,7 @@ static void ask(pool *self, const pool_numbers *numbers, unsigned count)
 }
 
 /* Asks all streams that free memory waits for, that with the number `own` only if it is to be asked along. How many
- * there were. */
+ * others there were. */
 static unsigned settle(pool *self, uint16_t own, bool along)
 {
     pool_numbers numbers = {0};
@@ -208,7 +209,7 @@ static unsigned settle(pool *self, uint16_t own, bool along)
     const unsigned count = count_numbers(&numbers);
     if (count)
         ask(self, &numbers, count);
-    return count;
+    return count - (along && mine);
 }
 
 void pool_settle(pool *self)
@@ -377,6 +378,7 @@ static bool begin(pool *self)
     if (!begun) {
         self->heap.table = strata_resource_table(&self->resource);
         self->heap.offset = self->resource.block_offset;
+        self->heap.joins_complete = self->pages.source->moves && self->takes_finished && self->waits;
         begun = begin_heap(self);
         atomic_store_explicit(&self->begun, begun, memory_order_release);
     }

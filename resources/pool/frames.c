@@ -144,19 +144,15 @@ typedef struct pool_pick {
     bool complete;
 } pool_pick;
 
-/* Whether one is better taken than the other: what is complete first; then from the end of memory, where the fewest
- * requests look. Near a limit from small free pieces, which serve least; then large frames, of which fewer are needed.
- */
+/* Whether one is better taken than the other: what is complete first; then from small free pieces, which serve least;
+ * then large frames, of which fewer are needed. */
 static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
 {
-    const pool_frame *one = &self->pages.frames[a->frame], *other = &self->pages.frames[b->frame];
     if (a->complete != b->complete)
         return a->complete;
-    if (!pool_is_tight(self, self->pages.reserved))
-        return one->address > other->address;
     if (a->around != b->around)
         return a->around < b->around;
-    return pool_frame_bytes(one) > pool_frame_bytes(other);
+    return pool_frame_bytes(&self->pages.frames[a->frame]) > pool_frame_bytes(&self->pages.frames[b->frame]);
 }
 
 /* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
@@ -258,7 +254,7 @@ static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
     return gone;
 }
 
-/* The highest one first, as most of them come. */
+/* The highest one first. */
 static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
 {
     const pool_frame *frames = self->pages.frames;

@@ -411,14 +411,14 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     const uint64_t granule = self->pages.granule;
     const uint64_t spare = most == UINT64_MAX && slack > reserved ? (slack - reserved) / granule * granule : 0;
     const pool_making making = {spare, most};
+    if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
+        pool_settle_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
     if (self->pages.reserved > reserved)
         forget_moves(self);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;
-    if (look == POOL_NOTHING && self->takes_finished)
-        pool_settle_own(self, want);
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, &making, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)

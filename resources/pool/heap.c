@@ -320,22 +320,28 @@ void pool_heap_take(pool_heap *heap, uint32_t slot)
     piece->state = POOL_TAKEN;
 }
 
-/* Whether a piece that becomes free, and waits for `home`, is joined with neighbours that wait for nobody: it then has
- * all of them wait. Where nearly all that is free waits for that home or for nobody, there are no others who would miss
- * them, and two pieces for one would be in the way of larger requests. */
+/* Whether neighbours that wait for nobody are joined with a piece that becomes free and waits for `home`: they wait for
+ * it, too, then. Where nearly all that is not complete waits for that home, there are no others who would miss them,
+ * and two pieces for one would be in the way of larger requests. Not so with the legacy stream, which cannot be waited
+ * for while others are captured. */
 static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t home)
 {
     enum { OTHERS_SHARE = 8 };
-    const uint64_t others = heap->free_bytes - heap->complete.bytes - tree->bytes;
-    return home != POOL_HOME_NONE && home != POOL_HOME_SEVERAL && others <= heap->free_bytes / OTHERS_SHARE;
+    if (!heap->joins_complete || home == POOL_HOME_NONE || home == POOL_HOME_SEVERAL)
+        return false;
+    const uint64_t pending = heap->free_bytes - heap->complete.bytes, others = pending - tree->bytes;
+    return others <= pending / OTHERS_SHARE && !strata_timeline_is_plain(strata_timeline_numbered(home), NULL);
 }
 
-/* Whether a neighbour is of the same kind, and of the same home or, if `complete`, nobody's. */
-static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home, bool complete)
+/* Whether a neighbour is of the same kind, and of the same home or, if it has at most `complete` bytes, nobody's. */
+static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home, uint64_t complete)
 {
+    const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
     const pool_piece *piece = slot ? pool_piece_at(heap, slot) : NULL;
-    return piece && piece->state == state &&
-           (state == POOL_VOID || piece->home == home || (complete && piece->home == POOL_HOME_NONE));
+    if (!piece || piece->state != state)
+        return false;
+    return state == POOL_VOID || piece->home == home ||
+           (piece->home == POOL_HOME_NONE && pool_bytes_of(entry) <= complete);
 }
 
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
@@ -348,7 +354,7 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     else
         pool_points_clear(entry);
     pool_tree *tree = state == POOL_VOID ? &heap->voids : tree_for(heap, &home);
-    const bool complete = state == POOL_FREE && takes_complete(heap, tree, home);
+    const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, home) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream are one point; of several the neighbour's have to find room. */
     const uint32_t next = piece->next;
@@ -404,6 +410,14 @@ static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t b
 }
 
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
+{
+    const pool_key least = {bytes, 0};
+    const pool_home *home = look_for_home(heap, timeline);
+    const uint32_t own = home ? find_from(heap, home->tree.root, least) : 0;
+    return better(heap, own, find_from(heap, heap->complete.root, least));
+}
+
+uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     uint32_t last = 0;
     const pool_home *home = look_for_home(heap, timeline);

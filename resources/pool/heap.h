@@ -14,8 +14,9 @@
  * A tree is ordered by size and then by address, so the best fit, and of those the lowest, is found in one descent. It
  * is a treap: an entry's priority is a hash of its number, so that the same requests make the same trees.
  *
- * Neighbours of one home are joined at once. Those of different homes are joined when nothing fits, and only those that
- * a request then takes: joined, each waits for the other's stream.
+ * Neighbours of one home are joined at once, and complete ones with what the one stream has freed that all others wait
+ * for. Those of different homes are joined when nothing fits, and only those that a request then takes: joined, each
+ * waits for the other's stream.
  *
  * All of it is guarded by the pool's lock, but for a taken piece's points. */
 #ifndef STRATA_RESOURCES_POOL_HEAP_H
@@ -70,6 +71,7 @@ typedef struct pool_heap {
     pool_home *homes;                   /* through next */
     pool_home *by_number[POOL_HOMES];   /* the last one looked for, by its number */
     uint64_t free_bytes, taken_bytes;
+    bool joins_complete; /* with what waits for a stream; constant */
 } pool_heap;
 
 static inline strata_entry *pool_entry(const pool_heap *heap, uint32_t slot)
@@ -122,12 +124,15 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
 /* Puts a piece that is in no tree among the free or void ones, joined with its neighbours of the same home, and with
- * complete ones if it is of the home of nearly all that is not complete. */
+ * complete ones that are no larger if it is of the home of nearly all that is not complete. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 
-/* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. The piece at the end of memory
- * comes last: blocks that are put there when they need not be are in the way of all that follows. */
+/* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. */
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
+
+/* The same, but the piece at the end of memory only if nothing else fits: blocks that are put there when they need not
+ * be are in the way of all that follows. */
+uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
 /* The free piece that comes after one, by size and address, among those that wait for the same; 0: none. */
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
