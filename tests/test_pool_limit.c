@@ -195,7 +195,7 @@ static void a_refused_call_for_one_of_several_voids_leaves_nothing_behind(test_f
     static const struct {
         const char *call;
         uint64_t first;
-    } refused[] = {{"cuMemUnmap", 2}, {"cuMemMap", 2}, {"cuMemSetAccess", 2}};
+    } refused[] = {{"cuMemUnmap", 2}, {"cuMemMap", 2}, {"cuMemSetAccess", 2}, {"cuCtxGetCurrent", 1}};
     test_needs_simulated_driver("calls are refused");
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     const test_alive before = test_count_alive();

@@ -1,5 +1,6 @@
 /* pool: where a block goes, which free pieces become one, and which frames are moved. */
 #include "pool_support.h"
+#include "support/refusals.h"
 
 enum { KIB = 1024 };
 
@@ -220,6 +221,42 @@ static void frames_are_moved_from_the_smallest_hole(void **state)
     end();
 }
 
+/* ---- the scope in which memory is made and mapped ---- */
+
+/* A request with a call refused: served, or refused for that, and nothing is lost. */
+static void request_with_refusals(const char *stack, const char *call, unsigned first_call, unsigned count)
+{
+    begin(stack);
+    strata_block hole = take(3 * MIB, first), wall = take(MIB, second), block, other;
+    give(&hole);
+    test_refuse(call, first_call, count, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_runtime_allocate(runtime, 24 * MIB, second, &block);
+    if (status != STRATA_SUCCESS)
+        check_last_error(STRATA_ERROR_DRIVER, call);
+    test_refuse_no_more();
+    block = status == STRATA_SUCCESS ? block : take(24 * MIB, second);
+    other = take(30 * MIB, first);
+    give(&block);
+    give(&wall);
+    give(&other);
+    check_cu(test_cu()->CtxSynchronize());
+    check_ok(strata_runtime_trim(runtime, 0, NULL));
+    assert_int_equal(value_of(runtime, "pool.reserved"), 0);
+    end();
+}
+
+static void a_scope_that_cannot_be_entered_is_said_and_loses_no_place(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("calls are refused");
+    static const char *const stacks[] = {"pool", "pool(max_size=64MiB)", "pool(slack=1)", "pool(initial_size=16MiB)"};
+    static const char *const calls[] = {"cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0] * 2; i++)
+        for (unsigned first_call = 1; first_call < 6; first_call++)
+            for (unsigned count = 1; count < 22; count += 4)
+                request_with_refusals(stacks[i / 2], calls[i % 2], first_call, count);
+}
+
 /* ---- caches that grow ---- */
 
 /* A language model that generates text: each step makes a larger block of each cache of each layer and frees the one
@@ -331,6 +368,7 @@ int main(void)
         cmocka_unit_test(complete_memory_is_not_joined_with_what_is_smaller),
         cmocka_unit_test(complete_memory_stays_apart_where_it_could_not_be_waited_for),
         cmocka_unit_test(frames_are_moved_from_the_smallest_hole),
+        cmocka_unit_test(a_scope_that_cannot_be_entered_is_said_and_loses_no_place),
         cmocka_unit_test(caches_that_grow_take_little_more_than_is_live_and_few_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

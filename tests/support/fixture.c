@@ -227,6 +227,16 @@ static int set_up(void **state)
     return prepare(&prepared->fixture) ? 0 : -1;
 }
 
+/* Every call leaves the thread's capture mode as it was. */
+static bool is_mode_untouched(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (test_cu()->ThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS && mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
+        return true;
+    print_error("a call has left the thread's capture mode at %d\n", (int)mode);
+    return false;
+}
+
 /* After a test that passed everything here succeeds: it closed and freed what it had to. */
 static int tear_down(void **state)
 {
@@ -237,6 +247,7 @@ static int tear_down(void **state)
         test_before_clearing();
     test_fault_end();
     test_stall_end_all();
+    clean &= is_mode_untouched();
     clean &= test_fixture_close_streams(fixture);
     fixture->stream_count = 0;
     clean &= test_cu()->CtxSynchronize() == CUDA_SUCCESS;
