@@ -177,15 +177,28 @@ static bool touches(const pool_frame *frame, CUdeviceptr from, CUdeviceptr to)
     return frame->address < to && frame->address + pool_frame_bytes(frame) > from;
 }
 
-/* The next frame to move, of at most `room` bytes; .frame is 0 if there is none. The lock is held. */
-static pool_pick pick_frame(const pool *self, const pool_moving *how, uint64_t room)
+/* All frames that can be moved, each of at most `room` bytes; how many. The lock is held. */
+static size_t list_picks(const pool *self, const pool_moving *how, uint64_t room, pool_pick *picks)
 {
-    pool_pick best = {0}, pick;
+    size_t count = 0;
     for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        if (!touches(&self->pages.frames[number], how->from, how->to) &&
-            can_move(self, room, how->patient, number, &pick) && (!best.frame || is_better_pick(self, &pick, &best)))
+        count += !touches(&self->pages.frames[number], how->from, how->to) &&
+                 can_move(self, room, how->patient, number, &picks[count]);
+    return count;
+}
+
+/* The best one of at most `room` bytes, taken out of the list; 0: there is none. */
+static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint64_t room)
+{
+    pool_pick *best = NULL;
+    for (pool_pick *pick = picks; pick < picks + count; pick++)
+        if (pick->frame && pool_frame_bytes(&self->pages.frames[pick->frame]) <= room &&
+            (!best || is_better_pick(self, pick, best)))
             best = pick;
-    return best;
+    const uint32_t number = best ? best->frame : 0;
+    if (best)
+        best->frame = 0;
+    return number;
 }
 
 uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient)
@@ -216,24 +229,24 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes the range of the next frame of at most `room` bytes, which nothing can touch then; 0: there is none, or it
- * cannot be waited for. */
-static uint32_t take_next(pool *self, const pool_moving *how, uint64_t room, uint32_t *slot)
+/* Takes the range of a frame that can be moved, which nothing can touch then. False if it cannot any more, or cannot be
+ * waited for. */
+static bool take_frame(pool *self, const pool_moving *how, uint32_t number, uint32_t *slot)
 {
+    pool_pick pick;
     strata_spin_take(&self->lock);
-    const uint32_t number = pick_frame(self, how, room).frame;
-    const pool_frame frame = number ? self->pages.frames[number] : (pool_frame){0};
-    *slot = number ? pool_heap_take_range(&self->heap, frame.address, pool_frame_bytes(&frame)) : 0;
+    const pool_frame *frame = &self->pages.frames[number];
+    const bool can = !touches(frame, how->from, how->to) && can_move(self, UINT64_MAX, how->patient, number, &pick);
+    *slot = can ? pool_heap_take_range(&self->heap, frame->address, pool_frame_bytes(frame)) : 0;
     strata_spin_release(&self->lock);
     if (!*slot)
-        return 0;
+        return false;
     strata_error_hush();
     const strata_status status = wait_for_range(self, *slot);
     strata_error_unhush(false);
-    if (status == STRATA_SUCCESS)
-        return number;
-    give_range(self, *slot, POOL_FREE);
-    return 0;
+    if (status != STRATA_SUCCESS)
+        give_range(self, *slot, POOL_FREE);
+    return status == STRATA_SUCCESS;
 }
 
 /* Unmaps frames whose ranges were taken and lie one before the other, the last one lowest. Where that fails they are
@@ -301,28 +314,54 @@ static void unmap_taken(pool *self, pool_frames *frames, size_t first)
     frames->count = (size_t)(kept - frames->numbers);
 }
 
-void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
+/* Takes the ranges of frames until there are enough in the list, by one look at all frames: finding out what lies in
+ * each costs more than comparing them. False if it found none. */
+static bool take_frames(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
 {
-    const size_t first = frames->count;
+    const size_t before = frames->count;
+    pool_pick *picks = strata_host_zalloc((self->pages.frame_count + 1) * sizeof *picks);
+    if ((*host = !picks))
+        return false;
+    strata_spin_take(&self->lock);
+    const size_t count = list_picks(self, how, how->room - frames->bytes, picks);
+    strata_spin_release(&self->lock);
     while (frames->bytes < how->needed && !*host) {
         uint32_t slot;
-        const uint32_t number = take_next(self, how, how->room - frames->bytes, &slot);
+        const uint32_t number = take_best(self, picks, count, how->room - frames->bytes);
         if (!number)
             break;
+        if (!take_frame(self, how, number, &slot))
+            continue;
         *host = !add(frames, number, pool_frame_bytes(&self->pages.frames[number]));
         if (*host)
             give_range(self, slot, POOL_FREE);
     }
+    strata_host_free(picks);
+    return frames->count > before && !*host;
+}
+
+void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
+{
+    const size_t first = frames->count;
+    while (frames->bytes < how->needed && take_frames(self, how, frames, host))
+        continue;
     if (frames->count > first)
         unmap_taken(self, frames, first);
 }
 
 bool pool_frames_give_back(pool *self, const pool_moving *how)
 {
-    uint32_t slot;
-    const uint32_t number = take_next(self, how, UINT64_MAX, &slot);
+    uint32_t slot, number = 0;
+    pool_pick *picks = strata_host_zalloc((self->pages.frame_count + 1) * sizeof *picks);
+    if (picks) {
+        strata_spin_take(&self->lock);
+        const size_t count = list_picks(self, how, UINT64_MAX, picks);
+        strata_spin_release(&self->lock);
+        number = take_best(self, picks, count, UINT64_MAX);
+    }
+    strata_host_free(picks);
     const uint64_t bytes = number ? pool_frame_bytes(&self->pages.frames[number]) : 0;
-    if (!number || !unmap_run(self, &number, 1))
+    if (!number || !take_frame(self, how, number, &slot) || !unmap_run(self, &number, 1))
         return false;
     if (!pool_frames_drop(self, &number, 1) || pool_frame_bytes(&self->pages.frames[number]))
         return false;
