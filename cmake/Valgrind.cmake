@@ -35,8 +35,8 @@ set(STRATA_NOT_UNDER_drd "^peers$")
 
 # What is left to --full: a test under more than one policy is run under one that puts work off, and these take more than
 # their share of three minutes.
-set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|pool_source.*|guard_reports|sim_check_reports.*|bench[.]every_row.*|command|driver|driver_answers.*|failing_calls|guard_exit|guard_planted[.].*|guard_sampling_faults|host_memory|leaks|log_files|peers|pool_deterministic|process|replay|sim_vmm_ends.*|timeline_limit)$")
-set(STRATA_LONG_UNDER_drd "[.](early|late)$|^(bench[.].*|blocks|book_costs|captures|command|completions|devices|driver|driver_answers.*|failing_calls|freeing.*|guard_exit|guard_planted[.].*|guard_sampling.*|host_memory|launch.*|layers|leaks|log_files|log_places|logging|model.*|orderings.*|pool.*|binning|process|ptds|replay|resources.*|runtime|shim|sim_check_dropped.*|sim_vmm_ends.*|stacks|status|streams.*|timeline_calls.*|timeline_limit|timelines.*|uses.*)$")
+set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|pool_source.*|guard_reports|sim_check_reports.*|bench[.]every_row.*|command|driver|driver_answers.*|failing_calls|guard_exit|guard_planted[.].*|guard_sampling_faults|guard_sampling_refused|host_memory|leaks|log_files|log_places|log_streams|peers|pool_deterministic|process|replay|sim_check_dropped.*|sim_traffic.*|sim_vmm_ends.*|timeline_limit)$")
+set(STRATA_LONG_UNDER_drd "[.](early|late)$|^(bench[.].*|blocks|book_costs|budget|captures|command|completions|devices|driver|driver_answers.*|examples[.].*|failing_calls|freeing.*|guard_exit|guard_planted[.].*|guard_sampling.*|host_memory|launch.*|layers|leaks|log_calls|log_files|log_places|logging|model.*|orderings.*|pool.*|binning|process|ptds|replay|resources.*|runtime|shim|sim_check_dropped.*|sim_check_reports.*|sim_vmm_ends.*|stacks|status|streams.*|timeline_calls.*|timeline_limit|timelines.*|usage|uses.*)$")
 
 # strata_under_valgrind(name program [argument...]): the test of that name, which runs that program, also under Valgrind.
 # What the test finds in its environment is taken over at the end of the folder's CMakeLists.txt.
