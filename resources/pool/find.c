@@ -227,8 +227,8 @@ void pool_settle_own(pool *self, const pool_want *want)
         ask(self, &mine, 1);
 }
 
-/* What the stream has itself fits as well before it is complete. It is asked about that when it is to be moved, and
- * where others keep asking about it. Growth is held. */
+/* What the stream has itself fits as well before it is complete. It is asked about that where memory is made or moved,
+ * and where others keep asking about it. Growth is held. */
 static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
 {
     const uint16_t own = want->stream->timeline->number;

@@ -12,7 +12,7 @@ static const char whole[] = "the stream is waited for as a whole, and its newest
 
 static const char noted[] = "the use is noted and never made";
 static const char at_home[] = "nothing touches the block on its own stream";
-static const char idle[] = "the block is freed on a stream that did nothing with it";
+static const char joined[] = "the pool had joined memory that nobody had touched with what the stream freed beside it";
 static const char reused[] = "the pool waits for what its memory's last stream did, which may have finished meanwhile";
 static const char awaited[] = "the case waits for the device before the memory goes";
 static const char another[] =
@@ -67,7 +67,7 @@ static const struct {
     {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
     {"a_use_on_another_stream_waits_for_the_allocation", "[pool", at_home},
-    {"captures_of_others_survive_every_call_and_see_nothing_of_them", "[pool", idle}, /* two of five */
+    {"captures_of_others_survive_every_call_and_see_nothing_of_them", "[pool", joined}, /* two of five */
     {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},
     {"streams_that_come_and_go_leave_nothing_behind", "[pool", reused}, /* of 300, eleven */
 
