@@ -7,9 +7,11 @@
 #include <string.h>
 
 enum {
-    FRAMES = 512,       /* that there are to be at least, before larger ones are made */
-    LAST_SHARE = 3,     /* of a limit: what is made in small frames, */
-    LAST_FRAMES = 8192, /* none of them larger than this part of it, where the device has such */
+    FRAMES = 512,        /* that there are to be at least, before larger ones are made, */
+    REQUEST_FRAMES = 32, /* but for a request that would take more of them, */
+    ROOMY_SHARE = 8,     /* while no more than this part of what there can be is reserved */
+    LAST_SHARE = 3,      /* of a limit: what is made in small frames, */
+    LAST_FRAMES = 8192,  /* none of them larger than this part of it, where the device has such */
 };
 
 /* ---- making and mapping ---- */
@@ -49,7 +51,7 @@ static bool add(pool_frames *frames, uint32_t number, uint64_t bytes)
 /* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. Below a
  * limit the last of them are small: a frame of which a block uses a part cannot be moved, and what is left of it is
  * lost to whoever needs more. */
-static uint64_t frame_size(const pool *self, uint64_t left)
+static uint64_t frame_size(const pool *self)
 {
     const uint64_t granule = self->pages.granule, reserved = self->pages.reserved;
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
@@ -57,25 +59,54 @@ static uint64_t frame_size(const pool *self, uint64_t left)
     uint64_t size = granule;
     while (size < self->frame_bytes && size * FRAMES < reserved && (!last || 2 * size <= limit / LAST_FRAMES))
         size *= 2;
-    size = size < self->frame_bytes ? size : self->frame_bytes;
-    return left < size ? left : size;
+    return size < self->frame_bytes ? size : self->frame_bytes;
 }
 
-CUresult pool_frames_make(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
+/* How large for a large request while there is little memory: what mapping takes goes with the number of frames, and
+ * what serves such requests is moved for them as a whole. */
+static uint64_t frame_size_for(const pool *self, uint64_t request)
+{
+    uint64_t size = self->pages.granule;
+    while (size < self->frame_bytes && size * REQUEST_FRAMES < request)
+        size *= 2;
+    return size < self->frame_bytes ? size : self->frame_bytes;
+}
+
+/* The bytes that may be reserved in frames like that: there is to be enough besides that can be moved. */
+static uint64_t roomy_bytes(const pool *self)
+{
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    size_t left, total;
+    if (limit)
+        return limit / ROOMY_SHARE;
+    return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->pages.reserved + left) / ROOMY_SHARE : 0;
+}
+
+static CUresult make_one(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
+{
+    uint32_t number;
+    const CUresult result = pool_pages_make(&self->pages, bytes, &number, &attempt->host);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!add(frames, number, bytes)) {
+        pool_frames_drop(self, &number, 1);
+        attempt->host = true;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
     attempt->call = "cuMemCreate";
     CUresult result = CUDA_SUCCESS;
+    const uint64_t large = frame_size_for(self, request);
+    const uint64_t roomy = large > frame_size(self) ? roomy_bytes(self) : 0;
     while (result == CUDA_SUCCESS && frames->bytes < bytes) {
-        uint32_t number;
-        const uint64_t size = frame_size(self, bytes - frames->bytes);
-        result = pool_pages_make(&self->pages, size, &number, &attempt->host);
-        if (result == CUDA_SUCCESS && !add(frames, number, size)) {
-            pool_frames_drop(self, &number, 1);
-            attempt->host = true;
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        if (result == CUDA_SUCCESS)
-            atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+        const uint64_t left = bytes - frames->bytes, usual = frame_size(self);
+        const uint64_t size = large > usual && self->pages.reserved + large <= roomy ? large : usual;
+        result = make_one(self, left < size ? left : size, frames, attempt);
     }
     return result;
 }

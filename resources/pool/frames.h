@@ -20,8 +20,9 @@ typedef struct pool_moving {
     bool patient;         /* what is not complete may be waited for; then patience is held */
 } pool_moving;
 
-/* Makes frames until so many bytes are in the list. The driver's answer. */
-CUresult pool_frames_make(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt);
+/* Makes frames until so many bytes are in the list, larger ones for a large request; 0: that they are small matters
+ * more. The driver's answer. */
+CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt);
 
 /* The bytes of the frames in a range of addresses, or in a part of it, that could be moved from there, none of them
  * larger than `room`. The lock is held. */

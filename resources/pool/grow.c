@@ -241,7 +241,7 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
-    attempt->result = pool_frames_make(self, growth_for(self, &place, most), &frames, attempt);
+    attempt->result = pool_frames_make(self, want->bytes, growth_for(self, &place, most), &frames, attempt);
     pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
@@ -267,19 +267,19 @@ static bool is_enough(pool *self, const pool_moving *how, uint64_t most)
 }
 
 /* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. */
-static void get_frames(pool *self, const pool_moving *how, const pool_making *making, pool_frames *frames,
-                       pool_attempt *attempt)
+static void get_frames(pool *self, const pool_want *want, const pool_moving *how, const pool_making *making,
+                       pool_frames *frames, pool_attempt *attempt)
 {
     attempt->result = CUDA_SUCCESS;
     if (making->spare) /* where there is none, more is moved */
-        pool_frames_make(self, making->spare < how->needed ? making->spare : how->needed, frames, attempt);
+        pool_frames_make(self, want->bytes, making->spare < how->needed ? making->spare : how->needed, frames, attempt);
     if (!attempt->host)
         pool_frames_collect(self, how, frames, &attempt->host);
     const uint64_t missing = frames->bytes < how->needed ? how->needed - frames->bytes : 0;
     if (attempt->host || (missing && self->pages.reserved + missing > making->most))
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (missing)
-        attempt->result = pool_frames_make(self, how->needed, frames, attempt);
+        attempt->result = pool_frames_make(self, want->bytes, how->needed, frames, attempt);
 }
 
 /* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
@@ -299,7 +299,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, const p
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
-    get_frames(self, &how, making, &frames, attempt);
+    get_frames(self, want, &how, making, &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);

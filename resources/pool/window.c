@@ -267,7 +267,7 @@ static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_
         if (attempt->host)
             result = CUDA_ERROR_OUT_OF_MEMORY;
         else if (missing && self->pages.reserved + missing <= most)
-            result = pool_frames_make(self, how->needed, frames, attempt);
+            result = pool_frames_make(self, 0, how->needed, frames, attempt);
         else if (missing && !pool_frames_give_back(self, how))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
