@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "pool_support.h"
+#include "support/refusals.h"
 
 #define DEVICE (8 * 1024 * MIB)
 
@@ -79,29 +80,51 @@ static void few_of_them_below_a_limit(void **state)
     assert_int_equal(first_frames("pool(max_size=300MiB)", 256 * MIB), 4 + (256 - 32) / 2);
 }
 
-/* The same of what the device has left: somebody else has most of it. */
-static void few_of_them_where_the_device_has_little(void **state)
+/* Two requests while somebody else has most of the device. The frames of each. */
+static void frames_beside_others(const char *stack, uint64_t made[2], size_t *left)
 {
-    (void)state;
-    size_t total, left;
-    check_cu(test_cu()->DeviceTotalMem(&total, 0));
-    if (total != DEVICE)
-        skip(); /* a real device has too much for this */
+    size_t total;
     strata_runtime *others;
     strata_block theirs, first, second;
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &others));
     check_ok(strata_runtime_allocate(others, 6 * 1024 * MIB, NULL, &theirs));
-    begin("pool");
-    check_cu(test_cu()->MemGetInfo(&left, &total));
-    const uint64_t large = made_for(160 * MIB, &first), second_large = (left / 8 - 160 * MIB) / (16 * MIB);
-    assert_int_equal(large, 20); /* of 8 */
-    assert_in_range(second_large, 2, 6);
-    assert_int_equal(made_for(300 * MIB, &second), second_large + (300 - 16 * second_large) / 2);
+    begin(stack);
+    check_cu(test_cu()->MemGetInfo(left, &total));
+    made[0] = made_for(160 * MIB, &first);
+    made[1] = made_for(300 * MIB, &second);
     give(&first);
     give(&second);
     end();
     check_ok(strata_runtime_deallocate(others, &theirs));
     check_ok(strata_runtime_destroy(others));
+}
+
+/* The same of what the device has left, but a deterministic pool goes by what it has in all. */
+static void few_of_them_where_the_device_has_little(void **state)
+{
+    (void)state;
+    size_t total, left;
+    uint64_t made[2];
+    check_cu(test_cu()->DeviceTotalMem(&total, 0));
+    if (total != DEVICE)
+        skip(); /* a real device has too much for this */
+    frames_beside_others("pool", made, &left);
+    const uint64_t large = (left / 8 - 160 * MIB) / (16 * MIB);
+    assert_in_range(large, 2, 6);
+    assert_int_equal(made[0], 20); /* of 8 */
+    assert_int_equal(made[1], large + (300 - 16 * large) / 2);
+    frames_beside_others("pool(deterministic=on)", made, &left);
+    assert_int_equal(made[0], 20);
+    assert_int_equal(made[1], 19); /* of 16 */
+}
+
+static void small_ones_where_nobody_says_what_is_left(void **state)
+{
+    (void)state;
+    test_refuse("cuMemGetInfo", 1, 1, CUDA_ERROR_UNKNOWN);
+    const uint64_t frames = first_frames("pool", 256 * MIB);
+    test_refuse_no_more();
+    assert_int_equal(frames, 128);
 }
 
 /* Two large blocks that take turns, each too large for where the other was: what is moved is moved in few frames. */
@@ -155,6 +178,7 @@ int main(void)
         cmocka_unit_test(none_is_larger_than_the_option_says),
         cmocka_unit_test(few_of_them_below_a_limit),
         cmocka_unit_test(few_of_them_where_the_device_has_little),
+        cmocka_unit_test(small_ones_where_nobody_says_what_is_left),
         cmocka_unit_test(large_blocks_are_moved_in_few_frames),
         cmocka_unit_test(what_cannot_be_moved_is_made_in_few_frames),
     };

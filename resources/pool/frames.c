@@ -72,13 +72,14 @@ static uint64_t frame_size_for(const pool *self, uint64_t request)
     return size < self->frame_bytes ? size : self->frame_bytes;
 }
 
-/* The bytes that may be reserved in frames like that: there is to be enough besides that can be moved. */
+/* The bytes that may be reserved in frames like that: there is to be enough besides that can be moved. What others
+ * leave of the device is chance, which a deterministic pool does not go by. */
 static uint64_t roomy_bytes(const pool *self)
 {
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
     size_t left, total;
-    if (limit)
-        return limit / ROOMY_SHARE;
+    if (limit || self->deterministic)
+        return (limit ? limit : self->device->info.total_bytes) / ROOMY_SHARE;
     return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->pages.reserved + left) / ROOMY_SHARE : 0;
 }
 
