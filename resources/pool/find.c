@@ -233,7 +233,7 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
 {
     const uint16_t own = want->stream->timeline->number;
     const bool along = !self->pages.source->moves || atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed);
-    self->asked_in_need += settle(self, own, along);
+    self->dear.asked_in_need += settle(self, own, along);
     return look_at_own(self, want, slot);
 }
 

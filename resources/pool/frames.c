@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "resources/pool/dear.h"
 
 #include <string.h>
 
@@ -338,7 +339,7 @@ static void unmap_taken(pool *self, pool_frames *frames, size_t first)
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
             atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
-            self->moved_bytes += bytes;
+            pool_dear_note_moves(self, length, bytes);
         } else {
             frames->bytes -= bytes;
         }

@@ -4,20 +4,14 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "resources/pool/cache.h"
+#include "resources/pool/dear.h"
 #include "resources/pool/frames.h"
 #include "resources/pool/window.h"
 
-/* What may be reserved beyond what was live at most, where nobody has said how much: once moving is dear, and how much
- * more each time that it still is; and once asking other streams how far they are is. */
-static const double DEAR_SLACK = 0.10, DEAR_STEP = 0.05, ASKING_SLACK = 0.15;
-
 enum {
-    DEAR_SHARE = 8,        /* moving more than this part of all memory is dear, */
-    DEAR_REQUESTS = 4,     /* if it is a frame for so many requests or fewer */
-    ASKING_REQUESTS = 8,   /* asking is dear if a stream is asked for every so many requests, */
-    ASKING_WEIGHED = 1024, /* of so many */
-    GROWTH_SHARE = 64,     /* memory grows by a 64th of what is reserved, */
-    GROWTH_MOST = 64,      /* at most so many granules, or by what is asked for */
+    GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
+    GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for; */
+    GROWTH_DEAR = 8,   /* by an 8th where moving is dear */
 };
 
 /* ---- places ---- */
@@ -162,34 +156,12 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
 
 /* ---- new memory ---- */
 
-static void forget_moves(pool *self)
-{
-    self->moved_bytes = 0;
-    self->misses_before = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
-    self->moved_before = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-}
-
-/* Frames that were moved for each request that no cache served, since memory was last made within the slack. */
-static double moves_a_request(const pool *self)
-{
-    const uint64_t requests = atomic_load_explicit(&self->counts.misses, memory_order_relaxed) - self->misses_before;
-    const uint64_t moves = atomic_load_explicit(&self->counts.moved, memory_order_relaxed) - self->moved_before;
-    return (double)moves / (double)(requests ? requests : 1);
-}
-
-/* Moving is paid again and again, and growing once. When much was moved of what there is, and a frame for every few
- * requests that no cache served, growing is the cheaper of the two. */
-static bool is_moving_dear(const pool *self)
-{
-    return self->moved_bytes >= self->pages.reserved / DEAR_SHARE && DEAR_REQUESTS * moves_a_request(self) >= 1;
-}
-
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
 static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
 {
     const uint64_t granule = self->pages.granule;
-    const bool dear = is_moving_dear(self);
-    uint64_t share = round_up(self->pages.reserved / (dear ? DEAR_SHARE : GROWTH_SHARE), granule);
+    const bool dear = pool_dear_is_moving(self);
+    uint64_t share = round_up(self->pages.reserved / (dear ? GROWTH_DEAR : GROWTH_SHARE), granule);
     if (!dear && share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
@@ -308,22 +280,6 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, const p
 
 /* ---- what is tried ---- */
 
-/* The slack. Where moving is dear and nobody has said how much, there is some more once all memory has been moved, or a
- * part of it that is the smaller the more is moved for each request; and some more each further time that all has been.
- */
-static double slack_now(pool *self)
-{
-    if (self->given.slack)
-        return self->slack;
-    const bool first = !(self->dear_slack > 0);
-    const double moves = moves_a_request(self), weight = first && moves > 1 ? moves : 1;
-    if (is_moving_dear(self) && (double)self->moved_bytes * weight >= (double)self->pages.reserved) {
-        self->dear_slack += first ? DEAR_SLACK : DEAR_STEP;
-        forget_moves(self);
-    }
-    return self->dear_slack > self->slack ? self->dear_slack : self->slack;
-}
-
 /* What may be reserved while memory can be moved instead. What is dear buys no more where a limit is near: there memory
  * is kept for what cannot be moved. */
 static uint64_t within_slack(pool *self, const pool_want *want)
@@ -331,7 +287,7 @@ static uint64_t within_slack(pool *self, const pool_want *want)
     const uint64_t live = pool_live_bytes(self) + want->bytes;
     if (live > self->peak_live)
         self->peak_live = live;
-    uint64_t most = pool_with_slack(self->peak_live, slack_now(self), self->pages.granule);
+    uint64_t most = pool_with_slack(self->peak_live, pool_dear_slack(self), self->pages.granule);
     if (pool_is_tight(self, most))
         most = pool_with_slack(self->peak_live, self->slack, self->pages.granule);
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
@@ -367,25 +323,9 @@ static pool_look move_across_voids(pool *self, const pool_want *want, uint64_t m
     return fill_window(self, want, &terms, attempt, slot);
 }
 
-/* Streams that keep taking each other's memory keep asking how far the others are, and moving what they get. With more
- * memory each finds its own. */
-static void weigh_asking(pool *self)
-{
-    const uint64_t misses = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
-    const uint64_t requests = misses - self->misses_weighed;
-    if (self->given.slack || requests < ASKING_WEIGHED)
-        return;
-    if (ASKING_REQUESTS * self->asked_in_need >= requests) {
-        atomic_store_explicit(&self->asking_is_dear, true, memory_order_relaxed);
-        self->dear_slack = self->dear_slack > ASKING_SLACK ? self->dear_slack : ASKING_SLACK;
-    }
-    self->misses_weighed = misses;
-    self->asked_in_need = 0;
-}
-
 pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    weigh_asking(self);
+    pool_dear_weigh_asking(self);
     if (!atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed) || pool_lacks_initial(self, want))
         return POOL_NOTHING;
     const uint64_t slack = within_slack(self, want), reserved = self->pages.reserved;
@@ -394,7 +334,7 @@ pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attem
     pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
     const pool_look look = grow(self, want, slack, &ahead, slot);
     if (self->pages.reserved > reserved)
-        forget_moves(self);
+        pool_dear_forget_moves(self);
     else if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
         atomic_store_explicit(&self->asking_is_dear, false, memory_order_relaxed);
     return look;
@@ -415,7 +355,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
         pool_settle_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
     if (self->pages.reserved > reserved)
-        forget_moves(self);
+        pool_dear_forget_moves(self);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;

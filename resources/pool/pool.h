@@ -45,6 +45,22 @@ typedef struct pool_decay {
                                          and stays */
 } pool_decay;
 
+/* Moves since some time. */
+typedef struct pool_moves {
+    uint64_t frames, bytes;
+    uint64_t requests_before; /* counts.misses at that time */
+} pool_moves;
+
+/* What moving and asking came to, and what it bought: resources/pool/dear.c. Guarded by growth. */
+typedef struct pool_dear {
+    double slack;            /* where it bought any, else 0 */
+    pool_moves since_growth; /* since memory was last made within the slack, */
+    pool_moves since_rise;   /* and since peak_live rose to */
+    uint64_t risen_to;       /* so much */
+    uint64_t asked_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
+    uint64_t misses_weighed; /* and counts.misses then */
+} pool_dear;
+
 typedef struct pool {
     strata_resource resource;
     strata_device *device;
@@ -73,16 +89,11 @@ typedef struct pool {
     struct strata_pool_hold *holds;       /* of frames; guarded by growth */
     _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
     bool deterministic;                   /* constant */
-    uint64_t moved_bytes;                 /* since memory was last made within the slack; guarded by growth */
-    double dear_slack;                    /* as slack, where moving or asking was dear; the same */
-    uint64_t misses_before;               /* counts.misses at that time; the same */
-    uint64_t moved_before;                /* counts.moved at that time; the same */
-    uint64_t misses_weighed;              /* counts.misses when what is asked was last weighed; the same */
-    uint64_t asked_in_need;               /* since then: other streams, because nothing fitted; the same */
-    _Atomic bool asking_is_dear;          /* written under growth, read by any thread */
-    uint64_t peak_live;                   /* the most that was seen live; guarded by growth */
-    _Atomic uint64_t peak_reserved;       /* written under growth */
-    _Atomic uint64_t reserved;            /* pages.reserved, for any reader */
+    pool_dear dear;
+    _Atomic bool asking_is_dear;    /* written under growth, read by any thread */
+    uint64_t peak_live;             /* the most that was seen live; guarded by growth */
+    _Atomic uint64_t peak_reserved; /* written under growth */
+    _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
     _Alignas(64) strata_spin lock;
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
