@@ -177,6 +177,111 @@ static void a_question_that_fails_is_a_wait(test_fixture *fixture)
     test_free_on(fixture, &block, second);
 }
 
+/* ---- nobody asked ---- */
+
+/* What the stream has waited for is its, though what fits better is not. */
+static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **state)
+{
+    static const char *const stacks[] = {
+        "pool(max_size=4MiB, frame=2MiB, opportunistic=off, internal_dependencies=off)",
+        "pool(max_size=4MiB, frame=2MiB, opportunistic=off, internal_dependencies=off), direct"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        strata_runtime *runtime;
+        CUstream streams[4];
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stacks[i]}, &runtime));
+        for (int j = 0; j < 4; j++)
+            check_ok(strata_runtime_stream_acquire(runtime, &streams[j]));
+        strata_block better, wall, followed, mark, got, none;
+        check_ok(strata_runtime_allocate(runtime, MIB, streams[0], &better));
+        check_ok(strata_runtime_allocate(runtime, MIB, streams[0], &wall));
+        check_ok(strata_runtime_allocate(runtime, MIB + MIB / 2, streams[1], &followed));
+        check_ok(strata_runtime_allocate(runtime, MIB / 2, streams[1], &mark));
+        const CUdeviceptr address = followed.address;
+        check_ok(strata_runtime_deallocate_on(runtime, &better, streams[0]));
+        check_ok(strata_runtime_deallocate_on(runtime, &followed, streams[1]));
+        check_ok(strata_runtime_trim(runtime, SIZE_MAX, NULL)); /* out of the thread's caches */
+        for (int j = 1; j < 3; j++) {                           /* the third stream waits for the second */
+            const strata_access access = j == 1 ? STRATA_ACCESS_WRITE : STRATA_ACCESS_READ;
+            check_ok(strata_runtime_prepare_block_use(runtime, &mark, streams[j], access));
+            check_ok(strata_runtime_finish_block_use(runtime, &mark, streams[j], access));
+        }
+        check_status(strata_runtime_allocate(runtime, MIB, streams[3], &none), STRATA_ERROR_OUT_OF_MEMORY);
+        check_ok(strata_runtime_allocate(runtime, MIB, streams[2], &got));
+        assert_true(got.address == address);
+        strata_block *left[] = {&got, &mark, &wall};
+        for (int j = 0; j < 3; j++)
+            check_ok(strata_runtime_deallocate(runtime, left[j]));
+        for (int j = 0; j < 4; j++)
+            check_ok(strata_runtime_stream_release(runtime, streams[j]));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+/* ---- one answer for many pieces ---- */
+
+enum { PIECES = 200, PIECE = 8192 };
+
+static void all_that_a_stream_has_finished_is_complete_at_once(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[2 * PIECES], got[PIECES];
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    for (int i = 0; i < 2 * PIECES; i++)
+        blocks[i] = test_allocate(fixture, PIECE, first);
+    const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
+    set_limit(fixture, reserved);
+    strata_block rest = {0};
+    if (reserved > sizeof(char[2 * PIECES][PIECE]))
+        rest = test_allocate(fixture, reserved - 2 * PIECES * PIECE, first);
+    for (int i = 0; i < 2 * PIECES; i += 2)
+        test_free_on(fixture, &blocks[i], first);
+    test_synchronize(first);
+    test_calls calls;
+    test_calls_begin(&calls);
+    for (int i = 0; i < PIECES; i++)
+        got[i] = test_allocate(fixture, PIECE, second);
+    assert_int_equal(test_calls_of(&calls, "cuStreamQuery"), 1);
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+    for (int i = 0; i < PIECES; i++) {
+        test_free_on(fixture, &got[i], second);
+        test_free_on(fixture, &blocks[2 * i + 1], first);
+    }
+    if (rest.bytes)
+        test_free_on(fixture, &rest, first);
+}
+
+/* The first of two neighbours is complete, and too large to be joined with what the stream frees behind it; the next
+ * time it is the second one. */
+static void neighbours_are_taken_together_whichever_is_complete(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    test_needs_truthful_queries();
+    for (int larger = 0; larger < 2; larger++) {
+        empty_the_pool(fixture);
+        set_limit(fixture, 16 * MIB);
+        strata_block blocks[4];
+        for (int i = 0; i < 4; i++)
+            blocks[i] = test_allocate(fixture, (i == 1 + larger ? 6 : 3) * MIB, stream);
+        strata_block rest = test_allocate(fixture, MIB, stream);
+        const CUdeviceptr address = blocks[1].address;
+        test_free_on(fixture, &blocks[1 + larger], stream);
+        test_synchronize(stream);
+        check_refused(fixture, 7 * MIB, stream); /* the stream was asked */
+        test_free_on(fixture, &blocks[2 - larger], stream);
+        test_calls calls;
+        test_calls_begin(&calls);
+        strata_block both = test_allocate(fixture, 9 * MIB, stream);
+        assert_true(both.address == address);
+        assert_true(!test_calls_of(&calls, "cuMemMap") && !test_calls_of(&calls, "cuStreamQuery"));
+        strata_block *left[] = {&both, &blocks[0], &blocks[3], &rest};
+        for (int i = 0; i < 4; i++)
+            test_free_on(fixture, left[i], stream);
+        set_limit(fixture, 0);
+    }
+}
+
 /* ---- many questions ---- */
 
 enum {
@@ -459,11 +564,14 @@ int main(void)
         TEST_CASE(an_unknown_stream_is_asked_by_its_event_alone),
         TEST_CASE(the_legacy_stream_is_asked_by_an_event),
         TEST_CASE(the_callers_capture_mode_is_as_it_was),
+        TEST_CASE(all_that_a_stream_has_finished_is_complete_at_once),
+        TEST_CASE(neighbours_are_taken_together_whichever_is_complete),
         TEST_CASE(where_nothing_is_free_nobody_is_asked),
         TEST_CASE(a_question_that_fails_is_a_wait),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_that_keep_asking_for_each_others_memory_get_more),
+        cmocka_unit_test(what_a_stream_has_waited_for_is_found_beside_what_it_has_not),
         cmocka_unit_test(streams_that_get_along_are_not_dear_however_many),
         cmocka_unit_test(a_stream_alone_is_asked_seldom_and_is_not_dear),
         cmocka_unit_test(neighbours_that_the_stream_can_have_serve_before_anybody_is_asked),

@@ -102,14 +102,16 @@ static void without_its_initial_size_a_pool_serves_nothing(void **state)
 {
     (void)state;
     static const char *const stacks[] = {"pool(initial_size=900TiB)", "pool(initial_size=900TiB), direct",
-                                         "pool(initial_size=900TiB), budget(limit=64MiB), direct"};
-    for (size_t i = 0; i < 3; i++) {
+                                         "pool(initial_size=900TiB), budget(limit=64MiB), direct",
+                                         "pool(initial_size=18446744073709551615)"};
+    for (size_t i = 0; i < 4; i++) {
         strata_runtime *runtime = runtime_of(stacks[i]);
         strata_block block;
         const strata_status want = i == 2 ? STRATA_ERROR_OUT_OF_BUDGET : STRATA_ERROR_OUT_OF_MEMORY;
         for (int again = 0; again < 2; again++) {
             check_status(strata_runtime_allocate(runtime, 5000, NULL, &block), want);
-            check_last_error(want, "initial_size is 989560464998400 bytes");
+            check_last_error(want,
+                             i < 3 ? "initial_size is 989560464998400 bytes" : "initial_size is 18446744073709551615");
             assert_true(strata_last_error()->requested == 5000 && !block.address);
         }
         assert_true(value_of(runtime, "pool.reserved") == 0 && value_of(runtime, "pool.free") == 0);

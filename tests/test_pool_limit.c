@@ -253,6 +253,36 @@ static void a_frame_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not(
         test_free_on(fixture, left[i], stream);
 }
 
+/* The same, with a limit so low that what is missing cannot be made, whatever is given back. */
+static void nothing_is_given_back_for_a_request_that_is_refused_all_the_same(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    blocks_row row;
+    strata_block moved;
+    lay_out(fixture, &row, "13431", stream);
+    strata_block large = test_allocate(fixture, 1024 * MIB, stream);
+    strata_block frame = test_allocate(fixture, 4 * MIB, stream);
+    const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
+    strata_block rest = test_allocate(fixture, reserved - 1035 * MIB, stream);
+    set_limit(fixture, reserved);
+    free_one(fixture, &row, 2, stream);
+    serve(fixture, 6, rest.address + rest.bytes, 0x77, stream, &moved);
+    free_one(fixture, &row, 1, stream);
+    free_one(fixture, &row, 3, stream);
+    test_free_on(fixture, &frame, stream);
+    set_limit(fixture, reserved / 2);
+    const uint64_t released = value_of(fixture->runtime, "pool.released");
+    check_refused(fixture, 5 * MIB, stream);
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), reserved);
+    assert_int_equal(value_of(fixture->runtime, "pool.released"), released);
+    check_ends(fixture, &moved, 0x77, stream);
+    set_limit(fixture, 0);
+    end_row(fixture, &row, stream);
+    strata_block *left[] = {&moved, &rest, &large};
+    for (size_t i = 0; i < 3; i++)
+        test_free_on(fixture, left[i], stream);
+}
+
 /* What a block uses a part of cannot be moved: the last memory below a limit is made in small frames, the rest is not.
  */
 static void the_last_memory_below_a_limit_is_made_in_small_frames(test_fixture *fixture)
@@ -340,6 +370,7 @@ int main(void)
         TEST_CASE(where_the_device_is_full_several_voids_are_used_too),
         TEST_CASE(a_refused_call_for_one_of_several_voids_leaves_nothing_behind),
         TEST_CASE(a_frame_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not),
+        TEST_CASE(nothing_is_given_back_for_a_request_that_is_refused_all_the_same),
         TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_frames),
         TEST_CASE(far_from_a_limit_free_memory_is_used_as_it_lies),
     };

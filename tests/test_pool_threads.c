@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "pool_support.h"
+#include "resources/pool/pool.h"
 #include "support/effort.h"
 #include "support/sweep.h"
 
@@ -126,6 +127,37 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(te
     check_reap_beside(fixture, &request, stall);
     test_write(fixture, &request.block, 0x22, b);
     check_ends(fixture, &request.block, 0x22, b);
+    test_free_on(fixture, &request.block, b);
+    for (int i = 0; i < 2; i++)
+        test_free_on(fixture, &walls[i], b);
+}
+
+/* The addresses that the request has taken to map memory at are no memory. */
+static void what_is_free_is_no_more_than_there_is_while_a_request_waits(test_fixture *fixture)
+{
+    strata_block gaps[2], walls[2];
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, 8 * MIB);
+    for (int i = 0; i < 2; i++) {
+        gaps[i] = test_allocate(fixture, 2 * MIB, i ? a : b);
+        walls[i] = test_allocate(fixture, 2 * MIB, b);
+    }
+    test_free_on(fixture, &gaps[0], b);
+    check_cu(test_cu()->CtxSynchronize());
+    test_stall *stall = test_stall_begin(a);
+    test_write(fixture, &gaps[1], 0x11, a);
+    test_free_on(fixture, &gaps[1], a);
+    caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
+    begin_to_wait(&request);
+    const bool entered = wait_a_while(&waits.entered);
+    const uint64_t free = value_of(fixture->runtime, "pool.free"),
+                   largest = value_of(fixture->runtime, "pool.free.largest");
+    test_stall_release(stall);
+    pthread_join(request.thread, NULL);
+    strata_cu.EventSynchronize = waits.synchronize;
+    test_stall_end(stall);
+    assert_true(entered && free == 4 * MIB && largest <= free);
+    check_ok(request.status);
     test_free_on(fixture, &request.block, b);
     for (int i = 0; i < 2; i++)
         test_free_on(fixture, &walls[i], b);
@@ -322,6 +354,105 @@ static void a_request_is_not_refused_for_what_a_trim_is_about_to_give_back(test_
     test_free_on(fixture, &second.block, other);
 }
 
+/* One piece of a bundle was written later than the others. */
+static void a_bundle_waits_for_the_latest_writes_of_all_its_pieces(test_fixture *fixture)
+{
+    enum { COUNT = 33, BUNDLE = 32 };
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[COUNT], got[BUNDLE];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = test_allocate(fixture, 8192, a);
+        test_write(fixture, &blocks[i], 0x22, a);
+    }
+    strata_block mark = test_allocate(fixture, 4096, a);
+    test_write(fixture, &mark, 0x11, a);
+    test_read(fixture, &mark, c); /* an event on a: what comes later is of the next epoch */
+    test_synchronize(a);
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), c);
+    test_stall *stall = test_stall_begin(a);
+    test_write(fixture, &blocks[0], 0x33, a);
+    for (int i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], b);
+    bool met = false;
+    for (int i = 0; i < BUNDLE; i++) {
+        got[i] = test_allocate(fixture, 8192, c);
+        test_write(fixture, &got[i], 0x44, c);
+        met = met || got[i].address == blocks[0].address;
+    }
+    test_stall_release(stall);
+    test_stall_end(stall);
+    assert_true(met);
+    check_cu(test_cu()->CtxSynchronize());
+    for (int i = 0; i < BUNDLE; i++) {
+        check_ends(fixture, &got[i], 0x44, c);
+        test_free_on(fixture, &got[i], c);
+    }
+    test_free_on(fixture, &rest, c);
+    test_free_on(fixture, &mark, c);
+}
+
+/* ---- a thread whose look at what is free is over ---- */
+
+static _Thread_local bool looks_armed; /* for once */
+
+static struct {
+    sem_t looked, go;
+} looks;
+
+pool_look __real_pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+pool_look __wrap_pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+
+pool_look __wrap_pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    const pool_look look = __real_pool_look_again(self, want, attempt, slot);
+    if (looks_armed) {
+        looks_armed = false;
+        sem_post(&looks.looked);
+        wait_a_while(&looks.go);
+    }
+    return look;
+}
+
+static void *look_and_call(void *data)
+{
+    looks_armed = true;
+    return call(data);
+}
+
+/* Meanwhile another one has had its turn, and a frame that is enough for both. */
+static void check_rest_of_new_frame(test_fixture *fixture, uint64_t limit)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    caller second = {.fixture = fixture, .stream = other, .bytes = MIB / 2};
+    sem_init(&looks.looked, 0, 0);
+    sem_init(&looks.go, 0, 0);
+    set_limit(fixture, limit);
+    assert_int_equal(pthread_create(&second.thread, NULL, look_and_call, &second), 0);
+    const bool looked = wait_a_while(&looks.looked);
+    strata_block block;
+    const strata_status status = try_to_allocate(fixture, MIB / 2, stream, &block);
+    sem_post(&looks.go);
+    pthread_join(second.thread, NULL);
+    assert_true(looked);
+    check_ok(status);
+    check_ok(second.status);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &second.block, other);
+}
+
+static void what_is_left_of_a_new_frame_serves_who_looked_before(test_fixture *fixture)
+{
+    check_rest_of_new_frame(fixture, 0);
+}
+
+static void a_request_is_not_refused_beside_what_is_left_of_a_new_frame(test_fixture *fixture)
+{
+    check_rest_of_new_frame(fixture, 2 * MIB);
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
@@ -333,14 +464,21 @@ int main(void)
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken),
     };
+    static const test_case of_mapped[] = {
+        TEST_CASE(what_is_free_is_no_more_than_there_is_while_a_request_waits),
+        TEST_CASE(a_bundle_waits_for_the_latest_writes_of_all_its_pieces),
+    };
     static const test_case of_turns[] = {
         TEST_CASE(one_frame_does_for_all_who_want_memory_at_a_time),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_is_about_to_give_back),
+        TEST_CASE(what_is_left_of_a_new_frame_serves_who_looked_before),
+        TEST_CASE(a_request_is_not_refused_beside_what_is_left_of_a_new_frame),
     };
     test_before_clearing = lift_limit;
     test_open_driver();
     if (test_is_swept())
         return test_run_on(stacks, 2, cases, 1);
-    const int failed = test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
+    const int failed = test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]) +
+                       test_run_on(stacks, 1, of_mapped, sizeof of_mapped / sizeof of_mapped[0]);
     return failed + test_run_on(still, 1, of_turns, sizeof of_turns / sizeof of_turns[0]);
 }

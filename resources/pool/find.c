@@ -22,6 +22,17 @@ uint64_t pool_live_bytes(const pool *self)
     return live > 0 ? (uint64_t)live : 0;
 }
 
+uint64_t pool_peak_with(const pool *self, const pool_want *want)
+{
+    const uint64_t live = pool_live_bytes(self) + want->bytes;
+    return live > self->peak_live ? live : self->peak_live;
+}
+
+void pool_note_peak(pool *self, const pool_want *want)
+{
+    self->peak_live = pool_peak_with(self, want);
+}
+
 pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
 {
     if (!self->pages.source->moves)
@@ -311,16 +322,22 @@ static strata_status look_at_point(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* The best fit elsewhere, if the stream comes after all that it waits for. */
+static bool is_followed(const strata_entry *entry, void *data)
+{
+    following *by = data;
+    by->all = true;
+    strata_uses_visit(entry, look_at_point, by);
+    return by->all;
+}
+
+/* The best fit of what the stream comes after. */
 static pool_look look_at_followed(pool *self, const pool_want *want, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(want->stream, false);
     following by = {want->stream, clock, true};
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
-    if (fit)
-        strata_uses_visit(pool_entry(&self->heap, fit), look_at_point, &by);
-    pool_look look = by.all ? pool_take_fit(self, want, fit, slot) : POOL_NOTHING;
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(want), is_followed, &by);
+    const pool_look look = pool_take_fit(self, want, fit, slot);
     strata_spin_release(&self->lock);
     strata_clock_unref(clock);
     return look;
@@ -432,6 +449,8 @@ static pool_look find_with_growth(pool *self, const pool_want *want, bool patien
         look = look_at_others(self, want, attempt, slot);
     if (look == POOL_NOTHING)
         look = pool_grow_or_move(self, want, patient, attempt, slot);
+    if (look == POOL_FOUND)
+        pool_note_peak(self, want);
     strata_lock_release(&self->growth);
     return look;
 }

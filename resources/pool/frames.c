@@ -109,6 +109,8 @@ CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_fra
         const uint64_t left = bytes - frames->bytes, usual = frame_size(self);
         const uint64_t size = large > usual && self->pages.reserved + large <= roomy ? large : usual;
         result = make_one(self, left < size ? left : size, frames, attempt);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host) /* what is less than that frame there may be */
+            attempt->ceiling = self->pages.reserved + (left < size ? left : size) - self->pages.granule;
     }
     return result;
 }
@@ -382,7 +384,7 @@ void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames
         unmap_taken(self, frames, first);
 }
 
-bool pool_frames_give_back(pool *self, const pool_moving *how)
+bool pool_frames_give_back(pool *self, const pool_moving *how, uint64_t enough)
 {
     uint32_t slot, number = 0;
     pool_pick *picks = strata_host_zalloc((self->pages.frame_count + 1) * sizeof *picks);
@@ -390,7 +392,10 @@ bool pool_frames_give_back(pool *self, const pool_moving *how)
         strata_spin_take(&self->lock);
         const size_t count = list_picks(self, how, UINT64_MAX, picks);
         strata_spin_release(&self->lock);
-        number = take_best(self, picks, count, UINT64_MAX);
+        uint64_t all = 0;
+        for (size_t i = 0; i < count; i++)
+            all += pool_frame_bytes(&self->pages.frames[picks[i].frame]);
+        number = all >= enough ? take_best(self, picks, count, UINT64_MAX) : 0;
     }
     strata_host_free(picks);
     const uint64_t bytes = number ? pool_frame_bytes(&self->pages.frames[number]) : 0;

@@ -33,8 +33,8 @@ uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to,
 void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host);
 
 /* Gives a frame that could be moved, of whatever size, back to the device: others can be made then. False if there is
- * none. */
-bool pool_frames_give_back(pool *self, const pool_moving *how);
+ * none, or if all of them are less than would be enough. */
+bool pool_frames_give_back(pool *self, const pool_moving *how, uint64_t enough);
 
 /* Maps frames from an address on, and lets the device use them. On failure none of them is mapped; *call is what
  * failed. */

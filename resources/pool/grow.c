@@ -146,15 +146,32 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
     pool_note_reserved(self);
     if (mapped)
         return finish_place(self, want, kept, attempt, slot);
-    if (kept && gone) {
+    if (kept) {
         strata_spin_take(&self->lock);
-        pool_heap_give(&self->heap, kept, POOL_VOID);
+        if (gone)
+            pool_heap_give(&self->heap, kept, POOL_VOID);
+        else
+            pool_piece_at(&self->heap, kept)->state = POOL_AWAY;
         strata_spin_release(&self->lock);
     }
     return POOL_NOTHING;
 }
 
 /* ---- new memory ---- */
+
+uint64_t pool_most_reserved(const pool *self)
+{
+    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
+    return limit ? limit : UINT64_MAX;
+}
+
+/* The same, and what the device is known not to have. */
+static uint64_t most_to_be_had(const pool *self, const pool_attempt *attempt)
+{
+    const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
+    const uint64_t there = attempt->ceiling && attempt->ceiling < total ? attempt->ceiling : total;
+    return most < there ? most : there;
+}
 
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
 static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
@@ -188,7 +205,7 @@ static bool take_place(pool *self, const pool_want *want, bool alone, uint64_t e
     strata_spin_take(&self->lock);
     const bool found = find_place(self, want, alone, extra, place) && place->needed <= most;
     if (found)
-        pool_heap_take(&self->heap, place->slot);
+        pool_heap_take_away(&self->heap, place->slot);
     strata_spin_release(&self->lock);
     return found;
 }
@@ -224,27 +241,34 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
 
 /* How much of what memory is moved for is made. */
 typedef struct pool_making {
-    uint64_t spare; /* bytes, before others are moved; */
-    uint64_t most;  /* that may be reserved, with what is made because it is missing */
+    uint64_t spare;   /* bytes, before others are moved; */
+    uint64_t missing; /* because no others can be moved; */
+    uint64_t most;    /* that may be reserved */
 } pool_making;
 
-/* Whether enough could be moved and made: otherwise nobody is to be waited for, and nothing to be moved. */
-static bool is_enough(pool *self, const pool_moving *how, uint64_t most)
+/* How much of what a place needs lies free nowhere. */
+static uint64_t missing_for(pool *self, const pool_moving *how)
 {
     strata_spin_take(&self->lock);
     const uint64_t bytes = pool_frames_movable(self, 0, UINT64_MAX, how->room, how->patient) -
                            pool_frames_movable(self, how->from, how->to, how->room, how->patient);
     strata_spin_release(&self->lock);
-    return bytes >= how->needed || self->pages.reserved + how->needed - bytes <= most;
+    return how->needed > bytes ? how->needed - bytes : 0;
 }
 
-/* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. */
+/* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. What cannot be had
+ * otherwise is made first: where that fails, nothing is moved. */
 static void get_frames(pool *self, const pool_want *want, const pool_moving *how, const pool_making *making,
                        pool_frames *frames, pool_attempt *attempt)
 {
+    const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
+    const uint64_t first = making->missing > spare ? making->missing : spare;
     attempt->result = CUDA_SUCCESS;
-    if (making->spare) /* where there is none, more is moved */
-        pool_frames_make(self, want->bytes, making->spare < how->needed ? making->spare : how->needed, frames, attempt);
+    if (first) /* where there is no spare, more is moved */
+        attempt->result = pool_frames_make(self, want->bytes, first, frames, attempt);
+    if (frames->bytes < making->missing)
+        return;
+    attempt->result = CUDA_SUCCESS;
     if (!attempt->host)
         pool_frames_collect(self, how, frames, &attempt->host);
     const uint64_t missing = frames->bytes < how->needed ? how->needed - frames->bytes : 0;
@@ -256,22 +280,24 @@ static void get_frames(pool *self, const pool_want *want, const pool_moving *how
 
 /* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
  * `patient`, patience, too. */
-static pool_look move(pool *self, const pool_want *want, uint64_t extra, const pool_making *making, bool patient,
+static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_t spare, bool patient,
                       pool_attempt *attempt, uint32_t *slot)
 {
+    const uint64_t most = most_to_be_had(self, attempt);
     pool_place place;
     strata_scope scope;
     if (!take_place(self, want, attempt->alone, extra, UINT64_MAX, &place))
         return POOL_NOTHING;
     const pool_moving how = {place.from, place.to, place.needed, place.room, patient};
-    const bool enough = is_enough(self, &how, making->most);
+    const pool_making making = {spare, missing_for(self, &how), most};
+    const bool enough = !making.missing || self->pages.reserved + making.missing <= most;
     if (!enough || !enter_scope(self, &scope, attempt)) {
         attempt->result = enough ? attempt->result : CUDA_ERROR_OUT_OF_MEMORY;
         leave_place(self, &place);
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
-    get_frames(self, want, &how, making, &frames, attempt);
+    get_frames(self, want, &how, &making, &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
@@ -284,19 +310,11 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, const p
  * is kept for what cannot be moved. */
 static uint64_t within_slack(pool *self, const pool_want *want)
 {
-    const uint64_t live = pool_live_bytes(self) + want->bytes;
-    if (live > self->peak_live)
-        self->peak_live = live;
-    uint64_t most = pool_with_slack(self->peak_live, pool_dear_slack(self), self->pages.granule);
+    const uint64_t peak = pool_peak_with(self, want);
+    uint64_t most = pool_with_slack(peak, pool_dear_slack(self), self->pages.granule);
     if (pool_is_tight(self, most))
-        most = pool_with_slack(self->peak_live, self->slack, self->pages.granule);
+        most = pool_with_slack(peak, self->slack, self->pages.granule);
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
-}
-
-uint64_t pool_most_reserved(const pool *self)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    return limit ? limit : UINT64_MAX;
 }
 
 /* Moves memory into several voids. */
@@ -316,10 +334,10 @@ static pool_look fill_window(pool *self, const pool_want *want, const pool_terms
     return look;
 }
 
-static pool_look move_across_voids(pool *self, const pool_want *want, uint64_t most, bool patient,
-                                   pool_attempt *attempt, uint32_t *slot)
+static pool_look move_across_voids(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
+                                   uint32_t *slot)
 {
-    const pool_terms terms = {most, UINT64_MAX, attempt->alone, patient};
+    const pool_terms terms = {most_to_be_had(self, attempt), UINT64_MAX, attempt->alone, patient};
     return fill_window(self, want, &terms, attempt, slot);
 }
 
@@ -344,13 +362,14 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
 {
     if ((attempt->initial = pool_initial_is_too_much(self, want)))
         return POOL_NOTHING;
-    const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
+    attempt->ceiling = 0;
+    const uint64_t most = most_to_be_had(self, attempt), slack = within_slack(self, want);
     const uint64_t reserved = self->pages.reserved, cheap = slack < most ? slack : most;
     /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
      * is kept for what cannot be moved. */
     const uint64_t granule = self->pages.granule;
-    const uint64_t spare = most == UINT64_MAX && slack > reserved ? (slack - reserved) / granule * granule : 0;
-    const pool_making making = {spare, most};
+    const bool limited = pool_most_reserved(self) != UINT64_MAX;
+    const uint64_t spare = !limited && slack > reserved ? (slack - reserved) / granule * granule : 0;
     if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
         pool_settle_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
@@ -360,11 +379,11 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, 0, &making, patient, attempt, slot);
+        look = move(self, want, 0, spare, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, self->frame_bytes, &making, patient, attempt, slot);
+        look = move(self, want, self->frame_bytes, spare, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host && attempt->result == CUDA_ERROR_OUT_OF_MEMORY)
-        look = move_across_voids(self, want, most, patient, attempt, slot);
+        look = move_across_voids(self, want, patient, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 
@@ -376,6 +395,8 @@ pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granul
     const pool_terms terms = {.most = slack < most ? slack : most, .granules = granules, .alone = true};
     pool_attempt attempt = {.call = self->pages.source->make_call, .alone = true};
     const pool_look look = fill_window(self, want, &terms, &attempt, slot);
+    if (look == POOL_FOUND)
+        pool_note_peak(self, want);
     strata_lock_release(&self->growth);
     return look;
 }

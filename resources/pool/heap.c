@@ -221,15 +221,12 @@ uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
         return 0;
     }
     *pool_piece_at(heap, slot) = (pool_piece){.state = POOL_TAKEN};
-    heap->taken_bytes += bytes;
     return slot;
 }
 
 void pool_heap_leave(pool_heap *heap, uint32_t slot)
 {
-    const strata_entry *entry = pool_entry(heap, slot);
-    heap->taken_bytes -= pool_bytes_of(entry);
-    strata_index_remove(&heap->index, pool_address_of(entry));
+    strata_index_remove(&heap->index, pool_address_of(pool_entry(heap, slot)));
     give_slot(heap, slot);
 }
 
@@ -307,8 +304,6 @@ static inline void count(pool_heap *heap, const strata_entry *entry, pool_state 
     const uint64_t bytes = pool_bytes_of(entry);
     heap->free_bytes += to == POOL_FREE ? bytes : 0;
     heap->free_bytes -= from == POOL_FREE ? bytes : 0;
-    heap->taken_bytes += to == POOL_TAKEN ? bytes : 0;
-    heap->taken_bytes -= from == POOL_TAKEN ? bytes : 0;
 }
 
 void pool_heap_take(pool_heap *heap, uint32_t slot)
@@ -318,6 +313,12 @@ void pool_heap_take(pool_heap *heap, uint32_t slot)
     leave(heap, tree_of(heap, piece), slot);
     count(heap, entry, (pool_state)piece->state, POOL_TAKEN);
     piece->state = POOL_TAKEN;
+}
+
+void pool_heap_take_away(pool_heap *heap, uint32_t slot)
+{
+    pool_heap_take(heap, slot);
+    pool_piece_at(heap, slot)->state = POOL_AWAY;
 }
 
 /* Whether neighbours that wait for nobody are joined with a piece that becomes free and waits for `home`: they wait for
@@ -436,6 +437,27 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
     return found;
 }
 
+/* The first of a tree's fits that is accepted. */
+static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes,
+                                 bool (*accepts)(const strata_entry *entry, void *data), void *data)
+{
+    uint32_t slot = find_from(heap, tree->root, (pool_key){bytes, 0});
+    for (unsigned i = 0; slot && i < POOL_ACCEPTS; i++, slot = pool_heap_next(heap, slot))
+        if (accepts(pool_entry(heap, slot), data))
+            return slot;
+    return 0;
+}
+
+uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
+                                 bool (*accepts)(const strata_entry *entry, void *data), void *data)
+{
+    uint32_t found = better(heap, find_accepted_in(heap, &heap->several, bytes, accepts, data),
+                            find_accepted_in(heap, &heap->complete, bytes, accepts, data));
+    for (const pool_home *home = heap->homes; home; home = home->next)
+        found = better(heap, found, find_accepted_in(heap, &home->tree, bytes, accepts, data));
+    return found;
+}
+
 void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data)
 {
     pool_key least = {0, 0};
@@ -466,41 +488,72 @@ uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot)
     return next ? next : pool_heap_from(heap, pool_address_of(entry) + pool_bytes_of(entry));
 }
 
-/* Goes through all pieces in the order of their addresses; `visit` may join a piece with those around it and says which
- * one it has become. */
-static void walk(pool_heap *heap, uint32_t (*visit)(pool_heap *heap, uint32_t slot, bool *any), bool *any)
-{
-    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot))
-        if (pool_piece_at(heap, slot)->state == POOL_FREE)
-            slot = visit(heap, slot, any);
-}
-
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
 {
     CUdeviceptr start;
     return strata_index_floor(&heap->index, address, &start);
 }
 
-static uint32_t settle_piece(pool_heap *heap, uint32_t slot, bool *any)
+/* Forgets what a free piece need not wait for any more, which may give it another home. */
+static void settle_piece(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
     const uint16_t before = pool_piece_in(heap, entry)->home;
-    if (before == POOL_HOME_NONE)
-        return slot;
-    const CUdeviceptr address = pool_address_of(entry);
     pool_points_forget_complete(entry);
     if (pool_points_home(entry) == before)
-        return slot;
-    *any = true;
+        return;
     pool_heap_take(heap, slot);
     pool_heap_give(heap, slot, POOL_FREE);
-    return pool_heap_around(heap, address);
+}
+
+enum { CHANGES = 64 };
+
+/* Pieces that are not in the tree where they belong, by their addresses. */
+typedef struct changes {
+    CUdeviceptr at[CHANGES];
+    size_t count;
+} changes;
+
+/* Forgets what pieces need not wait for any more, and lists those that get another home by it, as far as there is room.
+ * A tree's height is some times the logarithm of its size. */
+static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
+{
+    for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_piece_at(heap, slot)->right) {
+        strata_entry *entry = pool_entry(heap, slot);
+        list_changes(heap, pool_piece_at(heap, slot)->left, found);
+        pool_points_forget_complete(entry);
+        if (pool_points_home(entry) != pool_piece_at(heap, slot)->home && found->count < CHANGES)
+            found->at[found->count++] = pool_address_of(entry);
+    }
+}
+
+/* A piece that gets another home may come back to this tree, joined with neighbours: it is met once more, or not. */
+static void settle_all(pool_heap *heap, const pool_tree *tree)
+{
+    pool_key least = {0, 0};
+    for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
+        least = key_of(pool_entry(heap, slot));
+        least.address++;
+        settle_piece(heap, slot);
+    }
+}
+
+/* Mostly few pieces of a tree change, or none, and going through it in order costs much more than looking at it. */
+static void settle_tree(pool_heap *heap, const pool_tree *tree)
+{
+    changes found = {.count = 0};
+    list_changes(heap, tree->root, &found);
+    for (size_t i = 0; i < found.count && found.count < CHANGES; i++)
+        settle_piece(heap, pool_heap_around(heap, found.at[i]));
+    if (found.count == CHANGES)
+        settle_all(heap, tree);
 }
 
 void pool_heap_settle(pool_heap *heap)
 {
-    bool any = false;
-    walk(heap, settle_piece, &any);
+    settle_tree(heap, &heap->several);
+    for (pool_home *home = heap->homes; home; home = home->next)
+        settle_tree(heap, &home->tree);
 }
 
 /* Whether a piece is free, and waits for nobody but `timeline`. */
@@ -593,27 +646,57 @@ uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t byt
     return whole ? slot : 0;
 }
 
+/* The shortest run that is long enough; of those the lowest. */
+typedef struct run_search {
+    uint64_t bytes, least;
+    CUdeviceptr best;
+    uint16_t timeline; /* whose memory can be in it beside what is complete; SEVERAL: everybody's */
+} run_search;
+
+/* Looks at the run that a piece which waits for somebody is in, if it is the first such one there. Complete neighbours
+ * are one piece, so that the one before it, if that is complete, begins the run. */
+static void look_at_run(const pool_heap *heap, uint32_t slot, run_search *search)
+{
+    const uint32_t previous = pool_piece_at(heap, slot)->previous;
+    if (is_of(heap, previous, search->timeline)) {
+        const pool_piece *before = pool_piece_at(heap, previous);
+        if (before->home != POOL_HOME_NONE || is_of(heap, before->previous, search->timeline))
+            return;
+        slot = previous;
+    }
+    const CUdeviceptr start = pool_address_of(pool_entry(heap, slot));
+    uint64_t run = 0;
+    for (; is_of(heap, slot, search->timeline); slot = pool_piece_at(heap, slot)->next)
+        run += pool_bytes_of(pool_entry(heap, slot));
+    if (run < search->bytes || run > search->least || (run == search->least && start > search->best))
+        return;
+    search->least = run;
+    search->best = start;
+}
+
+/* A tree's height is some times the logarithm of its size. */
+static void look_at_runs(const pool_heap *heap, uint32_t root, run_search *search)
+{
+    for (uint32_t slot = root; slot; slot = pool_piece_at(heap, slot)->right) {
+        look_at_runs(heap, pool_piece_at(heap, slot)->left, search);
+        look_at_run(heap, slot, search);
+    }
+}
+
+/* What waits for one and the same, or for nobody, is one piece where it lies together: in a run of several pieces one
+ * at least waits for somebody. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
-    CUdeviceptr start = 0, best = 0;
-    uint64_t run = 0, least = UINT64_MAX;
-    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
-        const strata_entry *entry = pool_entry(heap, slot);
-        if (!is_of(heap, slot, timeline)) {
-            run = 0;
-            continue;
-        }
-        if (!run)
-            start = pool_address_of(entry);
-        run += pool_bytes_of(entry);
-        const bool ends = !is_of(heap, pool_piece_at(heap, slot)->next, timeline);
-        if (ends && run >= bytes && run < least) {
-            best = start;
-            least = run;
-        }
-        run = ends ? 0 : run;
-    }
-    return best;
+    run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};
+    const bool all = timeline == POOL_HOME_SEVERAL;
+    if (heap->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, timeline)) < bytes)
+        return 0;
+    if (all)
+        look_at_runs(heap, heap->several.root, &search);
+    for (const pool_home *home = heap->homes; home; home = home->next)
+        if (all || home->timeline == timeline)
+            look_at_runs(heap, home->tree.root, &search);
+    return search.best;
 }
 
 typedef struct pending {

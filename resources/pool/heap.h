@@ -32,6 +32,7 @@ typedef enum pool_state {
     POOL_FREE,
     POOL_VOID,
     POOL_AWAITED, /* taken, by a thread that waits on the host for its points and leaves them as they are */
+    POOL_AWAY,    /* taken addresses that no memory is mapped at, or none that anybody can use */
     POOL_FRAME,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/source_below.c */
 } pool_state;
 
@@ -70,7 +71,7 @@ typedef struct pool_heap {
     pool_tree complete, several, voids; /* free memory that waits for nobody, and for several; voids */
     pool_home *homes;                   /* through next */
     pool_home *by_number[POOL_HOMES];   /* the last one looked for, by its number */
-    uint64_t free_bytes, taken_bytes;
+    uint64_t free_bytes;
     bool joins_complete; /* with what waits for a stream; constant */
 } pool_heap;
 
@@ -123,6 +124,9 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 /* Takes a piece out of its tree: it is the caller's. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
+/* The same with a void, which nobody takes for memory meanwhile. */
+void pool_heap_take_away(pool_heap *heap, uint32_t slot);
+
 /* Puts a piece that is in no tree among the free or void ones, joined with its neighbours of the same home, and with
  * complete ones that are no larger if it is of the home of nearly all that is not complete. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
@@ -139,6 +143,12 @@ uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
 
 /* The best fit in all memory. */
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
+
+/* The best fit of those that accepts(entry, data) takes; of what waits for one and the same the smallest ones that fit
+ * are looked at, POOL_ACCEPTS of them. */
+enum { POOL_ACCEPTS = 64 };
+uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
+                                 bool (*accepts)(const strata_entry *entry, void *data), void *data);
 
 /* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
 void pool_heap_settle(pool_heap *heap);

@@ -91,7 +91,7 @@ typedef struct pool {
     bool deterministic;                   /* constant */
     pool_dear dear;
     _Atomic bool asking_is_dear;    /* written under growth, read by any thread */
-    uint64_t peak_live;             /* the most that was seen live; guarded by growth */
+    uint64_t peak_live;             /* the most that was seen live, of what was served; guarded by growth */
     _Atomic uint64_t peak_reserved; /* written under growth */
     _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
     _Alignas(64) strata_spin lock;
@@ -128,6 +128,7 @@ typedef struct pool_attempt {
     const char *call;   /* and which that was */
     bool host;          /* there was no host memory */
     bool alone;         /* without memory that waits for other streams */
+    uint64_t ceiling;   /* of what can be reserved, since the device has no more; 0: nobody knows */
     bool initial;       /* the initial size is not to be had */
     strata_error why;   /* why such memory could not be waited for, if its status is not SUCCESS */
     strata_error below; /* what a source said whose frames stay, the same */
@@ -186,8 +187,7 @@ uint64_t pool_most_reserved(const pool *self);
 static inline uint64_t pool_initial_size(const pool *self)
 {
     const uint64_t granule = self->pages.granule, most = pool_most_reserved(self) / granule * granule;
-    const uint64_t initial = (self->initial_bytes + granule - 1) / granule * granule;
-    return initial < most ? initial : most;
+    return self->initial_bytes < most ? (self->initial_bytes + granule - 1) / granule * granule : most;
 }
 
 /* Whether that was never had, so that a request that needs less is not served without it. */
@@ -205,6 +205,10 @@ strata_status pool_refuse_initial(pool *self, const strata_request *request, con
 
 /* Notes pages.reserved for any reader. Growth is held. */
 void pool_note_reserved(pool *self);
+
+/* The most that is live at a time if this is served as well; notes that it was. Growth is held. */
+uint64_t pool_peak_with(const pool *self, const pool_want *want);
+void pool_note_peak(pool *self, const pool_want *want);
 
 /* Memory went back: what may be kept beside what lives is measured by what there is now. Growth is held. */
 static inline void pool_forget_peak(pool *self)

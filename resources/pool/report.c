@@ -261,7 +261,7 @@ static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
 
 static const char *state_name(const seen_piece *piece)
 {
-    if (piece->state == POOL_VOID)
+    if (piece->state == POOL_VOID || piece->state == POOL_AWAY)
         return "void";
     if (piece->state == POOL_AWAITED)
         return "free, in order";
@@ -371,7 +371,7 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
     if (atomic_load_explicit(&self->begun, memory_order_acquire))
         for (size_t count; (count = look_at_pieces(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
-                if (seen[i].state != POOL_VOID ||
+                if ((seen[i].state != POOL_VOID && seen[i].state != POOL_AWAY) ||
                     seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
                     describe_piece(to, &seen[i]);
     strata_emit_list_end(to);

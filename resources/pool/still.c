@@ -289,7 +289,10 @@ static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, p
     strata_status status = ask(self, want, bytes, attempt, &frame, &made);
     strata_lock_take(&self->growth);
     self->pages.asked -= bytes;
-    *slot = made ? note_frame(self, want, number, &frame, status == STRATA_SUCCESS) : 0;
+    /* The layer below may give more than it was asked for. */
+    const bool fits =
+        made && self->pages.reserved + self->pages.asked + pool_frame_bytes(&frame) <= pool_most_reserved(self);
+    *slot = made ? note_frame(self, want, number, &frame, fits && status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->pages.frames[number].useless;
     if (!made)
         pool_pages_forget(&self->pages, number);
@@ -299,7 +302,7 @@ static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, p
         give_back_unused(self, number);
     if (*slot)
         return POOL_FOUND;
-    return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
+    return status == STRATA_SUCCESS && fits ? POOL_FAILED : POOL_NOTHING;
 }
 
 /* Whether memory was refused that there may be once other memory was given back. */
@@ -325,10 +328,7 @@ static uint64_t missing_for(pool *self, const pool_want *want, const pool_attemp
 static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
 {
     strata_lock_take(&self->growth);
-    const uint64_t live = pool_live_bytes(self) + want->bytes;
-    if (live > self->peak_live)
-        self->peak_live = live;
-    uint64_t most = pool_with_slack(self->peak_live, self->slack, self->pages.granule);
+    uint64_t most = pool_with_slack(pool_peak_with(self, want), self->slack, self->pages.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
     const uint64_t after = self->pages.reserved + self->pages.asked + bytes;
     strata_lock_release(&self->growth);
@@ -362,18 +362,39 @@ static pool_look get_frame(pool *self, const pool_want *want, pool_attempt *atte
     return look;
 }
 
+/* What is free, unless nobody has got a frame since the look that `made` was read before: then nothing is. */
+static pool_look look_for_rest(pool *self, const pool_want *want, uint64_t *made, pool_attempt *attempt, uint32_t *slot)
+{
+    const uint64_t now = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+    if (*made == now)
+        return POOL_NOTHING;
+    *made = now;
+    return pool_look_again(self, want, attempt, slot);
+}
+
 pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     pool_turn turn = TURN_OVER;
     pool_look look = POOL_NOTHING;
+    uint64_t made = 0;
     for (int i = 0; look == POOL_NOTHING && turn == TURN_OVER && i < TIMES_TO_LOOK; i++) {
+        made = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
         look = pool_look_again(self, want, attempt, slot);
         if (look == POOL_NOTHING)
             turn = take_turn(self);
     }
+    if (look == POOL_NOTHING) /* the turn may have been another one's meanwhile */
+        look = look_for_rest(self, want, &made, attempt, slot);
     if (look == POOL_NOTHING)
         look = get_frame(self, want, attempt, slot);
+    if (look == POOL_NOTHING) /* who has no turn is not refused beside another one's frame either */
+        look = look_for_rest(self, want, &made, attempt, slot);
     end_turn(self, turn);
+    if (look == POOL_FOUND) {
+        strata_lock_take(&self->growth);
+        pool_note_peak(self, want);
+        strata_lock_release(&self->growth);
+    }
     return look;
 }
 

@@ -40,7 +40,7 @@ static uint64_t in_granules(const pool *self, uint64_t bytes)
 static bool is_usable(const pool_search *search, const pool_piece *piece)
 {
     if (piece->state != POOL_FREE || !search->terms->alone)
-        return piece->state != POOL_TAKEN;
+        return piece->state == POOL_FREE || piece->state == POOL_VOID;
     return piece->home == POOL_HOME_NONE || piece->home == search->timeline;
 }
 
@@ -229,6 +229,7 @@ static uint32_t take_voids(pool *self, const pool_window *window)
             give_voids(self, first);
             return 0;
         }
+        pool_piece_at(heap, slot)->state = POOL_AWAY;
         pool_piece_at(heap, slot)->chain = 0;
         if (last)
             pool_piece_at(heap, last)->chain = slot;
@@ -268,7 +269,7 @@ static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_
             result = CUDA_ERROR_OUT_OF_MEMORY;
         else if (missing && self->pages.reserved + missing <= most)
             result = pool_frames_make(self, 0, how->needed, frames, attempt);
-        else if (missing && !pool_frames_give_back(self, how))
+        else if (missing && !pool_frames_give_back(self, how, self->pages.reserved + missing - most))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;

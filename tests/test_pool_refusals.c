@@ -1,0 +1,151 @@
+/* pool: what a request that is refused costs, and what it leaves as it was. */
+#include <stdlib.h>
+
+#include "core/stack.h"
+#include "pool_support.h"
+#include "resources/pool/pool.h"
+#include "support/refusals.h"
+
+#define DEVICE (1024 * MIB)
+
+enum { PARTS = 8 };
+
+typedef struct scene {
+    strata_runtime *runtime;
+    pool *self;
+    CUstream stream;
+    strata_block parts[PARTS];
+} scene;
+
+/* Every other one of PARTS blocks of 32 MiB is free. */
+static void begin(scene *all, const char *stack)
+{
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
+    check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
+    all->self = (pool *)strata_stack_layer(strata_runtime_stack(all->runtime), "pool", 0);
+    for (int i = 0; i < PARTS; i++)
+        check_ok(strata_runtime_allocate(all->runtime, 32 * MIB, all->stream, &all->parts[i]));
+    for (int i = 0; i < PARTS; i += 2)
+        check_ok(strata_runtime_deallocate(all->runtime, &all->parts[i]));
+}
+
+static void end(scene *all)
+{
+    for (int i = 1; i < PARTS; i += 2)
+        check_ok(strata_runtime_deallocate(all->runtime, &all->parts[i]));
+    check_ok(strata_runtime_stream_release(all->runtime, all->stream));
+    check_ok(strata_runtime_destroy(all->runtime));
+}
+
+static strata_status try(scene *all, size_t bytes, strata_block *block)
+{
+    return strata_runtime_allocate(all->runtime, bytes, all->stream, block);
+}
+
+static void check_free_memory_is_there(scene *all)
+{
+    test_calls calls;
+    strata_block again[PARTS / 2];
+    test_calls_begin(&calls);
+    for (int i = 0; i < PARTS / 2; i++)
+        check_ok(try(all, 32 * MIB, &again[i]));
+    assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 0);
+    assert_int_equal(test_calls_of(&calls, "cuMemMap"), 0);
+    for (int i = 0; i < PARTS / 2; i++)
+        check_ok(strata_runtime_deallocate(all->runtime, &again[i]));
+}
+
+static void more_than_the_device_has_is_refused_at_once(void **state)
+{
+    (void)state;
+    scene all;
+    strata_block block;
+    test_calls calls;
+    begin(&all, "pool");
+    const uint64_t reserved = value_of(all.runtime, "pool.reserved");
+    test_calls_begin(&calls);
+    check_status(try(&all, all.self->device->info.total_bytes, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 0);
+    assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), reserved);
+    check_free_memory_is_there(&all);
+    end(&all);
+}
+
+/* The device has it, but not any more: that is known once it has refused to make some, and nothing was moved before. */
+static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void **state)
+{
+    (void)state;
+    scene all;
+    strata_block block;
+    test_calls calls;
+    begin(&all, "pool");
+    const uint64_t reserved = value_of(all.runtime, "pool.reserved"), free = value_of(all.runtime, "pool.free");
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 11, true, CUDA_ERROR_OUT_OF_MEMORY);
+    test_calls_begin(&calls);
+    const strata_status status = try(&all, 512 * MIB, &block);
+    const uint64_t made = test_calls_of(&calls, "cuMemCreate"), unmapped = test_calls_of(&calls, "cuMemUnmap");
+    test_fault_end();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+    print_message("%llu calls of cuMemCreate\n", (unsigned long long)made);
+    assert_in_range(made, 10, 12);
+    assert_int_equal(unmapped, 0);
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), reserved);
+    assert_int_equal(value_of(all.runtime, "pool.free"), free);
+    check_free_memory_is_there(&all);
+    end(&all);
+}
+
+/* What it would have needed was never live. */
+static void a_refused_request_leaves_the_slack_as_it_was(void **state)
+{
+    static const char *const stacks[] = {"pool", "pool(slack=44)", "pool(max_size=512MiB)", "pool, direct"};
+    (void)state;
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        scene all;
+        strata_block block;
+        begin(&all, stacks[i]);
+        const uint64_t peak = all.self->peak_live;
+        assert_int_equal(peak, PARTS * 32 * MIB);
+        check_status(try(&all, 2 * DEVICE, &block), STRATA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(all.self->peak_live, peak);
+        check_ok(try(&all, 256 * MIB, &block));
+        assert_int_equal(all.self->peak_live, (PARTS / 2 * 32 + 256) * MIB);
+        check_ok(strata_runtime_deallocate(all.runtime, &block));
+        end(&all);
+    }
+}
+
+/* A layer that rounds up gives more than the pool may hold. */
+static void what_a_layer_below_gives_beyond_the_limit_goes_back(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block block;
+    check_ok(strata_runtime_create(
+        &(strata_runtime_config){.stack_text = "pool(max_size=10MiB), binning(bins=6MiB), direct"}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    check_ok(strata_runtime_allocate(runtime, 4 * MIB, stream, &block));
+    const uint64_t reserved = value_of(runtime, "pool.reserved");
+    strata_block other;
+    check_status(strata_runtime_allocate(runtime, 4 * MIB, stream, &other), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(value_of(runtime, "pool.reserved"), reserved);
+    assert_int_equal(reserved, 6 * MIB); /* 4 were asked for, as they will be again: 10 in all */
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+int main(void)
+{
+    setenv("STRATA_SIM_MEMORY", "1GiB", 1);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_than_the_device_has_is_refused_at_once),
+        cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
+        cmocka_unit_test(a_refused_request_leaves_the_slack_as_it_was),
+        cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_goes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
