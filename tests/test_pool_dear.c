@@ -81,6 +81,7 @@ static uint64_t work(traffic *all, unsigned rounds, unsigned small)
 static void memory_that_is_moved_all_the_time_becomes_more(void **state)
 {
     (void)state;
+    test_needs_truthful_queries();
     traffic kept, more;
     begin(&kept, "pool(slack=44)");
     begin(&more, "pool");
@@ -98,6 +99,7 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
 static void moving_that_does_not_end_buys_memory(void **state)
 {
     (void)state;
+    test_needs_truthful_queries();
     traffic kept, more;
     begin(&kept, "pool(cache=1, slack=44)");
     begin(&more, "pool(cache=1)");
@@ -113,6 +115,7 @@ static void moving_that_does_not_end_buys_memory(void **state)
 static void seldom_moving_buys_none(void **state)
 {
     (void)state;
+    test_needs_truthful_queries();
     traffic all;
     begin(&all, "pool(cache=1)");
     work(&all, 5, 600);
@@ -130,6 +133,7 @@ static int by_address(const void *a, const void *b)
 static void moving_while_memory_grows_buys_none(void **state)
 {
     (void)state;
+    test_needs_truthful_queries();
     traffic all;
     begin(&all, "pool(cache=1)");
     size_t bytes = 16 * MIB;

@@ -121,6 +121,7 @@ static void few_of_them_where_the_device_has_little(void **state)
 static void small_ones_where_nobody_says_what_is_left(void **state)
 {
     (void)state;
+    test_needs_simulated_driver("it refuses a call");
     test_refuse("cuMemGetInfo", 1, 1, CUDA_ERROR_UNKNOWN);
     const uint64_t frames = first_frames("pool", 256 * MIB);
     test_refuse_no_more();

@@ -6,8 +6,6 @@
 #include "resources/pool/pool.h"
 #include "support/refusals.h"
 
-#define DEVICE (1024 * MIB)
-
 enum { PARTS = 8 };
 
 typedef struct scene {
@@ -72,6 +70,29 @@ static void more_than_the_device_has_is_refused_at_once(void **state)
     end(&all);
 }
 
+/* What others have of the device is told. */
+static void what_others_have_is_not_tried_to_be_had(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    scene all;
+    strata_block block;
+    test_calls calls;
+    begin(&all, "pool");
+    CUdeviceptr others;
+    size_t left, total;
+    check_cu(test_cu()->MemGetInfo(&left, &total));
+    check_cu(test_cu()->MemAlloc(&others, left - 400 * MIB));
+    test_calls_begin(&calls);
+    check_status(try(&all, 600 * MIB, &block), STRATA_ERROR_OUT_OF_MEMORY); /* 128 MiB lie free */
+    assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 0);
+    assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
+    check_ok(try(&all, 500 * MIB, &block));
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    check_cu(test_cu()->MemFree(others));
+    end(&all);
+}
+
 /* The device has it, but not any more: that is known once it has refused to make some, and nothing was moved before. */
 static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void **state)
 {
@@ -107,7 +128,7 @@ static void a_refused_request_leaves_the_slack_as_it_was(void **state)
         begin(&all, stacks[i]);
         const uint64_t peak = all.self->peak_live;
         assert_int_equal(peak, PARTS * 32 * MIB);
-        check_status(try(&all, 2 * DEVICE, &block), STRATA_ERROR_OUT_OF_MEMORY);
+        check_status(try(&all, 2 * (size_t)all.self->device->info.total_bytes, &block), STRATA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(all.self->peak_live, peak);
         check_ok(try(&all, 256 * MIB, &block));
         assert_int_equal(all.self->peak_live, (PARTS / 2 * 32 + 256) * MIB);
@@ -143,6 +164,7 @@ int main(void)
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_the_device_has_is_refused_at_once),
+        cmocka_unit_test(what_others_have_is_not_tried_to_be_had),
         cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
         cmocka_unit_test(a_refused_request_leaves_the_slack_as_it_was),
         cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_goes_back),

@@ -306,9 +306,8 @@ bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timelin
 }
 
 /* The calling thread is not busy with a cell of its own. */
-bool pool_caches_flush(pool *self)
+void pool_caches_flush(pool *self)
 {
-    bool any = false;
     atomic_store_explicit(&self->flushing, true, memory_order_seq_cst);
     strata_heavy_barrier();
     pool_cell *cell;
@@ -319,24 +318,23 @@ bool pool_caches_flush(pool *self)
             if (!cell->caches[i] || (!cell->caches[i]->bytes && !cell->caches[i]->large))
                 continue;
             strata_spin_take(&self->lock);
-            any |= give_all(self, cell->caches[i]);
+            give_all(self, cell->caches[i]);
             strata_spin_release(&self->lock);
         }
         strata_spin_take(&self->lock);
         for (size_t i = 0; i < POOL_BUNDLES; i++) {
-            any |= give_list(self, cell->bundles[i].first);
+            give_list(self, cell->bundles[i].first);
             cell->bundles[i] = (pool_bundle){0};
         }
-        any |= give_list(self, cell->rest);
+        give_list(self, cell->rest);
         cell->rest = 0;
         strata_spin_release(&self->lock);
     }
     strata_spin_take(&self->lock);
-    any |= give_depot(self);
+    give_depot(self);
     strata_spin_release(&self->lock);
     atomic_store_explicit(&self->flushing, false, memory_order_release);
     atomic_fetch_add_explicit(&self->counts.flushes, 1, memory_order_relaxed);
-    return any;
 }
 
 void pool_caches_end(pool *self)

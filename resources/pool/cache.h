@@ -147,9 +147,6 @@ static inline pool_cache *pool_cache_of_unknown_at(pool_cell *cell, CUstream han
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* The large piece of a cache, if it is of that size; else NULL. */
-strata_entry *pool_cache_take_large(const pool *self, pool_cache *cache, uint64_t granules, uint32_t *slot);
-
 /* The last piece put into the bin for that size, taken out; NULL: there is none. The cell is the caller's. */
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_cache *cache, uint64_t granules, uint32_t *slot)
 {
@@ -233,8 +230,8 @@ void pool_cache_keep_slowly(pool *self, pool_cell *cell, strata_timeline *timeli
  * any. */
 bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timeline, bool all);
 
-/* Gives what all threads keep to the heap; growth is held. True if there was any. */
-bool pool_caches_flush(pool *self);
+/* Gives what all threads keep to the heap; growth is held. */
+void pool_caches_flush(pool *self);
 
 /* Frees the caches; no call is in flight. */
 void pool_caches_end(pool *self);

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#define MUCH ((uint64_t)256 << 20) /* bytes; before more are made it is asked whether the device has them */
+
 enum {
     FRAMES = 512,        /* that there are to be at least, before larger ones are made, */
     REQUEST_FRAMES = 32, /* but for a request that would take more of them, */
@@ -99,9 +101,22 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_frames *frames, pool_a
     return CUDA_SUCCESS;
 }
 
+/* Whether the device may have so many bytes. Else, all that it has would be made and given back, and nobody would get
+ * any of it meanwhile. */
+static bool may_be_there(const pool *self, uint64_t bytes, pool_attempt *attempt)
+{
+    size_t left, total;
+    if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
+        return true;
+    attempt->ceiling = self->pages.reserved + left;
+    return false;
+}
+
 CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
     attempt->call = "cuMemCreate";
+    if (frames->bytes < bytes && !may_be_there(self, bytes - frames->bytes, attempt))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = CUDA_SUCCESS;
     const uint64_t large = frame_size_for(self, request);
     const uint64_t roomy = large > frame_size(self) ? roomy_bytes(self) : 0;

@@ -18,7 +18,8 @@
  * for. Those of different homes are joined when nothing fits, and only those that a request then takes: joined, each
  * waits for the other's stream.
  *
- * All of it is guarded by the pool's lock, but for a taken piece's points. */
+ * All of it is guarded by the pool's lock, but for a taken piece's points, and its chain, `below` and state: they are
+ * whose the piece is. */
 #ifndef STRATA_RESOURCES_POOL_HEAP_H
 #define STRATA_RESOURCES_POOL_HEAP_H
 

@@ -135,7 +135,6 @@ CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, boo
     *host = !*frame;
     if (!*frame)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pages->calls++;
     pool_frame made;
     strata_error_hush();
     const CUresult result = result_of(pool_pages_ask(pages, bytes, &made));
@@ -154,7 +153,6 @@ CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, boo
 CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
 {
     pool_frame *mapped = &pages->frames[frame];
-    pages->calls++;
     CUresult result = pages->source->map(pages, mapped, address);
     if (result == CUDA_SUCCESS) {
         mapped->address = address;
@@ -165,7 +163,6 @@ CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
 
 CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
 {
-    pages->calls++;
     return pages->source->give_access(pages, address, bytes);
 }
 
@@ -175,7 +172,6 @@ CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t coun
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += pool_frame_bytes(&pages->frames[frames[i]]);
-    pages->calls++;
     const CUresult result = pages->source->unmap(pages, address, bytes);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         pages->frames[frames[i]].address = 0;
@@ -186,7 +182,6 @@ CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t coun
 
 CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
 {
-    pages->calls++;
     strata_error_hush();
     const CUresult result = result_of(pool_pages_return(pages, &pages->frames[frame]));
     strata_error_unhush(false);
@@ -199,6 +194,5 @@ CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
 
 CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out)
 {
-    pages->calls++;
     return pages->source->share(pages, &pages->frames[frame], out);
 }

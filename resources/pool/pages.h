@@ -57,7 +57,6 @@ typedef struct pool_pages {
     uint32_t frame_count, frame_capacity, frame_free;
     uint64_t reserved;                /* bytes in frames */
     uint64_t asked;                   /* bytes in frames that somebody asks the source for */
-    uint64_t calls;                   /* for the frames */
     CUstream stream;                  /* the pool's own, for a layer below; constant, like the next one */
     struct strata_timeline *timeline; /* of that */
     strata_tag tag;                   /* of the frames; the same */

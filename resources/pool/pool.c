@@ -1,7 +1,7 @@
 /* pool: device memory in large pieces, handed out without a driver call.
  *
  * A request that a thread's cache serves (resources/pool/cache.h) makes a block of a piece that is there already; every
- * other goes the ways of resources/pool/grow.c. A free gives the piece to the thread's cache, or to the heap with what
+ * other goes the ways of resources/pool/find.c. A free gives the piece to the thread's cache, or to the heap with what
  * it waits for (resources/pool/points.h). For whoever counts above, a freed block's bytes are free at once: the pool
  * hands them out again, in order. */
 #include "core/block_paths.h"

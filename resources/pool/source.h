@@ -20,8 +20,7 @@ struct pool_frame;
 
 typedef struct pool_source {
     bool moves;            /* frames are mapped, and can be where another one is wanted */
-    const char *make_call; /* of the driver, by which a frame is made, and given back; NULL: none is known */
-    const char *drop_call;
+    const char *make_call; /* of the driver, by which a frame is made; NULL: none is known */
 
     /* Finds out what sizes frames have (pages->granule) and where they can be mapped (pages->base, pages->bytes: no
      * request can be larger). Errors: DRIVER, OUT_OF_MEMORY and what is below. */

@@ -44,7 +44,6 @@ static strata_status direct_drop(pool_pages *pages, const pool_frame *frame)
 
 const pool_source pool_source_direct = {
     .make_call = "cuMemAlloc",
-    .drop_call = "cuMemFree",
     .open = direct_open,
     .close = direct_close,
     .make = direct_make,

@@ -137,7 +137,6 @@ static CUresult mapped_share(pool_pages *pages, const pool_frame *frame, void *o
 const pool_source pool_source_mapped = {
     .moves = true,
     .make_call = "cuMemCreate",
-    .drop_call = "cuMemRelease",
     .open = mapped_open,
     .close = mapped_close,
     .make = mapped_make,
