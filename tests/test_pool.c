@@ -67,7 +67,7 @@ static void a_pool_whose_memory_cannot_be_waited_for_is_not_ended(test_fixture *
 /* ---- allocations that come to nothing ---- */
 
 /* The stream came after the memory's last work before the allocation failed; it forgets nothing of it. */
-static void memory_of_an_allocation_that_fails_is_still_waited_for(test_fixture *fixture)
+static void check_memory_of_failure(test_fixture *fixture, bool cached)
 {
     if (!has_granule())
         return;
@@ -78,6 +78,8 @@ static void memory_of_an_allocation_that_fails_is_still_waited_for(test_fixture 
     test_write(fixture, &old, 0x11, first);
     const unsigned char *seen = test_copy_back(fixture, old.address, 4096, first);
     test_free_on(fixture, &old, first);
+    if (!cached)
+        check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, NULL)); /* out of the thread's caches */
     test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, false, CUDA_ERROR_UNKNOWN);
     strata_status status = strata_runtime_allocate(fixture->runtime, GRANULE, first, &none);
     assert_int_equal(test_fault_end(), 1);
@@ -92,6 +94,16 @@ static void memory_of_an_allocation_that_fails_is_still_waited_for(test_fixture 
     test_synchronize(second);
     check_bytes(seen, 0x11, 4096);
     test_free_on(fixture, &next, second);
+}
+
+static void memory_of_an_allocation_that_fails_is_still_waited_for(test_fixture *fixture)
+{
+    check_memory_of_failure(fixture, true);
+}
+
+static void memory_that_no_cache_had_of_an_allocation_that_fails_is_still_waited_for(test_fixture *fixture)
+{
+    check_memory_of_failure(fixture, false);
 }
 
 /* The error names the call, nothing is kept of the attempt, and the next one is made as if it had not been. */
@@ -348,6 +360,7 @@ int main(void)
         TEST_CASE(waiting_for_frees_waits_for_the_work_on_free_memory),
         TEST_CASE(a_pool_whose_memory_cannot_be_waited_for_is_not_ended),
         TEST_CASE(memory_of_an_allocation_that_fails_is_still_waited_for),
+        TEST_CASE(memory_that_no_cache_had_of_an_allocation_that_fails_is_still_waited_for),
         TEST_CASE(an_allocation_that_the_driver_refuses_says_which_call_and_keeps_nothing),
         TEST_CASE(addresses_that_cannot_be_unmapped_are_not_mapped_again),
         TEST_CASE(a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on),

@@ -373,6 +373,51 @@ static void a_frame_that_is_not_taken_back_serves_on(test_fixture *fixture)
     give_back_all(fixture);
 }
 
+/* The trim fails, and the next one who has the memory comes after the work on it all the same. */
+static void a_frame_that_cannot_be_waited_for_is_still_waited_for_later(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, FRAME);
+    strata_block block = test_allocate(fixture, FRAME, first);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &block, 0x11, first);
+    test_free_on(fixture, &block, first);
+    test_fault_begin(TEST_FAULT_EVENT_SYNCHRONIZE, 1, true, CUDA_ERROR_UNKNOWN);
+    strata_status status = strata_runtime_trim(fixture->runtime, 0, NULL);
+    assert_in_range(test_fault_end(), 1, 100);
+    check_status(status, STRATA_ERROR_DRIVER);
+    strata_block again = test_allocate(fixture, FRAME, second);
+    assert_true(again.address == block.address);
+    test_write(fixture, &again, 0x22, second);
+    test_stall_end(stall);
+    check_ends(fixture, &again, 0x22, second);
+    test_free_on(fixture, &again, second);
+    give_back_all(fixture);
+}
+
+/* A stream that puts no wait in has the frame once it is there: the layer below gives it in the order of another one.
+ */
+static void a_new_frame_is_there_though_nobody_may_wait(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block block;
+    check_ok(strata_runtime_create(
+        &(strata_runtime_config){.stack_text = "pool(frame=2MiB, internal_dependencies=off), async"}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    test_calls calls;
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_allocate(runtime, FRAME, stream, &block));
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+    assert_in_range(test_calls_of(&calls, "cuEventSynchronize") + test_calls_of(&calls, "cuStreamSynchronize"), 1, 2);
+    test_fill(block.address, 0x11, block.bytes, stream);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    test_synchronize(stream);
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 static void an_allocation_below_that_fails_says_why(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -808,6 +853,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_stream_that_is_captured_gets_memory_of_a_new_frame),
         TEST_CASE(a_threshold_and_holds_are_for_frames_that_stay_too),
         TEST_CASE(a_frame_that_is_not_taken_back_serves_on),
+        TEST_CASE(a_frame_that_cannot_be_waited_for_is_still_waited_for_later),
         TEST_CASE(an_allocation_below_that_fails_says_why),
         TEST_CASE(a_layer_below_may_call_into_the_stack),
         TEST_CASE(what_is_asked_for_at_the_moment_counts_towards_the_limit),
@@ -817,6 +863,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_export_type_over_another_layer_is_refused),
         cmocka_unit_test(decay_over_another_layer_is_refused),
+        cmocka_unit_test(a_new_frame_is_there_though_nobody_may_wait),
         cmocka_unit_test(layers_that_could_not_be_built_can_stand_elsewhere),
         cmocka_unit_test(a_device_without_virtual_memory_has_a_pool_of_other_memory),
         cmocka_unit_test(what_cannot_be_entered_without_host_memory_goes_back_to_the_driver),
