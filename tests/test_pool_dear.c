@@ -58,7 +58,7 @@ static void take_small_ones(traffic *all, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
         strata_block block = {0};
-        replace(all, &block, 512 << i % 2);
+        replace(all, &block, (size_t)512 << i % 2);
         replace(all, &block, 0);
     }
 }

@@ -100,7 +100,8 @@ STRATA_API strata_status strata_runtime_usage(strata_runtime *runtime, strata_us
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
 
 /* Gives free memory back to the device until at most keep_bytes stay reserved. `released` may be NULL: bytes, or 0
- * where the driver does not tell. */
+ * where the driver does not tell. A pool waits for the work on what lies free; layers that do not (fixed, binning) keep
+ * what work may still touch: strata_runtime_reap_pending before it waits for all. */
 STRATA_API strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, size_t *released);
 
 /* The live block that contains `address`. Errors: FOREIGN_POINTER, UNSUPPORTED. */

@@ -274,6 +274,7 @@ static strata_status make_wait(strata_point point, void *stream)
 
 bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
 {
+    const uint16_t home = pool_points_home(pool_entry(&self->heap, slot));
     strata_error_hush();
     strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
     if (status != STRATA_SUCCESS && attempt) {
@@ -281,8 +282,11 @@ bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_
         attempt->alone = true;
     }
     strata_error_unhush(false);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
+        const bool others = home != POOL_HOME_NONE && home != want->stream->timeline->number;
+        atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);
         return true;
+    }
     strata_spin_take(&self->lock);
     pool_heap_give(&self->heap, slot, POOL_FREE);
     strata_spin_release(&self->lock);
@@ -305,7 +309,6 @@ static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cel
     if (!waited)
         return POOL_NOTHING;
     *slot = first;
-    atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
     return POOL_FOUND;
 }
 
@@ -368,8 +371,6 @@ static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt 
     strata_spin_release(&self->lock);
     if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt))
         look = POOL_NOTHING;
-    if (look == POOL_FOUND)
-        atomic_fetch_add_explicit(&self->counts.handed, 1, memory_order_relaxed);
     return look;
 }
 
