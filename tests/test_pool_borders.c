@@ -5,6 +5,7 @@
 #include "pool_support.h"
 #include "resources/pool/pool.h"
 #include "support/faults.h"
+#include "support/refusals.h"
 #include "support/sweep.h"
 
 enum { REPORT = 1 << 18 };
@@ -117,6 +118,20 @@ static void without_its_initial_size_a_pool_serves_nothing(void **state)
         assert_true(value_of(runtime, "pool.reserved") == 0 && value_of(runtime, "pool.free") == 0);
         check_ok(strata_runtime_destroy(runtime));
     }
+}
+
+static void an_initial_size_beyond_the_device_is_refused_though_nobody_says_what_is_free(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("it refuses a call");
+    strata_runtime *runtime = runtime_of("pool(initial_size=900TiB)");
+    strata_block block;
+    test_refuse("cuMemGetInfo", 1, 16, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_runtime_allocate(runtime, 5000, NULL, &block);
+    test_refuse_no_more();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+    assert_true(value_of(runtime, "pool.reserved") == 0);
+    check_ok(strata_runtime_destroy(runtime));
 }
 
 static void an_initial_size_is_held_from_the_first_request_on(void **state)
@@ -252,6 +267,7 @@ int main(void)
         cmocka_unit_test(every_switch_takes_the_same_words),
         cmocka_unit_test(a_refusal_says_what_of_the_limit_is_of_use),
         cmocka_unit_test(without_its_initial_size_a_pool_serves_nothing),
+        cmocka_unit_test(an_initial_size_beyond_the_device_is_refused_though_nobody_says_what_is_free),
         cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
         cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),
         cmocka_unit_test(a_text_counts_many_frames_and_an_object_has_each),

@@ -75,7 +75,8 @@ bool pool_initial_is_too_much(const pool *self, const pool_want *want)
     if (!pool_lacks_initial(self, want))
         return false;
     const uint64_t free = strata_device_free_bytes(self->device); /* 0: nobody knows */
-    return free && self->pages.reserved + free < pool_initial_size(self);
+    const uint64_t most = free ? self->pages.reserved + free : self->device->info.total_bytes;
+    return most < pool_initial_size(self);
 }
 
 strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_attempt *attempt)
