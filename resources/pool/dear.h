@@ -14,7 +14,7 @@ void pool_dear_note_moves(pool *self, size_t frames, uint64_t bytes);
 /* Whether so much was moved of what there is, and for so few requests, that memory should grow by more at a time. */
 bool pool_dear_is_moving(const pool *self);
 
-/* What may be reserved beyond what was live at most, as a share of that; `peak_live` is up to date. */
+/* What may be reserved beyond what was live at most, as a share of that. */
 double pool_dear_slack(pool *self);
 
 /* Looks now and then how often others are asked; sets `asking_is_dear`. */

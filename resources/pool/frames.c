@@ -101,21 +101,36 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_frames *frames, pool_a
     return CUDA_SUCCESS;
 }
 
-/* Whether the device may have so many bytes. Else, all that it has would be made and given back, and nobody would get
- * any of it meanwhile. */
-static bool may_be_there(const pool *self, uint64_t bytes, pool_attempt *attempt)
+/* What can be reserved if the device has less than so many bytes more, as it has just said. */
+static uint64_t ceiling_below(const pool *self, uint64_t bytes)
 {
     size_t left, total;
+    const uint64_t most = bytes - self->pages.granule;
+    const bool known = strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS;
+    return self->pages.reserved + (known && left < most ? left : most);
+}
+
+/* Whether the device has so many bytes. Else, all that it has would be made and given back, and nobody would get any of
+ * it meanwhile. Where it does not say so, it may still have them once it has moved other memory out of the way, which
+ * one handle for all shows. */
+static bool is_there(pool *self, uint64_t bytes, pool_attempt *attempt)
+{
+    size_t left, total;
+    uint32_t number;
     if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
         return true;
-    attempt->ceiling = self->pages.reserved + left;
-    return false;
+    const CUresult result = pool_pages_make(&self->pages, bytes, &number, &attempt->host);
+    if (result == CUDA_SUCCESS)
+        pool_frames_drop(self, &number, 1);
+    else if (!attempt->host)
+        attempt->ceiling = ceiling_below(self, bytes);
+    return result == CUDA_SUCCESS;
 }
 
 CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
     attempt->call = "cuMemCreate";
-    if (frames->bytes < bytes && !may_be_there(self, bytes - frames->bytes, attempt))
+    if (frames->bytes < bytes && !is_there(self, bytes - frames->bytes, attempt))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = CUDA_SUCCESS;
     const uint64_t large = frame_size_for(self, request);
@@ -124,8 +139,8 @@ CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_fra
         const uint64_t left = bytes - frames->bytes, usual = frame_size(self);
         const uint64_t size = large > usual && self->pages.reserved + large <= roomy ? large : usual;
         result = make_one(self, left < size ? left : size, frames, attempt);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host) /* what is less than that frame there may be */
-            attempt->ceiling = self->pages.reserved + (left < size ? left : size) - self->pages.granule;
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
+            attempt->ceiling = ceiling_below(self, left < size ? left : size);
     }
     return result;
 }

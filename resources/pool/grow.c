@@ -146,12 +146,9 @@ static pool_look use_frames(pool *self, const pool_want *want, const pool_place 
     pool_note_reserved(self);
     if (mapped)
         return finish_place(self, want, kept, attempt, slot);
-    if (kept) {
+    if (kept && gone) {
         strata_spin_take(&self->lock);
-        if (gone)
-            pool_heap_give(&self->heap, kept, POOL_VOID);
-        else
-            pool_piece_at(&self->heap, kept)->state = POOL_AWAY;
+        pool_heap_give(&self->heap, kept, POOL_VOID);
         strata_spin_release(&self->lock);
     }
     return POOL_NOTHING;
@@ -266,6 +263,8 @@ static void get_frames(pool *self, const pool_want *want, const pool_moving *how
     attempt->result = CUDA_SUCCESS;
     if (first) /* where there is no spare, more is moved */
         attempt->result = pool_frames_make(self, want->bytes, first, frames, attempt);
+    if (frames->bytes < making->missing && making->missing < first)
+        attempt->result = pool_frames_make(self, want->bytes, making->missing, frames, attempt);
     if (frames->bytes < making->missing)
         return;
     attempt->result = CUDA_SUCCESS;

@@ -683,8 +683,8 @@ static void look_at_runs(const pool_heap *heap, uint32_t root, run_search *searc
     }
 }
 
-/* What waits for one and the same, or for nobody, is one piece where it lies together: in a run of several pieces one
- * at least waits for somebody. */
+/* What waits for nobody is one piece where it lies together: in a run of several pieces one at least waits for
+ * somebody. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};

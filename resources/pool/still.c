@@ -289,10 +289,9 @@ static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, p
     strata_status status = ask(self, want, bytes, attempt, &frame, &made);
     strata_lock_take(&self->growth);
     self->pages.asked -= bytes;
-    /* The layer below may give more than it was asked for. */
-    const bool fits =
-        made && self->pages.reserved + self->pages.asked + pool_frame_bytes(&frame) <= pool_most_reserved(self);
-    *slot = made ? note_frame(self, want, number, &frame, fits && status == STRATA_SUCCESS) : 0;
+    if (made && self->pages.reserved + self->pages.asked + pool_frame_bytes(&frame) > pool_most_reserved(self))
+        frame.units = pool_frame_units(bytes); /* the layer below has given more than it was asked for */
+    *slot = made ? note_frame(self, want, number, &frame, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->pages.frames[number].useless;
     if (!made)
         pool_pages_forget(&self->pages, number);
@@ -302,7 +301,7 @@ static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, p
         give_back_unused(self, number);
     if (*slot)
         return POOL_FOUND;
-    return status == STRATA_SUCCESS && fits ? POOL_FAILED : POOL_NOTHING;
+    return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
 }
 
 /* Whether memory was refused that there may be once other memory was given back. */
@@ -362,7 +361,7 @@ static pool_look get_frame(pool *self, const pool_want *want, pool_attempt *atte
     return look;
 }
 
-/* What is free, unless nobody has got a frame since the look that `made` was read before: then nothing is. */
+/* Another look at what is free, if somebody has got a frame since the one that `made` was read before. */
 static pool_look look_for_rest(pool *self, const pool_want *want, uint64_t *made, pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t now = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
