@@ -103,7 +103,7 @@ static void moving_that_does_not_end_buys_memory(void **state)
     traffic kept, more;
     begin(&kept, "pool(cache=1, slack=44)");
     begin(&more, "pool(cache=1)");
-    const uint64_t kept_moves = work(&kept, 16, 60), moves = work(&more, 16, 60);
+    const uint64_t kept_moves = work(&kept, 16, 20), moves = work(&more, 16, 20);
     print_message("%llu frames moved, %llu with slack %.3f\n", (unsigned long long)kept_moves,
                   (unsigned long long)moves, more.self->dear.slack);
     assert_true(kept.self->dear.slack == 0 && more.self->dear.slack > 0.09 && more.self->dear.slack <= 0.25);
@@ -118,7 +118,7 @@ static void seldom_moving_buys_none(void **state)
     test_needs_truthful_queries();
     traffic all;
     begin(&all, "pool(cache=1)");
-    work(&all, 5, 600);
+    work(&all, 5, 300);
     assert_true(moved(&all) * 2 * MIB > all.self->pages.reserved && all.self->dear.slack == 0);
     end(&all);
 }
