@@ -110,29 +110,27 @@ static uint64_t ceiling_below(const pool *self, uint64_t bytes)
     return self->pages.reserved + (known && left < most ? left : most);
 }
 
-/* Whether the device has so many bytes. Else, all that it has would be made and given back, and nobody would get any of
- * it meanwhile. Where it does not say so, it may still have them once it has moved other memory out of the way, which
- * one handle for all shows. */
-static bool is_there(pool *self, uint64_t bytes, pool_attempt *attempt)
+/* Whether the device has so many bytes, as its answer. Else, all that it has would be made and given back, and nobody
+ * would get any of it meanwhile. Where it does not say so, it may still have them once it has moved other memory out of
+ * the way, which one handle for all shows. */
+static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
 {
     size_t left, total;
     uint32_t number;
     if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
-        return true;
+        return CUDA_SUCCESS;
     const CUresult result = pool_pages_make(&self->pages, bytes, &number, &attempt->host);
     if (result == CUDA_SUCCESS)
         pool_frames_drop(self, &number, 1);
-    else if (!attempt->host)
+    else if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
         attempt->ceiling = ceiling_below(self, bytes);
-    return result == CUDA_SUCCESS;
+    return result;
 }
 
 CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
     attempt->call = "cuMemCreate";
-    if (frames->bytes < bytes && !is_there(self, bytes - frames->bytes, attempt))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = frames->bytes < bytes ? ask_for_much(self, bytes - frames->bytes, attempt) : CUDA_SUCCESS;
     const uint64_t large = frame_size_for(self, request);
     const uint64_t roomy = large > frame_size(self) ? roomy_bytes(self) : 0;
     while (result == CUDA_SUCCESS && frames->bytes < bytes) {
