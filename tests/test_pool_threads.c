@@ -108,11 +108,11 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken(test_
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
 }
 
-/* Two gaps between walls, one complete and one of a stream that is held back; the request needs both. */
-static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(test_fixture *fixture)
+/* Two gaps between walls, one complete and one of a stream that is held back; a request of `b` needs both. */
+static test_stall *leave_gaps(test_fixture *fixture, strata_block *walls, CUstream b)
 {
-    strata_block gaps[2], walls[2];
-    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block gaps[2];
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, 8 * MIB);
     for (int i = 0; i < 2; i++) {
         gaps[i] = test_allocate(fixture, 2 * MIB, i ? a : b);
@@ -123,6 +123,14 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(te
     test_stall *stall = test_stall_begin(a);
     test_write(fixture, &gaps[1], 0x11, a);
     test_free_on(fixture, &gaps[1], a);
+    return stall;
+}
+
+static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(test_fixture *fixture)
+{
+    strata_block walls[2];
+    CUstream b = test_stream(fixture, TEST_STREAM_POOL);
+    test_stall *stall = leave_gaps(fixture, walls, b);
     caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
     check_reap_beside(fixture, &request, stall);
     test_write(fixture, &request.block, 0x22, b);
@@ -135,18 +143,9 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(te
 /* The addresses that the request has taken to map memory at are no memory. */
 static void what_is_free_is_no_more_than_there_is_while_a_request_waits(test_fixture *fixture)
 {
-    strata_block gaps[2], walls[2];
-    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
-    set_limit(fixture, 8 * MIB);
-    for (int i = 0; i < 2; i++) {
-        gaps[i] = test_allocate(fixture, 2 * MIB, i ? a : b);
-        walls[i] = test_allocate(fixture, 2 * MIB, b);
-    }
-    test_free_on(fixture, &gaps[0], b);
-    check_cu(test_cu()->CtxSynchronize());
-    test_stall *stall = test_stall_begin(a);
-    test_write(fixture, &gaps[1], 0x11, a);
-    test_free_on(fixture, &gaps[1], a);
+    strata_block walls[2];
+    CUstream b = test_stream(fixture, TEST_STREAM_POOL);
+    test_stall *stall = leave_gaps(fixture, walls, b);
     caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
     begin_to_wait(&request);
     const bool entered = wait_a_while(&waits.entered);
