@@ -162,6 +162,69 @@ static void what_is_free_is_no_more_than_there_is_while_a_request_waits(test_fix
         test_free_on(fixture, &walls[i], b);
 }
 
+/* ---- a thread that is about to give memory back ---- */
+
+static struct {
+    _Atomic bool armed; /* for once */
+    sem_t reached, go;
+} releases;
+
+strata_status __real_pool_release(pool *self);
+strata_status __wrap_pool_release(pool *self);
+
+strata_status __wrap_pool_release(pool *self)
+{
+    if (atomic_exchange(&releases.armed, false)) {
+        sem_post(&releases.reached);
+        wait_a_while(&releases.go);
+    }
+    return __real_pool_release(self);
+}
+
+/* Starts a call that waits for all frees, and stops where nothing is left to be waited for. */
+static bool begin_to_release(caller *one)
+{
+    sem_init(&releases.reached, 0, 0);
+    sem_init(&releases.go, 0, 0);
+    releases.armed = true;
+    return pthread_create(&one->thread, NULL, call, one) == 0 && wait_a_while(&releases.reached);
+}
+
+/* A request makes half of what it needs, and waits for a stream that is held back for the other half. */
+static void what_a_request_holds_in_hand_is_not_given_back(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_control(strata_runtime_stack(fixture->runtime), "pool.release_threshold", NULL, &(uint64_t){1}));
+    set_limit(fixture, 6 * MIB);
+    strata_block gap = test_allocate(fixture, 2 * MIB, a), wall = test_allocate(fixture, 2 * MIB, b);
+    caller reap = {.fixture = fixture, .reaps = true};
+    const bool begun = begin_to_release(&reap);
+    test_stall *stall = test_stall_begin(a);
+    test_write(fixture, &gap, 0x11, a);
+    test_free_on(fixture, &gap, a);
+    caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
+    begin_to_wait(&request);
+    const bool entered = wait_a_while(&waits.entered) && !request.done;
+    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    sem_post(&releases.go);
+    pthread_join(reap.thread, NULL);
+    test_stall_release(stall);
+    pthread_join(request.thread, NULL);
+    strata_cu.EventSynchronize = waits.synchronize;
+    test_stall_end(stall);
+    assert_true(begun && entered);
+    check_ok(reap.status);
+    check_ok(request.status);
+    assert_int_equal(made, 3);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 3);
+    assert_int_equal(value_of(fixture->runtime, "pool.released"), 0);
+    test_write(fixture, &request.block, 0x22, b);
+    check_ends(fixture, &request.block, 0x22, b);
+    test_free_on(fixture, &request.block, b);
+    test_free_on(fixture, &wall, b);
+}
+
 /* ---- a thread that puts a wait into its stream ---- */
 
 static struct {
@@ -465,6 +528,7 @@ int main(void)
     };
     static const test_case of_mapped[] = {
         TEST_CASE(what_is_free_is_no_more_than_there_is_while_a_request_waits),
+        TEST_CASE(what_a_request_holds_in_hand_is_not_given_back),
         TEST_CASE(a_bundle_waits_for_the_latest_writes_of_all_its_pieces),
     };
     static const test_case of_turns[] = {
