@@ -386,10 +386,10 @@ static void streams_that_keep_asking_for_each_others_memory_get_more(void **stat
     assert_true(own.asked < kept.asked * 3 / 4 && own.moved < kept.moved / 2);
 }
 
-static bool is_asking_dear(strata_runtime *runtime)
+static bool is_asking_costly(strata_runtime *runtime)
 {
     const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
-    return atomic_load(&self->asking_is_dear);
+    return atomic_load(&self->asking_is_costly);
 }
 
 /* Streams that get along: each takes and frees the same blocks again and again. */
@@ -406,7 +406,7 @@ static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t 
     }
 }
 
-static void streams_that_get_along_are_not_dear_however_many(void **state)
+static void streams_that_get_along_are_not_costly_however_many(void **state)
 {
     (void)state;
     enum { MANY = 16 };
@@ -423,7 +423,7 @@ static void streams_that_get_along_are_not_dear_however_many(void **state)
         check_ok(strata_runtime_trim(runtime, 0, NULL));
     }
     print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
-    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_dear(runtime));
+    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_costly(runtime));
     for (int i = 0; i < MANY; i++)
         check_ok(strata_runtime_stream_release(runtime, streams[i]));
     check_ok(strata_runtime_destroy(runtime));
@@ -432,7 +432,7 @@ static void streams_that_get_along_are_not_dear_however_many(void **state)
 enum { GROWING = 32, STEPS = 100 };
 
 /* Blocks that grow step by step, each by a new one: nothing that was freed fits. How often the driver was asked. */
-static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *dear)
+static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *costly)
 {
     strata_runtime *runtime;
     CUstream stream;
@@ -448,7 +448,7 @@ static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *dear)
             blocks[i] = larger;
         }
     const uint64_t asked = value_of(runtime, "pool.asked");
-    *dear = is_asking_dear(runtime);
+    *costly = is_asking_costly(runtime);
     for (size_t i = 0; i < GROWING; i++)
         check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
     check_ok(strata_runtime_stream_release(runtime, stream));
@@ -458,13 +458,13 @@ static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *dear)
 }
 
 /* It is asked itself, but only when memory is made or moved. */
-static void a_stream_alone_is_asked_seldom_and_is_not_dear(void **state)
+static void a_stream_alone_is_asked_seldom_and_is_not_costly(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
-    bool dear;
-    assert_in_range(asked_of_growing_blocks(500 << 10, &dear), 1, GROWING * STEPS / 3);
-    assert_false(dear);
+    bool costly;
+    assert_in_range(asked_of_growing_blocks(500 << 10, &costly), 1, GROWING * STEPS / 3);
+    assert_false(costly);
 }
 
 /* What is complete, and what waits for the stream, are enough together. */
@@ -472,18 +472,18 @@ static void neighbours_that_the_stream_can_have_serve_before_anybody_is_asked(vo
 {
     (void)state;
     test_needs_truthful_queries();
-    bool dear;
-    assert_true(asked_of_growing_blocks(8 << 10, &dear) < GROWING * STEPS / 4);
+    bool costly;
+    assert_true(asked_of_growing_blocks(8 << 10, &costly) < GROWING * STEPS / 4);
 }
 
-static void where_asking_is_dear_nobody_is_asked_while_memory_fits(void **state)
+static void where_asking_is_costly_nobody_is_asked_while_memory_fits(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
     crowd all;
     crowd_begin(&all, "pool");
     crowd_work(&all, REQUESTS);
-    assert_true(is_asking_dear(all.runtime));
+    assert_true(is_asking_costly(all.runtime));
     crowd_free(&all);
     check_ok(strata_runtime_trim(all.runtime, 64 * MIB, NULL));
     work_apart(all.runtime, all.streams, 4, 50);
@@ -503,7 +503,7 @@ static void what_was_given_back_is_not_made_again_ahead_of_need(void **state)
         crowd all;
         crowd_begin(&all, stacks[i]);
         crowd_work(&all, REQUESTS);
-        assert_true(is_asking_dear(all.runtime));
+        assert_true(is_asking_costly(all.runtime));
         crowd_free(&all);
         if (i)
             check_ok(strata_runtime_reap_pending(all.runtime));
@@ -572,10 +572,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_that_keep_asking_for_each_others_memory_get_more),
         cmocka_unit_test(what_a_stream_has_waited_for_is_found_beside_what_it_has_not),
-        cmocka_unit_test(streams_that_get_along_are_not_dear_however_many),
-        cmocka_unit_test(a_stream_alone_is_asked_seldom_and_is_not_dear),
+        cmocka_unit_test(streams_that_get_along_are_not_costly_however_many),
+        cmocka_unit_test(a_stream_alone_is_asked_seldom_and_is_not_costly),
         cmocka_unit_test(neighbours_that_the_stream_can_have_serve_before_anybody_is_asked),
-        cmocka_unit_test(where_asking_is_dear_nobody_is_asked_while_memory_fits),
+        cmocka_unit_test(where_asking_is_costly_nobody_is_asked_while_memory_fits),
         cmocka_unit_test(what_was_given_back_is_not_made_again_ahead_of_need),
         cmocka_unit_test(a_limit_holds_where_more_is_taken),
         cmocka_unit_test(a_device_that_has_no_more_is_not_asked_for_more_each_time),

@@ -1,6 +1,6 @@
 /* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
  * is asked about; what can be waited for; and, in resources/pool/grow.c, memory that is new or moved. Where asking is
- * dear, new memory may come before it. */
+ * costly, new memory may come before it. */
 #include "core/error.h"
 #include "resources/out_of_memory.h"
 #include "resources/pool/cache.h"
@@ -243,8 +243,9 @@ void pool_settle_own(pool *self, const pool_want *want)
 static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
 {
     const uint16_t own = want->stream->timeline->number;
-    const bool along = !self->pages.source->moves || atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed);
-    self->dear.asked_in_need += settle(self, own, along);
+    const bool along =
+        !self->pages.source->moves || atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed);
+    self->bought.asked_in_need += settle(self, own, along);
     return look_at_own(self, want, slot);
 }
 
@@ -253,7 +254,7 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
 static bool is_time_to_settle(pool *self, const pool_want *want)
 {
     const bool tight = is_tight(self);
-    if (!tight && atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed))
+    if (!tight && atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed))
         return false;
     const uint32_t every = tight ? SETTLE_TIGHT : SETTLE_EVERY;
     strata_spin_take(&self->lock);

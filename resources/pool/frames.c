@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "resources/pool/dear.h"
+#include "resources/pool/slack.h"
 
 #include <string.h>
 
@@ -369,7 +369,7 @@ static void unmap_taken(pool *self, pool_frames *frames, size_t first)
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
             atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
-            pool_dear_note_moves(self, length, bytes);
+            pool_slack_note_moves(self, length, bytes);
         } else {
             frames->bytes -= bytes;
         }

@@ -1,17 +1,17 @@
 /* Memory for requests that no free piece serves. In this order: new memory, while that stays within the limit and the
- * slack, which is tried before others are asked for theirs where that is dear; memory that lies free and complete
+ * slack, which is tried before others are asked for theirs where that is costly; memory that lies free and complete
  * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
 #include "core/error.h"
 #include "core/memory.h"
 #include "resources/pool/cache.h"
-#include "resources/pool/dear.h"
 #include "resources/pool/frames.h"
+#include "resources/pool/slack.h"
 #include "resources/pool/window.h"
 
 enum {
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
     GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for; */
-    GROWTH_DEAR = 8,   /* by an 8th where moving is dear */
+    GROWTH_COSTLY = 8, /* by an 8th where moving is costly */
 };
 
 /* ---- places ---- */
@@ -174,9 +174,9 @@ static uint64_t most_to_be_had(const pool *self, const pool_attempt *attempt)
 static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
 {
     const uint64_t granule = self->pages.granule;
-    const bool dear = pool_dear_is_moving(self);
-    uint64_t share = round_up(self->pages.reserved / (dear ? GROWTH_DEAR : GROWTH_SHARE), granule);
-    if (!dear && share > GROWTH_MOST * granule)
+    const bool costly = pool_slack_moving_is_costly(self);
+    uint64_t share = round_up(self->pages.reserved / (costly ? GROWTH_COSTLY : GROWTH_SHARE), granule);
+    if (!costly && share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
     const uint64_t initial = pool_initial_size(self);
@@ -305,12 +305,12 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
 
 /* ---- what is tried ---- */
 
-/* What may be reserved while memory can be moved instead. What is dear buys no more where a limit is near: there memory
- * is kept for what cannot be moved. */
+/* What may be reserved while memory can be moved instead. What is costly buys no more where a limit is near: there
+ * memory is kept for what cannot be moved. */
 static uint64_t within_slack(pool *self, const pool_want *want)
 {
     const uint64_t peak = pool_peak_with(self, want);
-    uint64_t most = pool_with_slack(peak, pool_dear_slack(self), self->pages.granule);
+    uint64_t most = pool_with_slack(peak, pool_slack_now(self), self->pages.granule);
     if (pool_is_tight(self, most))
         most = pool_with_slack(peak, self->slack, self->pages.granule);
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
@@ -342,8 +342,8 @@ static pool_look move_across_voids(pool *self, const pool_want *want, bool patie
 
 pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    pool_dear_weigh_asking(self);
-    if (!atomic_load_explicit(&self->asking_is_dear, memory_order_relaxed) || pool_lacks_initial(self, want))
+    pool_slack_weigh_asking(self);
+    if (!atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed) || pool_lacks_initial(self, want))
         return POOL_NOTHING;
     const uint64_t slack = within_slack(self, want), reserved = self->pages.reserved;
     if (slack > pool_most_reserved(self))
@@ -351,9 +351,9 @@ pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attem
     pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
     const pool_look look = grow(self, want, slack, &ahead, slot);
     if (self->pages.reserved > reserved)
-        pool_dear_forget_moves(self);
+        pool_slack_forget_moves(self);
     else if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
-        atomic_store_explicit(&self->asking_is_dear, false, memory_order_relaxed);
+        atomic_store_explicit(&self->asking_is_costly, false, memory_order_relaxed);
     return look;
 }
 
@@ -373,7 +373,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
         pool_settle_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
     if (self->pages.reserved > reserved)
-        pool_dear_forget_moves(self);
+        pool_slack_forget_moves(self);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;

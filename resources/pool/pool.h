@@ -51,15 +51,15 @@ typedef struct pool_moves {
     uint64_t requests_before; /* counts.misses at that time */
 } pool_moves;
 
-/* What moving and asking came to, and what it bought: resources/pool/dear.c. Guarded by growth. */
-typedef struct pool_dear {
+/* What moving and asking came to, and what it bought: resources/pool/slack.c. Guarded by growth. */
+typedef struct pool_bought {
     double slack;            /* where it bought any, else 0 */
     pool_moves since_growth; /* since memory was last made within the slack, */
     pool_moves since_rise;   /* and since peak_live rose to */
     uint64_t risen_to;       /* so much */
     uint64_t asked_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
     uint64_t misses_weighed; /* and counts.misses then */
-} pool_dear;
+} pool_bought;
 
 typedef struct pool {
     strata_resource resource;
@@ -89,8 +89,8 @@ typedef struct pool {
     struct strata_pool_hold *holds;       /* of frames; guarded by growth */
     _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
     bool deterministic;                   /* constant */
-    pool_dear dear;
-    _Atomic bool asking_is_dear;    /* written under growth, read by any thread */
+    pool_bought bought;
+    _Atomic bool asking_is_costly;  /* written under growth, read by any thread */
     uint64_t peak_live;             /* the most that was seen live, of what was served; guarded by growth */
     _Atomic uint64_t peak_reserved; /* written under growth */
     _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
@@ -174,7 +174,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
  * to be waited for, neither on the device nor for growth. No lock is held. */
 pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot);
 
-/* New memory before anybody is asked how far other streams are, where that is dear. Growth is held. */
+/* New memory before anybody is asked how far other streams are, where that is costly. Growth is held. */
 pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
 
 /* What others have freed, with all threads' caches emptied. */

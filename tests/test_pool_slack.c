@@ -3,7 +3,7 @@
 
 #include "core/stack.h"
 #include "pool_support.h"
-#include "resources/pool/dear.h"
+#include "resources/pool/slack.h"
 #include "support/refusals.h"
 
 enum { BLOCKS = 24, ROUND = 250 };
@@ -87,8 +87,8 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
     begin(&more, "pool");
     const uint64_t kept_moves = work(&kept, 12, 0), moves = work(&more, 12, 0);
     print_message("%llu frames moved, %llu with slack %.3f\n", (unsigned long long)kept_moves,
-                  (unsigned long long)moves, more.self->dear.slack);
-    assert_true(kept.self->dear.slack == 0 && more.self->dear.slack >= 0.10 && more.self->dear.slack <= 0.3);
+                  (unsigned long long)moves, more.self->bought.slack);
+    assert_true(kept.self->bought.slack == 0 && more.self->bought.slack >= 0.10 && more.self->bought.slack <= 0.3);
     assert_true(moves < kept_moves / 2);
     end(&more);
     end(&kept);
@@ -105,8 +105,8 @@ static void moving_that_does_not_end_buys_memory(void **state)
     begin(&more, "pool(cache=1)");
     const uint64_t kept_moves = work(&kept, 16, 20), moves = work(&more, 16, 20);
     print_message("%llu frames moved, %llu with slack %.3f\n", (unsigned long long)kept_moves,
-                  (unsigned long long)moves, more.self->dear.slack);
-    assert_true(kept.self->dear.slack == 0 && more.self->dear.slack > 0.09 && more.self->dear.slack <= 0.25);
+                  (unsigned long long)moves, more.self->bought.slack);
+    assert_true(kept.self->bought.slack == 0 && more.self->bought.slack > 0.09 && more.self->bought.slack <= 0.25);
     assert_true(moves < kept_moves * 3 / 4);
     end(&more);
     end(&kept);
@@ -119,7 +119,7 @@ static void seldom_moving_buys_none(void **state)
     traffic all;
     begin(&all, "pool(cache=1)");
     work(&all, 5, 300);
-    assert_true(moved(&all) * 2 * MIB > all.self->pages.reserved && all.self->dear.slack == 0);
+    assert_true(moved(&all) * 2 * MIB > all.self->pages.reserved && all.self->bought.slack == 0);
     end(&all);
 }
 
@@ -149,7 +149,7 @@ static void moving_while_memory_grows_buys_none(void **state)
             take_small_ones(&all, 50);
         }
     }
-    assert_true(all.self->dear.slack == 0);
+    assert_true(all.self->bought.slack == 0);
     assert_true(moved(&all) > 700);
     end(&all);
 }
@@ -164,7 +164,7 @@ static void begin_rule(traffic *all, strata_block *block)
     *block = (strata_block){0};
     replace(all, block, FRAMES * 2 * MIB);
     assert_int_equal(all->self->pages.reserved, FRAMES * 2 * MIB);
-    assert_true(pool_dear_slack(all->self) == 0.044);
+    assert_true(pool_slack_now(all->self) == 0.044);
 }
 
 static void end_rule(traffic *all, strata_block *block)
@@ -177,8 +177,8 @@ static void end_rule(traffic *all, strata_block *block)
 static double slack_after(pool *self, uint64_t frames, uint64_t requests)
 {
     atomic_fetch_add(&self->counts.misses, frames * requests);
-    pool_dear_note_moves(self, frames, frames * 2 * MIB);
-    return pool_dear_slack(self);
+    pool_slack_note_moves(self, frames, frames * 2 * MIB);
+    return pool_slack_now(self);
 }
 
 static bool is_about(double value, double expected)
