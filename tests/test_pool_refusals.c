@@ -161,6 +161,43 @@ static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void 
     end(&all);
 }
 
+static struct {
+    CUresult(CUDAAPI *create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+    CUdeviceptr memory; /* 0: they have none */
+} others_have;
+
+/* Others give back what they have as soon as the pool was told that there is no more. */
+static CUresult CUDAAPI create_or_give_way(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                           const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    const CUresult result = others_have.create(handle, bytes, properties, flags);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && others_have.memory) {
+        check_cu(test_cu()->MemFree(others_have.memory));
+        others_have.memory = 0;
+    }
+    return result;
+}
+
+static void what_others_give_back_meanwhile_is_had(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    scene all;
+    strata_block block;
+    size_t left, total;
+    begin(&all, "pool(max_size=800MiB)");
+    check_cu(test_cu()->MemGetInfo(&left, &total));
+    check_cu(test_cu()->MemAlloc(&others_have.memory, left));
+    others_have.create = strata_cu.MemCreate;
+    strata_cu.MemCreate = create_or_give_way;
+    const strata_status status = try(&all, 200 * MIB, &block); /* 128 MiB lie free */
+    strata_cu.MemCreate = others_have.create;
+    assert_int_equal(others_have.memory, 0);
+    check_ok(status);
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    end(&all);
+}
+
 /* What it would have needed was never live. */
 static void a_refused_request_leaves_the_slack_as_it_was(void **state)
 {
@@ -215,6 +252,7 @@ int main(void)
         cmocka_unit_test(what_the_device_makes_room_for_is_had),
         cmocka_unit_test(nothing_is_given_back_where_the_device_has_nothing_left),
         cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
+        cmocka_unit_test(what_others_give_back_meanwhile_is_had),
         cmocka_unit_test(a_refused_request_leaves_the_slack_as_it_was),
         cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_is_not_the_pools),
     };
