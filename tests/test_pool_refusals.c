@@ -161,6 +161,25 @@ static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void 
     end(&all);
 }
 
+/* Of what a request needs 128 MiB lie free; with the slack there would be 24 MiB more than are missing. */
+static void where_the_slack_is_not_to_be_had_what_is_missing_is(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    scene all;
+    strata_block block;
+    CUdeviceptr others;
+    size_t left, total;
+    begin(&all, "pool");
+    check_cu(test_cu()->MemGetInfo(&left, &total));
+    check_cu(test_cu()->MemAlloc(&others, left - 310 * MIB));
+    check_ok(try(&all, 428 * MIB, &block));
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), (PARTS * 32 + 300) * MIB);
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    check_cu(test_cu()->MemFree(others));
+    end(&all);
+}
+
 static struct {
     CUresult(CUDAAPI *create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
     CUdeviceptr memory; /* 0: they have none */
@@ -178,14 +197,12 @@ static CUresult CUDAAPI create_or_give_way(CUmemGenericAllocationHandle *handle,
     return result;
 }
 
-static void what_others_give_back_meanwhile_is_had(void **state)
+static void check_what_others_give_back(const char *stack)
 {
-    (void)state;
-    test_needs_simulated_driver("nobody else uses it");
     scene all;
     strata_block block;
     size_t left, total;
-    begin(&all, "pool(max_size=800MiB)");
+    begin(&all, stack);
     check_cu(test_cu()->MemGetInfo(&left, &total));
     check_cu(test_cu()->MemAlloc(&others_have.memory, left));
     others_have.create = strata_cu.MemCreate;
@@ -196,6 +213,14 @@ static void what_others_give_back_meanwhile_is_had(void **state)
     check_ok(status);
     check_ok(strata_runtime_deallocate(all.runtime, &block));
     end(&all);
+}
+
+static void what_others_give_back_meanwhile_is_had(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    check_what_others_give_back("pool");
+    check_what_others_give_back("pool(max_size=800MiB)");
 }
 
 /* What it would have needed was never live. */
@@ -252,6 +277,7 @@ int main(void)
         cmocka_unit_test(what_the_device_makes_room_for_is_had),
         cmocka_unit_test(nothing_is_given_back_where_the_device_has_nothing_left),
         cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
+        cmocka_unit_test(where_the_slack_is_not_to_be_had_what_is_missing_is),
         cmocka_unit_test(what_others_give_back_meanwhile_is_had),
         cmocka_unit_test(a_refused_request_leaves_the_slack_as_it_was),
         cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_is_not_the_pools),
