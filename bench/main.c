@@ -1,26 +1,25 @@
 /* The program: options, the set-up that all subjects share, and the order of the subjects. */
+#include "arguments.h"
 #include "bench.h"
 #include "counts.h"
 #include "machine.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: strata_bench [--filter TEXT] [--rounds N] [--json] [--strict] [--driver auto|cuda|sim|PATH]\n"
-    "\n"
-    "Measures what Strata adds to the CUDA driver: nanoseconds on the host for each operation, the median of rounds "
-    "in\n"
-    "which Strata and the bare driver take turns, and the driver calls that Strata makes.\n"
-    "\n"
-    "  --filter TEXT   only rows whose name contains TEXT\n"
-    "  --rounds N      15 to 1001 rounds count (default 21); fewer, from 1 on, for a quick look\n"
-    "  --json          one JSON object instead of the table\n"
-    "  --strict        exit status 1 if a target is missed\n"
-    "  --driver NAME   auto, cuda, sim, or a library's path; without it STRATA_DRIVER, else auto\n"
-    "  --help          this text\n";
+static const char documentation[] =
+    "Measures what Strata adds to the CUDA driver: nanoseconds on the host for each operation, the median of rounds in "
+    "which Strata and the bare driver take turns, and the driver calls that Strata makes.";
+
+static const struct argp_option known[] = {
+    ARGUMENT_FILTER_OPTION,
+    {"rounds", ARGUMENT_ROUNDS, "N", 0, "15 to 1001 rounds count; fewer, from 1 on, for a quick look; default: 21", 0},
+    ARGUMENT_JSON_OPTION,
+    ARGUMENT_STRICT_OPTION,
+    ARGUMENT_DRIVER_OPTION,
+    {0},
+};
 
 typedef struct options {
     const char *filter;
@@ -29,54 +28,31 @@ typedef struct options {
     bool json, strict;
 } options;
 
-static _Noreturn void refuse(const char *why, const char *what)
+static error_t parse(int key, char *text, struct argp_state *state)
 {
-    fprintf(stderr, "strata_bench: %s%s%s\n%s", why, what ? ": " : "", what ? what : "", usage);
-    exit(2);
-}
-
-static size_t parse_rounds(const char *text)
-{
-    char *end;
-    errno = 0;
-    unsigned long rounds = strtoul(text, &end, 10);
-    if (errno || end == text || *end || rounds < 1 || rounds > BENCH_ROUNDS_LIMIT)
-        refuse("--rounds takes a number from 1 to 1001", text);
-    return rounds;
-}
-
-static options parse(int argc, char **argv)
-{
-    enum { FILTER = 256, ROUNDS, JSON, STRICT, DRIVER, HELP };
-    static const struct option known[] = {
-        {"filter", required_argument, NULL, FILTER},
-        {"rounds", required_argument, NULL, ROUNDS},
-        {"json", no_argument, NULL, JSON},
-        {"strict", no_argument, NULL, STRICT},
-        {"driver", required_argument, NULL, DRIVER},
-        {"help", no_argument, NULL, HELP},
-        {NULL, 0, NULL, 0},
-    };
-    options given = {.rounds = 21};
-    for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-        if (option == FILTER)
-            given.filter = optarg;
-        else if (option == ROUNDS)
-            given.rounds = parse_rounds(optarg);
-        else if (option == JSON)
-            given.json = true;
-        else if (option == STRICT)
-            given.strict = true;
-        else if (option == DRIVER)
-            given.driver = optarg;
-        else if (option == HELP)
-            exit(fputs(usage, stdout) < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
-        else
-            refuse("try --help", NULL);
+    options *to = state->input;
+    switch (key) {
+    case ARGUMENT_FILTER:
+        to->filter = text;
+        return 0;
+    case ARGUMENT_ROUNDS:
+        to->rounds = argument_rounds(state, text);
+        return 0;
+    case ARGUMENT_JSON:
+        to->json = true;
+        return 0;
+    case ARGUMENT_STRICT:
+        to->strict = true;
+        return 0;
+    case ARGUMENT_DRIVER:
+        to->driver = text;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected \"%s\"", text);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    if (optind < argc)
-        refuse("an argument too many", argv[optind]);
-    return given;
 }
 
 /* ---- what subjects use ---- */
@@ -141,10 +117,10 @@ static void report_counts(const bench *self, const counts *taken)
 int main(int argc, char **argv)
 {
     static counts taken;
-    options given = parse(argc, argv);
-    if (given.driver && setenv("STRATA_DRIVER", given.driver, 1) != 0) /* which overrides what a program chooses */
-        scene_check(STRATA_ERROR_OUT_OF_HOST_MEMORY, "setenv");
-    scene_check(strata_driver_choose("auto"), "strata_driver_choose");
+    static const struct argp argp = {known, parse, NULL, documentation, NULL, NULL, NULL};
+    options given = {.rounds = 21};
+    arguments_read(&argp, argc, argv, &given);
+    arguments_choose_driver(given.driver);
     counts_take(&taken);
 
     strata_driver_info driver;
@@ -168,6 +144,6 @@ int main(int argc, char **argv)
     size_t rows;
     size_t missed = report_finish(self.report, &rows);
     if (!rows)
-        refuse("no row has a name that contains", given.filter);
+        arguments_refuse("no row has a name that contains", given.filter);
     return given.strict && missed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,6 +1,7 @@
 #include "report.h"
 
-#include <jansson.h>
+#include "json_parts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,35 +14,9 @@ struct report {
     bool heading_calls;
 };
 
-static json_t *need(json_t *value)
-{
-    if (!value) {
-        fputs("strata_bench: no memory for the report\n", stderr);
-        exit(EXIT_FAILURE);
-    }
-    return value;
-}
-
-/* Adds a value under a name of an object; the object owns it from then on. */
-static json_t *put(json_t *object, const char *name, json_t *value)
-{
-    if (json_object_set_new(object, name, need(value)) != 0)
-        need(NULL);
-    return value;
-}
-
-static json_t *append(json_t *array, json_t *value)
-{
-    if (json_array_append_new(array, need(value)) != 0)
-        need(NULL);
-    return value;
-}
-
 report *report_begin(FILE *out, bool json)
 {
-    report *self = calloc(1, sizeof *self);
-    if (!self)
-        need(NULL);
+    report *self = need(calloc(1, sizeof *self));
     self->out = out;
     self->json = json;
     self->root = need(json_object());

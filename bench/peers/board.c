@@ -1,7 +1,8 @@
 #include "board.h"
 
+#include "bench/json_parts.h"
+
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,30 +19,6 @@ struct board {
     size_t targets, missed;
     json_t *root, *machine, *peers, *json_rows, *json_targets, *remarks;
 };
-
-static void *need(void *made)
-{
-    if (!made) {
-        fprintf(stderr, "%s: no memory for the report\n", program_invocation_short_name);
-        exit(EXIT_FAILURE);
-    }
-    return made;
-}
-
-/* Adds a value under a name of an object, which owns it from then on. */
-static json_t *put(json_t *object, const char *name, json_t *value)
-{
-    if (json_object_set_new(object, name, need(value)) != 0)
-        need(NULL);
-    return value;
-}
-
-static json_t *append(json_t *array, json_t *value)
-{
-    if (json_array_append_new(array, need(value)) != 0)
-        need(NULL);
-    return value;
-}
 
 board *board_begin(FILE *out, bool json)
 {

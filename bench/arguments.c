@@ -1,0 +1,38 @@
+#include "arguments.h"
+
+#include "measure.h"
+#include "scene.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void arguments_read(const struct argp *argp, int argc, char **argv, void *into)
+{
+    argp_err_exit_status = ARGUMENTS_BAD;
+    if (argp_parse(argp, argc, argv, 0, NULL, into) != 0)
+        exit(ARGUMENTS_BAD);
+}
+
+size_t argument_rounds(const struct argp_state *state, const char *text)
+{
+    char *end;
+    errno = 0;
+    const unsigned long rounds = strtoul(text, &end, 10);
+    if (errno || end == text || *end || rounds < 1 || rounds > BENCH_ROUNDS_LIMIT)
+        argp_error(state, "--rounds takes a number from 1 to %d: %s", BENCH_ROUNDS_LIMIT, text);
+    return rounds;
+}
+
+void arguments_choose_driver(const char *name)
+{
+    if (name && setenv("STRATA_DRIVER", name, 1) != 0) /* which overrides what a program chooses */
+        scene_check(STRATA_ERROR_OUT_OF_HOST_MEMORY, "setenv");
+    scene_check(strata_driver_choose("auto"), "strata_driver_choose");
+}
+
+_Noreturn void arguments_refuse(const char *why, const char *what)
+{
+    fprintf(stderr, "%s: %s%s%s\n", program_invocation_short_name, why, what ? ": " : "", what ? what : "");
+    exit(ARGUMENTS_BAD);
+}

@@ -1,0 +1,35 @@
+/* JSON for a report, which ends the program without memory. */
+#ifndef STRATA_BENCH_JSON_PARTS_H
+#define STRATA_BENCH_JSON_PARTS_H
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What was made; ends the program if it was not. */
+static inline void *need(void *made)
+{
+    if (!made) {
+        fprintf(stderr, "%s: no memory for the report\n", program_invocation_short_name);
+        exit(EXIT_FAILURE);
+    }
+    return made;
+}
+
+/* Adds a value under a name of an object, which owns it from then on. */
+static inline json_t *put(json_t *object, const char *name, json_t *value)
+{
+    if (json_object_set_new(object, name, need(value)) != 0)
+        need(NULL);
+    return value;
+}
+
+static inline json_t *append(json_t *array, json_t *value)
+{
+    if (json_array_append_new(array, need(value)) != 0)
+        need(NULL);
+    return value;
+}
+
+#endif
