@@ -79,31 +79,12 @@ static CUdeviceptr address_of(const void *slot)
     return ((const driver_slot *)slot)->address;
 }
 
-static bool allocate_one(peer *self, CUstream stream, size_t bytes, void *slot)
-{
-    return driver_allocate(self, stream, bytes, slot);
-}
-
-static void release_one(peer *self, CUstream stream, void *slot)
-{
-    driver_release(self, stream, slot);
-}
-
-static void release_one_elsewhere(peer *self, CUstream stream, void *slot)
-{
-    driver_release_elsewhere(self, stream, slot);
-}
-
 const peer_kind peer_driver = {
     .name = "driver",
     .slot_bytes = sizeof(driver_slot),
     .streams = true,
     .open = open_pool,
     .close = close_pool,
-    .allocate = allocate_one,
-    .release = release_one,
-    .release_elsewhere = release_one_elsewhere,
-    .release_unknown = release_one,
     .address = address_of,
     .reserved_peak = reserved_peak,
     .trim = trim,

@@ -123,25 +123,11 @@ static uint64_t reserved_peak(peer *self)
     return 0;
 }
 
-static bool allocate_one(peer *self, CUstream stream, size_t bytes, void *slot)
-{
-    return floor_allocate(self, stream, bytes, slot);
-}
-
-static void release_one(peer *self, CUstream stream, void *slot)
-{
-    floor_release(self, stream, slot);
-}
-
 const peer_kind peer_floor = {
     .name = "host",
     .slot_bytes = sizeof(floor_slot),
     .open = open_floor,
     .close = close_floor,
-    .allocate = allocate_one,
-    .release = release_one,
-    .release_elsewhere = release_one,
-    .release_unknown = release_one,
     .address = address_of,
     .reserved_peak = reserved_peak,
     .trim = close_floor,

@@ -81,31 +81,12 @@ static CUdeviceptr address_of(const void *slot)
     return ((const loaded_slot *)slot)->address;
 }
 
-static bool allocate_one(peer *self, CUstream stream, size_t bytes, void *slot)
-{
-    return loaded_allocate(self, stream, bytes, slot);
-}
-
-static void release_one(peer *self, CUstream stream, void *slot)
-{
-    loaded_release(self, stream, slot);
-}
-
-static void release_one_elsewhere(peer *self, CUstream stream, void *slot)
-{
-    loaded_release_elsewhere(self, stream, slot);
-}
-
 const peer_kind peer_loaded = {
     .name = "library",
     .slot_bytes = sizeof(loaded_slot),
     .streams = true,
     .open = open_loaded,
     .close = close_loaded,
-    .allocate = allocate_one,
-    .release = release_one,
-    .release_elsewhere = release_one_elsewhere,
-    .release_unknown = release_one,
     .address = address_of,
     .reserved_peak = reserved_peak,
     .trim = trim,

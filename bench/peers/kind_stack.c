@@ -86,31 +86,12 @@ static CUdeviceptr address_of(const void *slot)
     return ((const strata_block *)slot)->address;
 }
 
-static bool allocate_one(peer *self, CUstream stream, size_t bytes, void *slot)
-{
-    return stack_allocate(self, stream, bytes, slot);
-}
-
-static void release_one(peer *self, CUstream stream, void *slot)
-{
-    stack_release(self, stream, slot);
-}
-
-static void release_one_elsewhere(peer *self, CUstream stream, void *slot)
-{
-    stack_release_elsewhere(self, stream, slot);
-}
-
 const peer_kind peer_stack = {
     .name = "stack",
     .slot_bytes = sizeof(strata_block),
     .streams = true,
     .open = open_stack,
     .close = close_stack,
-    .allocate = allocate_one,
-    .release = release_one,
-    .release_elsewhere = release_one_elsewhere,
-    .release_unknown = release_one_elsewhere,
     .address = address_of,
     .reserved_peak = reserved_peak,
     .trim = trim,

@@ -128,9 +128,10 @@ LOOP_INLINE void loop_consume(peer *self, CUstream stream, size_t count, peer_qu
     }                                                                                                      \
     _Static_assert(1, "")
 
-/* The members of a peer_kind that PEER_LOOPS has defined. */
-#define PEER_LOOPS_OF(name)                                                                                       \
-    .pairs = name##_pairs, .unknown_pairs = name##_unknown_pairs, .groups = name##_groups, .steps = name##_steps, \
-    .produce = name##_produce, .consume = name##_consume
+/* The members of a peer_kind that a competitor's file and PEER_LOOPS have defined. */
+#define PEER_LOOPS_OF(name)                                                                                  \
+    .allocate = name##_allocate, .release = name##_release, .release_elsewhere = name##_release_elsewhere,   \
+    .release_unknown = name##_release_unknown, .pairs = name##_pairs, .unknown_pairs = name##_unknown_pairs, \
+    .groups = name##_groups, .steps = name##_steps, .produce = name##_produce, .consume = name##_consume
 
 #endif
