@@ -20,6 +20,13 @@ static int attribute(CUdevice handle, CUdevice_attribute which, CUresult *failur
     return result == CUDA_SUCCESS ? value : 0;
 }
 
+/* The same of what an older driver may not know. */
+static bool can(CUdevice device, CUdevice_attribute which)
+{
+    int value = 0;
+    return strata_cu.DeviceGetAttribute(&value, which, device) == CUDA_SUCCESS && value != 0;
+}
+
 static strata_status describe(CUdevice handle, int ordinal, strata_device_info *info)
 {
     info->ordinal = ordinal;
@@ -45,6 +52,9 @@ static strata_status describe(CUdevice handle, int ordinal, strata_device_info *
     info->managed_memory = attribute(handle, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &result) != 0;
     info->fd_handles = (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
     info->fabric_handles = (handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
+    const bool exports = info->virtual_memory && strata_cu.MemExportToShareableHandle;
+    info->mapped_fd_handles = exports && can(handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    info->mapped_fabric_handles = exports && can(handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
     info->stream_ids = strata_cu.StreamGetId != NULL;
     info->gpu_direct_rdma = attribute(handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, &result) != 0;
     if (result != CUDA_SUCCESS)

@@ -60,6 +60,8 @@ static const capability capabilities[] = {
     {"fd_handles", offsetof(strata_device_info, fd_handles)},
     {"stream_ids", offsetof(strata_device_info, stream_ids)},
     {"gpu_direct_rdma", offsetof(strata_device_info, gpu_direct_rdma)},
+    {"mapped_fabric_handles", offsetof(strata_device_info, mapped_fabric_handles)},
+    {"mapped_fd_handles", offsetof(strata_device_info, mapped_fd_handles)},
 };
 
 enum { CAPABILITIES = sizeof capabilities / sizeof capabilities[0] };
@@ -86,10 +88,10 @@ static void print_device(const strata_device_info *device)
 {
     printf("\ndevice %d         %s, compute capability %d.%d\n", device->ordinal, device->name, device->compute_major,
            device->compute_minor);
-    printf("  memory         %s, %s free\n", words_of_bytes(device->total_bytes).text,
+    printf("  %-21s %s, %s free\n", "memory", words_of_bytes(device->total_bytes).text,
            words_of_bytes(device->free_bytes).text);
     for (size_t i = 0; i < CAPABILITIES; i++)
-        printf("  %-16s %s\n", capabilities[i].name, has(device, i) ? "yes" : "no");
+        printf("  %-21s %s\n", capabilities[i].name, has(device, i) ? "yes" : "no");
 }
 
 static void print_info(const settings *from, const strata_driver_info *driver, const strata_device_info *devices)
@@ -105,7 +107,7 @@ static void print_info(const settings *from, const strata_driver_info *driver, c
     strata_escape(stack, sizeof stack, strata_runtime_default_stack());
     printf("stack            %s (STRATA_STACK is %s)\n", stack, from->environment_stack ? "set" : "not set");
     if (from->mode == STRATA_MODE_SANITIZER)
-        printf("  mode           sanitizer, as STRATA_MODE says: direct in place of async\n");
+        printf("  mode           sanitizer, as STRATA_MODE says: direct in place of async and pool\n");
     if (*from->stack_problem)
         printf("  is wrong       %s\n", from->stack_problem);
     const char *reason = strata_host_allocator_reason();

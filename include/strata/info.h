@@ -40,10 +40,12 @@ typedef struct strata_device_info {
     bool memory_pools;   /* stream-ordered memory, for `async` */
     bool virtual_memory; /* cuMemCreate and its family */
     bool managed_memory; /* concurrent managed access */
-    bool fabric_handles; /* memory pools can export fabric handles; strata_pool_create answers for `pool` */
-    bool fd_handles;     /* memory pools can export file descriptors; the same */
+    bool fabric_handles; /* the driver's pools can export fabric handles, for `async`, */
+    bool fd_handles;     /* and file descriptors */
     bool stream_ids;     /* cuStreamGetId: unknown streams can be identified */
     bool gpu_direct_rdma;
+    bool mapped_fabric_handles; /* memory of cuMemCreate can be exported as fabric handles, for `pool`, */
+    bool mapped_fd_handles;     /* and as file descriptors */
 } strata_device_info;
 
 /* Describes a device; retains its primary context. Any thread. Errors: INVALID_VALUE (no such device), and as above. */

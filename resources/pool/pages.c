@@ -12,7 +12,7 @@ strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_d
                               strata_export_type export_type)
 {
     *pages = (pool_pages){.device = device, .pool = pool, .frame_count = 1};
-    const bool maps = !pool->upstream && pool_can_map(device);
+    const bool maps = !pool->upstream && device->info.virtual_memory;
     if (export_type != STRATA_EXPORT_NONE && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: export needs memory that the pool maps itself, and %s; leave export out%s",

@@ -47,7 +47,4 @@ typedef struct pool_source {
 
 extern const pool_source pool_source_mapped, pool_source_below, pool_source_direct;
 
-/* Whether the device and the driver have what pool_source_mapped needs. */
-bool pool_can_map(const strata_device *device);
-
 #endif

@@ -8,13 +8,6 @@ enum {
     TRIES_TO_END = 3,     /* as in resources/async.c */
 };
 
-bool pool_can_map(const strata_device *device)
-{
-    return device->info.virtual_memory && strata_cu.MemAddressReserve && strata_cu.MemAddressFree &&
-           strata_cu.MemCreate && strata_cu.MemRelease && strata_cu.MemMap && strata_cu.MemUnmap &&
-           strata_cu.MemSetAccess && strata_cu.MemGetAllocationGranularity;
-}
-
 static bool can(const strata_device *device, CUdevice_attribute what)
 {
     int can = 0;
@@ -35,14 +28,10 @@ static CUmemAllocationProp properties_of(const strata_device *device, strata_exp
     };
 }
 
-/* Whether memory can be shared as it is asked for: by the device's own word, before any memory is made. */
 static strata_status check_export(const strata_device *device, strata_export_type type)
 {
     const bool fabric = type == STRATA_EXPORT_FABRIC;
-    if (type == STRATA_EXPORT_NONE ||
-        (strata_cu.MemExportToShareableHandle &&
-         can(device, fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
-                            : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)))
+    if (type == STRATA_EXPORT_NONE || (fabric ? device->info.mapped_fabric_handles : device->info.mapped_fd_handles))
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: device %d cannot export memory as %s", device->ordinal,
                        fabric ? "fabric handles" : "file descriptors");
