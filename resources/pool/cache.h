@@ -147,6 +147,49 @@ static inline pool_cache *pool_cache_of_unknown_at(pool_cell *cell, CUstream han
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
+/* Counts blocks that begin or end, for what a thread has live. The cell is the caller's. */
+static inline void pool_count_live(pool_cell *cell, int64_t bytes, int64_t blocks)
+{
+    atomic_store_explicit(&cell->live_bytes, atomic_load_explicit(&cell->live_bytes, memory_order_relaxed) + bytes,
+                          memory_order_relaxed);
+    atomic_store_explicit(&cell->live_blocks, atomic_load_explicit(&cell->live_blocks, memory_order_relaxed) + blocks,
+                          memory_order_relaxed);
+}
+
+/* The same for a thread that may have no cell: there are no more numbers, or there is no host memory. */
+static inline void pool_count_live_somewhere(pool *self, pool_cell *cell, int64_t bytes, int64_t blocks)
+{
+    if (cell) {
+        pool_count_live(cell, bytes, blocks);
+        return;
+    }
+    atomic_fetch_add_explicit(&self->live_bytes_elsewhere, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
+}
+
+/* The calling thread's cell; NULL: it has none. */
+static inline pool_cell *pool_cell_mine(pool *self)
+{
+    return strata_cells_mine(&self->cells, strata_thread_current);
+}
+
+/* The cell that the calling thread has used before, or NULL. */
+static inline pool_cell *pool_cell_mine_at_once(const pool *self)
+{
+    const strata_thread *thread = strata_thread_current;
+    return __builtin_expect(thread != NULL, 1) ? thread->cells[self->cells.number] : NULL;
+}
+
+/* The thread's cache for a known stream, put in the handle's place; NULL: there is none, or events are recorded early
+ * there. */
+static inline pool_cache *pool_cache_find(pool_cell *cell, const strata_timeline *timeline, CUstream handle)
+{
+    pool_cache *cache = timeline->early ? NULL : pool_cache_of(cell, timeline);
+    if (cache)
+        *pool_cache_place(cell, handle) = cache;
+    return cache;
+}
+
 /* The last piece put into the bin for that size, taken out; NULL: there is none. The cell is the caller's. */
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_cache *cache, uint64_t granules, uint32_t *slot)
 {

@@ -288,9 +288,7 @@ bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_
         atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);
         return true;
     }
-    strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, POOL_FREE);
-    strata_spin_release(&self->lock);
+    pool_give_piece(self, slot);
     return false;
 }
 

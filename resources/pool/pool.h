@@ -134,6 +134,14 @@ typedef struct pool_attempt {
     strata_error below; /* what a source said whose frames stay, the same */
 } pool_attempt;
 
+/* Makes a piece of the caller's free. */
+static inline void pool_give_piece(pool *self, uint32_t slot)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+}
+
 /* What a piece has to have, so that the block fits wherever it begins. */
 static inline uint64_t pool_room_for(const pool_want *want)
 {

@@ -1,0 +1,217 @@
+/* Allocating: a piece out of the thread's cache becomes a block without a lock, a driver call or a word that another
+ * thread writes; what no cache has comes from resources/pool/find.c. */
+#include "core/block_paths.h"
+#include "core/error.h"
+#include "resources/pool/cache.h"
+#include "resources/pool/ops.h"
+
+enum { MOST_ALIGNMENT = 1 << 30 };
+
+/* Makes a block of a piece of the caller's; its points are paid. */
+static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline, bool known,
+                           const strata_request *request, strata_block *out)
+{
+    strata_entry *entry = pool_entry(&self->heap, slot);
+    strata_block_fill(out, request, pool_address_of(entry), (size_t)pool_bytes_of(entry),
+                      request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE);
+    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_publish(self->heap.table, slot, timeline, known, out);
+}
+
+/* A piece whose entry has had all its blocks gets another one. False without host memory: then it is free again. */
+static bool renew_piece(pool *self, uint32_t *slot)
+{
+    if (__builtin_expect(strata_entry_is_renewable(pool_entry(&self->heap, *slot)), 1))
+        return true;
+    strata_spin_take(&self->lock);
+    const uint32_t number = pool_heap_renumber(&self->heap, *slot);
+    if (!number)
+        pool_heap_give(&self->heap, *slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+    *slot = number;
+    return number != 0;
+}
+
+static strata_status check_request(const pool *self, const strata_request *request)
+{
+    strata_status status = strata_check_alignment(&self->resource, request, MOST_ALIGNMENT);
+    if (status != STRATA_SUCCESS || request->bytes <= self->pages.bytes)
+        return status;
+    return strata_fail_allocation_in_steps((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
+                                           self->pages.source->make_call, self->pages.granule);
+}
+
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
+ * gone to another one since the piece was found by its number: then what the piece still says is waited for. */
+static strata_status begin_note(strata_note *note, strata_stream_ref *stream, const strata_entry *entry)
+{
+    strata_status status = strata_note_begin_on(note, stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != stream->timeline, 0)) {
+        strata_note_cancel(note);
+        *stream = note->stream;
+        if ((status = strata_uses_visit(entry, make_wait, stream)) == STRATA_SUCCESS)
+            status = strata_note_begin_on(note, stream);
+    }
+    return status;
+}
+
+/* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
+static inline __attribute__((always_inline)) void publish_again(pool *self, pool_cell *cell, strata_entry *entry,
+                                                                uint32_t slot, const pool_cache *cache, bool known,
+                                                                uint64_t granules, const strata_request *request,
+                                                                strata_block *out)
+{
+    const uint32_t turn = atomic_load_explicit(&cache->timeline->turn, memory_order_relaxed);
+    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
+                               strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
+    pool_count_live(cell, (int64_t)(granules * POOL_GRANULE), 1);
+    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* Makes a block for an unknown stream out of the thread's cache for it. The piece's point is the block's first one, and
+ * there is nothing to record: an event covers it. False if there is no such piece. */
+static bool make_for_unknown(pool *self, pool_cell *cell, pool_cache *cache, const strata_request *request,
+                             strata_block *out)
+{
+    uint32_t slot;
+    if (request->alignment > POOL_GRANULE)
+        return false;
+    const uint64_t granules = pool_all_granules(request->bytes);
+    strata_entry *entry = pool_cache_take(self, cell, cache, granules, &slot);
+    if (!entry)
+        return false;
+    cache->homed++;
+    publish_again(self, cell, entry, slot, cache, false, granules, request, out);
+    return true;
+}
+
+/* Makes a block of a piece that no cache had. */
+static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strata_request *request,
+                                        strata_stream_ref stream, strata_block *out)
+{
+    uint32_t slot;
+    const pool_want want = {
+        .stream = &stream,
+        .bytes = (request->bytes + POOL_GRANULE - 1) & ~(uint64_t)(POOL_GRANULE - 1),
+        .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
+    };
+    strata_status status = pool_find(self, &want, request, &slot);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!renew_piece(self, &slot))
+        return strata_fail_host_memory("a block");
+    strata_note note;
+    if ((status = begin_note(&note, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
+        pool_give_piece(self, slot);
+        return status;
+    }
+    const pool_points points = pool_points_set_aside(pool_entry(&self->heap, slot));
+    publish(self, slot, note.stream.timeline, note.stream.known, request, out);
+    status = strata_note_end(&note);
+    if (status == STRATA_SUCCESS) {
+        pool_points_drop(points);
+        pool_count_live_somewhere(self, cell, (int64_t)out->bytes, 1);
+        return STRATA_SUCCESS;
+    }
+    strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
+    pool_points_put_back(pool_entry(&self->heap, slot), points);
+    pool_give_piece(self, slot);
+    *out = (strata_block){0};
+    return status;
+}
+
+/* Whatever the request and its stream are. */
+static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const strata_request *request,
+                                                               strata_block *out)
+{
+    *out = (strata_block){0};
+    strata_stream_ref stream;
+    strata_status status = check_request(self, request);
+    if (status != STRATA_SUCCESS || !request->bytes)
+        return status;
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
+        return status;
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    pool_cache *cache = cell && !stream.known ? pool_cache_of(cell, stream.timeline) : NULL;
+    if (cache) {
+        *pool_cache_place(cell, request->stream) = cache;
+        if (make_for_unknown(self, cell, cache, request, out))
+            return STRATA_SUCCESS;
+    }
+    return allocate_from_heap(self, cell, request, stream, out);
+}
+
+static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_cell *cell,
+                                                                const strata_request *request, strata_block *out)
+{
+    const bool plain = request->bytes && !strata_deferred_any(&self->resource.stack->deferred);
+    uint64_t id;
+    pool_cache *cache = plain ? pool_cache_of_unknown_at(cell, request->stream, &id) : NULL;
+    if (__builtin_expect(!cache, 0))
+        return allocate_slowly(self, request, out);
+    if (__builtin_expect(make_for_unknown(self, cell, cache, request, out), 1))
+        return STRATA_SUCCESS;
+    *out = (strata_block){0};
+    const strata_status status = check_request(self, request);
+    const strata_stream_ref stream = {cache->timeline, self->device, request->stream, id, false};
+    return status == STRATA_SUCCESS ? allocate_from_heap(self, cell, request, stream, out) : status;
+}
+
+/* A block for a known stream, of a piece out of the thread's cache for it. */
+static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_cell *cell, strata_entry *entry,
+                                                                 uint32_t slot, const pool_cache *cache,
+                                                                 uint64_t granules, const strata_request *request,
+                                                                 strata_block *out)
+{
+    atomic_store_explicit(&entry->last_write, strata_timeline_now(cache->timeline) | STRATA_POINT_WRITE,
+                          memory_order_relaxed);
+    publish_again(self, cell, entry, slot, cache, true, granules, request, out);
+}
+
+/* All that is not the plain case of pool_allocate. */
+static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
+                                                                  strata_block *out)
+{
+    pool_cell *cell = pool_cell_mine(self);
+    if (!cell || request->alignment > POOL_GRANULE)
+        return allocate_slowly(self, request, out);
+    const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    if (!timeline)
+        return allocate_unknown(self, cell, request, out);
+    uint32_t slot;
+    const uint64_t granules = pool_all_granules(request->bytes);
+    pool_cache *cache = pool_cache_find(cell, timeline, request->stream);
+    strata_entry *entry = cache ? pool_cache_take(self, cell, cache, granules, &slot) : NULL;
+    if (!entry)
+        return allocate_slowly(self, request, out);
+    make_for_known(self, cell, entry, slot, cache, granules, request, out);
+    return STRATA_SUCCESS;
+}
+
+/* The plain case, with no call of anything in it but in another's place, so that no register has to be saved. */
+strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    pool *self = (pool *)resource;
+    pool_cell *cell = pool_cell_mine_at_once(self);
+    if (__builtin_expect(!cell || request->alignment > POOL_GRANULE, 0))
+        return allocate_elsewhere(self, request, out);
+    pool_cache *cache = pool_cache_at(cell, request->stream);
+    if (__builtin_expect(!cache || !pool_cell_enter_lightly(self, cell), 0))
+        return allocate_elsewhere(self, request, out);
+    uint32_t slot;
+    const uint64_t granules = pool_all_granules(request->bytes);
+    strata_entry *entry = pool_bin_take(&self->heap, cache, granules, &slot);
+    pool_cell_leave(cell);
+    if (__builtin_expect(!entry, 0))
+        return allocate_elsewhere(self, request, out);
+    make_for_known(self, cell, entry, slot, cache, granules, request, out);
+    return STRATA_SUCCESS;
+}

@@ -1,0 +1,344 @@
+/* Freeing: memory goes to the freeing thread's cache, to a bundle for the stream that saw it, or to the heap, and waits
+ * for what its block's uses noted (resources/pool/points.h). */
+#include "core/block_paths.h"
+#include "core/error.h"
+#include "core/own_stream.h"
+#include "resources/pool/cache.h"
+#include "resources/pool/ops.h"
+
+/* The end of a block whose points are those of its memory now. */
+static inline void end_block(strata_entry *entry, uint64_t generation)
+{
+    if (__builtin_expect(!atomic_load_explicit(&entry->home_known, memory_order_relaxed), 0))
+        strata_timeline_leave_home(atomic_load_explicit(&entry->home, memory_order_relaxed));
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+}
+
+static inline void report(pool *self, strata_block_id id, uint64_t bytes)
+{
+    if (self->resource.stack->interested_count)
+        strata_report_completion_above(&self->resource,
+                                       &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
+}
+
+/* Adds a point to a retired block's, or waits on the host until there is nothing to add. */
+static strata_status add_or_wait(strata_entry *entry, strata_point point)
+{
+    return pool_points_add(entry, point) ? STRATA_SUCCESS : strata_point_synchronize(point);
+}
+
+typedef struct freeing {
+    const strata_stream_ref *stream;
+    const strata_clock *clock;
+} freeing;
+
+/* What the freeing stream comes after, whoever comes after that comes after, too. */
+static bool is_followed(strata_point point, void *data)
+{
+    const freeing *by = data;
+    return strata_point_timeline(point) != by->stream->timeline->number &&
+           strata_timeline_follows(by->stream, by->clock, point);
+}
+
+/* Without host memory for the stream's timeline the stream is waited for: then there is nothing to add. *stream is the
+ * stream, if it was found. */
+static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
+{
+    strata_note note;
+    strata_status status = strata_stream_resolve(self->device, handle, stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        stream->timeline = NULL;
+    if (status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
+        return strata_uses_wait_instead(self->device, handle, status);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *stream = note.stream;
+    strata_clock *clock = strata_note_clock(&note); /* before the point: that covers all that the clock does */
+    const strata_point point = strata_timeline_now(stream->timeline);
+    const bool added = pool_points_add(entry, point);
+    if ((status = strata_note_end(&note)) == STRATA_SUCCESS && !added)
+        status = strata_point_synchronize(point);
+    if (status == STRATA_SUCCESS)
+        pool_points_forget(entry, is_followed, &(freeing){stream, clock});
+    strata_note_clock_done(&note, clock);
+    return status;
+}
+
+static strata_status add_end_of_home(strata_entry *entry, const strata_block *block)
+{
+    strata_point end;
+    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
+}
+
+/* Work that no event marks, on a stream whose handle is not known, may never be waited for: then the block is not
+ * freed, as nobody could have its memory. */
+static strata_status check_marked(strata_point point, void *data)
+{
+    (void)data;
+    const uint16_t number = strata_point_timeline(point);
+    const strata_timeline *timeline = strata_timeline_of(point);
+    if (strata_point_known_complete(point) ||
+        strata_timeline_is_known(number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) ||
+        strata_point_epoch(strata_timeline_last_closed(number)) >= strata_point_epoch(point))
+        return STRATA_SUCCESS;
+    return strata_point_synchronize(point);
+}
+
+/* Keeps a piece for the unknown stream on which it was freed, if it waits for nothing else, or gives it to the heap. A
+ * known stream's comes here with events that are recorded early, and then others are about to ask for its memory. */
+static void keep_for_unknown(pool *self, pool_cell *cell, strata_entry *entry, uint32_t slot,
+                             const strata_stream_ref *stream)
+{
+    strata_timeline *timeline = stream->timeline;
+    const bool own = cell && timeline && !stream->known && strata_entry_is_renewable(entry) &&
+                     pool_points_home(entry) == timeline->number;
+    if (!own) {
+        pool_give_piece(self, slot);
+        return;
+    }
+    pool_points_join(entry);
+    pool_cache_keep_slowly(self, cell, timeline, stream->handle, slot);
+}
+
+/* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. With a cell, the
+ * calling thread may keep it. */
+static strata_status free_in_order(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                   CUstream handle)
+{
+    strata_stream_ref stream = {.handle = handle};
+    strata_status status =
+        handle == STRATA_STREAM_GONE ? add_end_of_home(entry, block) : add_free_on(self, entry, handle, &stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, check_marked, NULL);
+    if (status != STRATA_SUCCESS)
+        return status;
+    report(self, block->id, pool_bytes_of(entry));
+    end_block(entry, block->id.generation);
+    keep_for_unknown(self, cell, entry, block->id.slot, &stream);
+    return STRATA_SUCCESS;
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    pool *self = (pool *)resource;
+    const uint64_t bytes = pool_bytes_of(entry);
+    strata_status status = STRATA_SUCCESS;
+    if (!finished) {
+        status = free_in_order(self, NULL, entry, block, stream);
+    } else {
+        report(self, block->id, bytes);
+        end_block(entry, block->id.generation);
+        pool_give_piece(self, block->id.slot);
+    }
+    if (status == STRATA_SUCCESS)
+        strata_counters_add(&self->deferred, strata_thread_self(), 0, -(int64_t)bytes);
+    return status;
+}
+
+static strata_status defer(pool *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    strata_thread *thread = strata_thread_self();
+    const int64_t bytes = (int64_t)pool_bytes_of(entry);
+    strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may carry it out */
+    strata_status status =
+        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+    if (status != STRATA_SUCCESS)
+        strata_counters_add(&self->deferred, thread, 0, -bytes);
+    return status;
+}
+
+static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_entry *entry, const strata_block *block,
+                                                           CUstream stream)
+{
+    const int64_t bytes = (int64_t)pool_bytes_of(entry);
+    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    strata_error_hush();
+    strata_status status = free_in_order(self, cell, entry, block, stream);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        status = defer(self, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        pool_count_live_somewhere(self, cell, -bytes, -1);
+    else
+        strata_entry_revive(entry);
+    pool_decay_look(self);
+    return status;
+}
+
+/* Whether the block only ever saw one stream. */
+static inline bool saw_one(const strata_entry *entry)
+{
+    return !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
+static inline bool home_was_known(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->home_known, memory_order_relaxed);
+}
+
+static inline uint16_t seen_timeline(const strata_entry *entry)
+{
+    return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
+}
+
+/* Frees on a known stream what only another one has seen: nothing is asked, and the memory waits for both. */
+static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                  const strata_timeline *timeline)
+{
+    const uint32_t slot = block->id.slot;
+    const uint64_t bytes = block->bytes;
+    atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
+    report(self, block->id, bytes);
+    end_block(entry, block->id.generation);
+    pool_count_live(cell, -(int64_t)bytes, -1);
+    if (__builtin_expect(!pool_bundle_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
+        pool_bundle_keep_slowly(self, cell, timeline, slot);
+    return STRATA_SUCCESS;
+}
+
+/* Ends a block that saw one stream and is freed there now. */
+static inline void end_seen_block(pool_cell *cell, strata_entry *entry, const strata_block *block, strata_point now)
+{
+    atomic_store_explicit(&entry->last_write, now | STRATA_POINT_WRITE, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+    pool_count_live(cell, -(int64_t)block->bytes, -1);
+}
+
+/* The same, and keeps its memory; the cache may be there, or is made. */
+static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_cell *cell,
+                                                                  strata_timeline *timeline, pool_cache *cache,
+                                                                  strata_entry *entry, const strata_block *block,
+                                                                  strata_point now, CUstream handle)
+{
+    report(self, block->id, block->bytes);
+    end_seen_block(cell, entry, block, now);
+    bool kept = cache && pool_cell_enter(self, cell);
+    if (kept) {
+        kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
+        pool_cell_leave(cell);
+    }
+    if (!kept)
+        pool_cache_keep_slowly(self, cell, timeline, handle, block->id.slot);
+}
+
+/* Frees what saw one stream on a known one. */
+static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                strata_timeline *timeline, CUstream handle)
+{
+    if (timeline->early || !home_was_known(entry))
+        return free_slowly(self, entry, block, handle);
+    pool_cache_open(self, cell, timeline);
+    pool_cache *cache = pool_cache_find(cell, timeline, handle);
+    if (seen_timeline(entry) != timeline->number)
+        return free_foreign(self, cell, entry, block, timeline);
+    keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
+    return STRATA_SUCCESS;
+}
+
+/* The end of a block of which the thread's cache knows that its stream is unknown. */
+static inline void leave_home(pool_cache *cache, const strata_entry *entry)
+{
+    const uint16_t home = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    if (home_was_known(entry))
+        return;
+    if (__builtin_expect(home == cache->timeline->number, 1))
+        cache->homed--;
+    else
+        strata_timeline_leave_home(home);
+}
+
+/* Frees what saw one stream, on that one, which is not known: the event of its last free covers this one too. */
+static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+                                  CUstream handle)
+{
+    uint64_t id;
+    pool_cache *cache = pool_cache_of_unknown_at(cell, handle, &id);
+    if (__builtin_expect(!cache || seen_timeline(entry) != cache->timeline->number, 0))
+        return free_slowly(self, entry, block, handle);
+    const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
+    const strata_point now = strata_timeline_now(cache->timeline);
+    if (__builtin_expect(!strata_own_stream_record(&stream, now), 0))
+        return free_slowly(self, entry, block, handle);
+    leave_home(cache, entry);
+    keep_seen_block(self, cell, cache->timeline, cache, entry, block, now, handle);
+    return STRATA_SUCCESS;
+}
+
+static inline bool is_plain_free(const pool *self, const strata_entry *entry, const strata_block *block)
+{
+    return saw_one(entry) && block->id.generation < STRATA_GENERATION_LAST &&
+           !strata_deferred_any(&self->resource.stack->deferred);
+}
+
+/* A retired block, whatever it saw and wherever it is freed. */
+static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
+                                                            CUstream handle)
+{
+    pool_cell *cell = pool_cell_mine(self);
+    if (!cell || handle == STRATA_STREAM_GONE || !is_plain_free(self, entry, block))
+        return free_slowly(self, entry, block, handle);
+    strata_timeline *timeline = strata_known_timeline(self->device, handle);
+    return timeline ? free_known(self, cell, entry, block, timeline, handle)
+                    : free_unknown(self, cell, entry, block, handle);
+}
+
+/* On a known stream whose cache is in its place. With a call of nothing but in another's place, unless somebody is to
+ * hear of the block's end. */
+static inline __attribute__((always_inline)) strata_status
+free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
+{
+    pool_cell *cell = pool_cell_mine_at_once(self);
+    if (__builtin_expect(!cell || !is_plain_free(self, entry, block), 0))
+        return free_retired(self, entry, block, handle);
+    pool_cache *cache = pool_cache_at(cell, handle);
+    if (__builtin_expect(!cache || !home_was_known(entry), 0))
+        return free_retired(self, entry, block, handle);
+    strata_timeline *timeline = cache->timeline;
+    if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
+        return free_foreign(self, cell, entry, block, timeline);
+    if (heard) {
+        keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
+        return STRATA_SUCCESS;
+    }
+    if (__builtin_expect(!pool_cell_enter_lightly(self, cell), 0))
+        return free_retired(self, entry, block, handle);
+    end_seen_block(cell, entry, block, strata_timeline_now(timeline));
+    const uint32_t slot = block->id.slot;
+    const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
+    pool_cell_leave(cell);
+    if (__builtin_expect(!kept, 0))
+        pool_cache_keep_slowly(self, cell, timeline, handle, slot);
+    return STRATA_SUCCESS;
+}
+
+static __attribute__((noinline)) strata_status free_heard(pool *self, strata_entry *entry, const strata_block *block,
+                                                          CUstream handle)
+{
+    return free_plainly(self, entry, block, handle, true);
+}
+
+static __attribute__((noinline)) strata_status deallocate_carefully(pool *self, const strata_block *block,
+                                                                    CUstream handle)
+{
+    strata_entry *entry;
+    strata_status status = strata_entry_retire_slowly(strata_resource_table(&self->resource), block, &entry);
+    return status == STRATA_SUCCESS ? free_retired(self, entry, block, handle) : status;
+}
+
+strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle)
+{
+    pool *self = (pool *)resource;
+    strata_entry *entry = strata_entry_retire_plain(strata_resource_table(resource), block);
+    if (__builtin_expect(!entry, 0))
+        return deallocate_carefully(self, block, handle);
+    return resource->stack->interested_count ? free_heard(self, entry, block, handle)
+                                             : free_plainly(self, entry, block, handle, false);
+}
