@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "support/faults.h"
+
 /* ---- the limit ---- */
 
 static void the_limit_is_kept_to_the_byte(test_fixture *fixture)
@@ -92,7 +94,7 @@ static void without_a_limit_bytes_are_counted_all_the_same(test_fixture *fixture
     assert_int_equal(snapshot.limit, 0);
     free_block(fixture, &block);
     assert_int_equal(usage_of(account).in_use, 0);
-    assert_true(usage_of(account).peak >= 200 * GIB);
+    assert_int_equal(usage_of(account).peak, 200 * GIB);
 }
 
 static void a_share_of_the_device_is_a_limit(test_fixture *fixture)
@@ -271,6 +273,50 @@ static void the_peak_of_one_thread_is_exact(test_fixture *fixture)
         if (blocks[i].bytes)
             free_block(fixture, &blocks[i]);
     assert_int_equal(usage_of(account).peak, highest);
+}
+
+static void refuse_below(test_fixture *fixture, size_t bytes)
+{
+    strata_block refused;
+    test_fault_begin(TEST_FAULT_ALLOCATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    const strata_status status = try_allocate(fixture, bytes, NULL, &refused);
+    test_fault_end();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Whoever refuses it: the budget above the account, or what is below. */
+static void what_was_refused_never_was_in_use(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), async"), *account, *before;
+    strata_block blocks[2], refused;
+    check_ok(strata_budget_account_open(base, NULL, &account));
+    check_ok(strata_budget_enter(account, &before));
+    for (size_t i = 0; i < 2; i++)
+        check_ok(try_allocate(fixture, 4 * MIB, NULL, &blocks[i]));
+    for (size_t i = 0; i < 2; i++)
+        check_status(try_allocate(fixture, 4 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_budget_enter(before, NULL));
+    assert_int_equal(usage_of(account).peak, 8 * MIB);
+    assert_int_equal(usage_of(base).peak, 8 * MIB);
+    for (size_t i = 0; i < 2; i++)
+        free_block(fixture, &blocks[i]);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_budget_account_close(account));
+    base = use_stack(fixture, "budget, async");
+    check_ok(try_allocate(fixture, MIB, NULL, &blocks[0]));
+    free_block(fixture, &blocks[0]);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    refuse_below(fixture, 3 * KIB); /* charged to what the thread has, which is more than it was */
+    assert_int_equal(usage_of(base).peak, MIB);
+    for (size_t i = 0; i < 4; i++) {
+        check_ok(try_allocate(fixture, MIB, NULL, &blocks[0]));
+        check_status(try_allocate(fixture, (size_t)1 << 50, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+        refuse_below(fixture, 3 * KIB);
+        free_block(fixture, &blocks[0]);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        refuse_below(fixture, 3 * KIB);
+        assert_int_equal(usage_of(base).peak, MIB);
+    }
 }
 
 /* ---- retired bytes ---- */
@@ -713,6 +759,7 @@ int main(void)
         TEST_CASE(zero_bytes_are_charged_nothing_and_always_fit),
         TEST_CASE(more_than_there_are_numbers_is_refused_at_once),
         TEST_CASE(the_peak_of_one_thread_is_exact),
+        TEST_CASE(what_was_refused_never_was_in_use),
         TEST_CASE(retired_bytes_count_until_they_are_complete),
         TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
         TEST_CASE(reuse_is_counted_where_the_bytes_were_charged),

@@ -3,6 +3,7 @@
 #include "budget_support.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,8 @@ static void *work(void *data)
     return NULL;
 }
 
-/* Sixteen threads under `limit`, each of which holds at most `quota`. Returns how many requests were refused. */
+/* Sixteen threads under `limit`, 0 for none, each of which holds at most `quota`. Returns how many requests were
+ * refused. */
 static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
 {
     static worker workers[THREADS];
@@ -138,10 +140,10 @@ static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
     strata_budget_usage usage = usage_of(account);
     check_ok(strata_runtime_destroy(runtime));
     assert_false(failed);
-    assert_true(counting.highest <= limit);
+    assert_true(!limit || counting.highest <= limit);
     assert_int_equal(counting.now, 0);
     assert_int_equal(usage.in_use, 0);
-    assert_true(usage.peak <= limit && usage.peak >= counting.highest);
+    assert_true((!limit || usage.peak <= limit) && usage.peak >= counting.highest);
     assert_int_equal(usage.refused, refused);
     return refused;
 }
@@ -395,6 +397,52 @@ static void nothing_that_fits_is_refused_while_threads_allocate(test_fixture *fi
 {
     (void)fixture;
     assert_int_equal(run_threads(THREADS * MIB, MIB, operations()), 0);
+    assert_int_equal(run_threads(0, 64 * MIB, operations() / 4), 0); /* more than a thread keeps */
+}
+
+enum { PASSED_ON = 4000, BETWEEN = 8 };
+
+typedef struct passing {
+    strata_runtime *runtime;
+    strata_block blocks[BETWEEN];
+    _Atomic size_t made, freed;
+    bool failed;
+} passing;
+
+static void *free_what_is_made(void *data)
+{
+    passing *self = data;
+    for (size_t i = 0; i < PASSED_ON; i++) {
+        while (self->made == i)
+            sched_yield();
+        self->failed |= strata_runtime_deallocate(self->runtime, &self->blocks[i % BETWEEN]) != STRATA_SUCCESS;
+        self->freed = i + 1;
+    }
+    return NULL;
+}
+
+/* One thread gives what the other one takes: nothing of that adds up. */
+static void a_peak_is_no_more_than_was_in_use_and_what_threads_may_keep(test_fixture *fixture)
+{
+    static const char *const stacks[] = {"budget, null", "budget(limit=512GiB), null"};
+    for (size_t s = 0; s < 2; s++) {
+        strata_budget_account *account = use_stack(fixture, stacks[s]);
+        passing self = {.runtime = fixture->runtime};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, free_what_is_made, &self), 0);
+        for (size_t i = 0; i < PASSED_ON; i++) {
+            while (i - self.freed == BETWEEN)
+                sched_yield();
+            self.failed |= try_allocate(fixture, MIB, NULL, &self.blocks[i % BETWEEN]) != STRATA_SUCCESS;
+            self.made = i + 1;
+        }
+        pthread_join(thread, NULL);
+        const uint64_t peak = usage_of(account).peak;
+        print_message("%s: peak %llu KiB\n", stacks[s], (unsigned long long)peak >> 10);
+        assert_false(self.failed);
+        assert_in_range(peak, MIB, (BETWEEN + 2 * 16) * MIB);
+        assert_int_equal(usage_of(account).in_use, 0);
+    }
 }
 
 static void threads_that_want_too_much_never_exceed_the_limit(test_fixture *fixture)
@@ -510,6 +558,7 @@ int main(void)
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
         TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
+        TEST_CASE(a_peak_is_no_more_than_was_in_use_and_what_threads_may_keep),
         TEST_CASE(marks_are_told_one_after_another_in_the_order_in_which_they_were_passed),
     };
     static const char *const stacks[] = {"async"};

@@ -116,8 +116,9 @@ typedef struct strata_budget_usage {
     size_t in_use;    /* live, retired, and promised to accounts below; of a shared account, in all processes */
     size_t remaining; /* SIZE_MAX without a limit */
     size_t peak;      /* no moment had more in use than this; at most the limit. Exact where one thread allocates; with
-                         more it may be too high by credits that the others held. */
-    uint64_t refused; /* requests */
+                         more it may be too high by requests of others that are not decided, and for each of them by
+                         what it freed lately, at most 16 MiB or four of its blocks. What is refused does not count. */
+    uint64_t refused; /* requests that did not fit here; those that did not fit above are counted there */
     uint64_t waited;  /* requests that waited for the device or for others */
     uint64_t reused;  /* requests that were served by memory which was retired at the time */
     uint64_t recalls; /* how often the credits of all threads were called in */

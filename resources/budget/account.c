@@ -11,6 +11,12 @@ static const int64_t boundless = INT64_C(1) << 62;
 
 static const uint64_t smallest_advance = UINT64_C(64) << 10;
 
+enum {
+    CREDIT_SHARE = 8,       /* of the limit: what a thread keeps at most, */
+    CREDIT_MOST = 16 << 20, /* and in bytes, */
+    CREDIT_BLOCKS = 4,      /* or for so many of the blocks that it frees */
+};
+
 /* ---- figures ---- */
 
 static int64_t capacity_of(uint64_t limit)
@@ -34,28 +40,45 @@ static int64_t granted(const strata_budget_account *account)
            atomic_load_explicit(&account->ahead, memory_order_relaxed);
 }
 
-/* Notes what was granted, less what of it was credit at all times: the other threads' credit counts as if it had been
- * used. Of a shared account only what its slow path meets: adding up all processes takes too long. */
-static void note_peak(strata_budget_account *account, uint64_t never_used)
+/* What no thread used since its credit last changed by more than use. */
+static uint64_t never_used(const strata_budget_account *account)
 {
+    uint32_t position = 0;
+    uint64_t all = 0;
+    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+        all += atomic_load_explicit(&cell->least, memory_order_relaxed);
+    return all;
+}
+
+/* Notes the most that was in use since what is granted last changed: that, less what of it was credit all the time.
+ * Whoever changes it comes here before. What another thread charges meanwhile is of the next time, and so is what this
+ * thread is about to give back no more: it counts as freed when its call began. Of a shared account only what its slow
+ * path meets: adding up all processes takes too long. */
+static void note_peak(strata_budget_account *account)
+{
+    const uint64_t unused = never_used(account);
     int64_t now = granted(account);
     uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
-    while (now > 0 && (uint64_t)now > never_used && (uint64_t)now - never_used > peak)
-        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now - never_used,
-                                                  memory_order_relaxed, memory_order_relaxed))
+    while (now > 0 && (uint64_t)now > unused && (uint64_t)now - unused > peak)
+        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now - unused, memory_order_relaxed,
+                                                  memory_order_relaxed))
             return;
 }
 
-/* Before bytes come to a thread's credit or go from it. */
-static void note_peak_of(strata_budget_account *account, const budget_cell *cell)
-{
-    note_peak(account, atomic_load_explicit(&cell->least, memory_order_relaxed));
-}
-
+/* Bytes have come or gone. */
 static void set_credit(budget_cell *cell, uint64_t credit)
 {
     atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
     atomic_store_explicit(&cell->least, credit, memory_order_relaxed);
+    atomic_store_explicit(&cell->before, UINT64_MAX, memory_order_relaxed);
+}
+
+/* What was charged and not decided was never in use. */
+static void forget_charge(budget_cell *cell, uint64_t bytes)
+{
+    const uint64_t before = atomic_load_explicit(&cell->before, memory_order_relaxed);
+    const uint64_t least = atomic_load_explicit(&cell->least, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&cell->least, least < before ? least : before, memory_order_relaxed);
 }
 
 /* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
@@ -69,10 +92,22 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
            (uint64_t)now + more > account->soft;
 }
 
-/* The most credit that a thread keeps. It can be called in at any time, so much does no harm. */
+/* The most credit that a thread keeps, of small blocks. It can be called in at any time, but what another thread may
+ * have used of it counts towards the peak. */
 static uint64_t most_credit(uint64_t limit)
 {
-    return (uint64_t)capacity_of(limit) / 8;
+    const uint64_t share = (uint64_t)capacity_of(limit) / CREDIT_SHARE;
+    return share < CREDIT_MOST ? share : CREDIT_MOST;
+}
+
+/* The same of a thread that has freed so many bytes, some of which it will want again. */
+static uint64_t most_credit_after(const strata_budget_account *account, uint64_t bytes)
+{
+    const uint64_t most = atomic_load_explicit(&account->most_credit, memory_order_relaxed);
+    const uint64_t share =
+        (uint64_t)capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / CREDIT_SHARE;
+    const uint64_t wanted = bytes < share / CREDIT_BLOCKS ? bytes * CREDIT_BLOCKS : share;
+    return wanted > most ? wanted : most;
 }
 
 /* ---- taking and giving ---- */
@@ -132,7 +167,9 @@ static bool take_with_advance(strata_budget_account *account, budget_cell *cell,
     uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
     uint64_t missing = bytes - credit;
     int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
-    uint64_t share = left > 0 ? (uint64_t)left / 16 : 0; /* half of what it may keep */
+    const uint64_t half = atomic_load_explicit(&account->most_credit, memory_order_relaxed) / 2;
+    uint64_t share = left > 0 ? (uint64_t)left / (2 * CREDIT_SHARE) : 0;
+    share = share < half ? share : half; /* of what it may keep */
     uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
     advance = advance > share / 4 ? share : advance * 4;
     if (near_mark(account, missing + advance))
@@ -140,7 +177,7 @@ static bool take_with_advance(strata_budget_account *account, budget_cell *cell,
     uint64_t most;
     if (__builtin_add_overflow(missing, advance, &most))
         return false;
-    note_peak_of(account, cell);
+    note_peak(account);
     uint64_t taken = take_unassigned(account, missing, most);
     if (!taken)
         return false;
@@ -174,47 +211,40 @@ static bool take_as_stray(strata_budget_account *account, uint64_t bytes)
                 (!bytes || take_unassigned(account, bytes, bytes));
     if (!fits)
         leave_flight(account, NULL);
-    else if (!account->shared)
-        note_peak(account, 0);
     return fits;
 }
 
-static void give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+/* Gives the excess of a credit to all. What others see of it meanwhile is not less than is in use. */
+static void give_excess(strata_budget_account *account, budget_cell *cell, uint64_t credit, uint64_t excess)
+{
+    note_peak(account);
+    if (credit - excess < atomic_load_explicit(&cell->least, memory_order_relaxed))
+        atomic_store_explicit(&cell->least, credit - excess, memory_order_relaxed);
+    give_unassigned(account, excess);
+    set_credit(cell, credit - excess);
+}
+
+/* Gives bytes back of a block that was freed, or of a request that has failed. */
+static void give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes, bool failed)
 {
     if (!cell || !budget_cell_enter(account, cell)) {
-        if (!account->shared)
-            note_peak(account, 0); /* before it is less */
+        if (!account->shared && !failed)
+            note_peak(account); /* before it is less */
         give_unassigned(account, bytes);
         return;
     }
-    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes, excess = 0;
-    uint64_t most = atomic_load_explicit(&account->most_credit, memory_order_relaxed);
-    if (near_mark(account, 0))
-        excess = credit;
-    else if (credit > most)
-        excess = credit - most / 2;
-    if (excess) {
-        note_peak_of(account, cell);
-        set_credit(cell, credit - excess);
-    } else {
+    if (failed)
+        forget_charge(cell, bytes);
+    const uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes;
+    const uint64_t most = near_mark(account, 0) ? 0 : most_credit_after(account, bytes);
+    if (credit > most)
+        give_excess(account, cell, credit, credit - most / 2);
+    else
         atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
-    }
     budget_cell_leave(cell);
-    if (excess)
-        give_unassigned(account, excess);
 }
 
 /* ---- turns ---- */
-
-/* What no thread used since its credit last changed by more than use. */
-static uint64_t never_used(const strata_budget_account *account)
-{
-    uint32_t position = 0;
-    uint64_t all = 0;
-    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
-        all += atomic_load_explicit(&cell->least, memory_order_relaxed);
-    return all;
-}
 
 static void call_in_credits(strata_budget_account *account)
 {
@@ -224,7 +254,7 @@ static void call_in_credits(strata_budget_account *account)
     for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
         for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
             strata_backoff(&turn);
-    note_peak(account, never_used(account));
+    note_peak(account);
     position = 0;
     for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
         all += atomic_load_explicit(&cell->credit, memory_order_relaxed);
@@ -355,7 +385,8 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
     bool taken = take_turn(account);
     bool fits = taken ? take_when_given_back(account, cell, bytes, patience) : take_all_at_once(account, bytes);
     if (fits) {
-        note_peak(account, 0);
+        if (account->shared)
+            note_peak(account);
         enter_flight(account, cell);
     }
     if (taken)
@@ -376,7 +407,7 @@ static void decide_one(strata_budget_account *account, uint64_t bytes, bool fail
 {
     budget_cell *cell = my_cell(account);
     if (failed)
-        give_back(account, cell, bytes);
+        give_back(account, cell, bytes, true);
     leave_flight(account, cell);
 }
 
@@ -419,11 +450,11 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
     while (count-- > 0) {
         strata_budget_account *level = levels[count];
         if (!level->parent) {
-            give_back(level, my_cell(level), bytes);
+            give_back(level, my_cell(level), bytes, false);
             continue;
         }
         atomic_fetch_add_explicit(&level->pins, 1, memory_order_seq_cst); /* it stays until that is taken back */
-        give_back(level, my_cell(level), bytes);
+        give_back(level, my_cell(level), bytes, false);
         if (level->promise && atomic_load_explicit(&level->closed, memory_order_seq_cst))
             pass_on(level);
         atomic_fetch_sub_explicit(&level->pins, 1, memory_order_release);
@@ -503,7 +534,7 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
         if (!level->shared)
             atomic_fetch_sub_explicit(&level->ahead, (int64_t)bytes, memory_order_relaxed);
         kept &= is_within_limit(level);
-        note_peak(level, 0);
+        note_peak(level);
     }
     if (kept && !failed)
         atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
@@ -601,7 +632,7 @@ void budget_tell(strata_budget_account *account)
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
-    note_peak(account, never_used(account));
+    note_peak(account);
     uint64_t limit = limit_of(account);
     bool closed = account->promise && atomic_load_explicit(&account->closed, memory_order_acquire);
     uint64_t in_use = closed ? atomic_load_explicit(&account->kept, memory_order_relaxed) : budget_in_use(account);

@@ -37,6 +37,7 @@ typedef struct budget_cell {
         };
         _Atomic uint64_t doing; /* both, written as one */
     };
+    _Atomic uint64_t before; /* `least` before the last charge, if none came or went with it; the same */
 } budget_cell;
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a cell's word");
@@ -61,7 +62,7 @@ struct strata_budget_account {
     _Atomic uint64_t limit;       /* 0: none. Written in the turn. */
     _Atomic uint64_t most_credit; /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
     _Atomic bool tight;           /* the turn is taken: no credit is given out. Written in the turn. */
-    _Atomic uint64_t peak;        /* highest of limit - unassigned; any thread */
+    _Atomic uint64_t peak;        /* highest of what was in use, as far as that is known; any thread */
     _Atomic int64_t ahead;        /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
     _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
@@ -132,11 +133,13 @@ static inline void budget_cell_leave(budget_cell *cell)
     atomic_store_explicit(&cell->busy, 0, memory_order_release);
 }
 
-/* Lowers the credit to `left`, which decides about the account's peak. */
+/* Lowers the credit to `left`, which decides about the account's peak, unless the request comes to nothing. */
 static inline void budget_use_credit(budget_cell *cell, uint64_t left)
 {
+    const uint64_t least = atomic_load_explicit(&cell->least, memory_order_relaxed);
     atomic_store_explicit(&cell->credit, left, memory_order_relaxed);
-    if (left < atomic_load_explicit(&cell->least, memory_order_relaxed))
+    atomic_store_explicit(&cell->before, least, memory_order_relaxed);
+    if (left < least)
         atomic_store_explicit(&cell->least, left, memory_order_relaxed);
 }
 
