@@ -309,7 +309,7 @@ strata_status strata_driver_choose(const char *choice)
 
 strata_status strata_driver_count_calls(void)
 {
-    if (strata_calls_count())
+    if (strata_door_count_calls())
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_BUSY, "the driver is open already; counting its calls must be asked for before");
 }

@@ -47,11 +47,24 @@ strata_status strata_block_free(strata_resource *owner, const strata_block *bloc
     return STRATA_SUCCESS;
 }
 
+/* Its own stream is nobody's: what that had been given when it was unregistered is waited for. */
+static strata_status wait_without_stream(strata_table *table, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(table, block->id);
+    strata_point end = 0;
+    strata_status status = entry ? strata_uses_end_of_home(entry, block, &end) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_synchronize(table, block);
+    return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
+}
+
 strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)
 {
     if (!owner || !owner->stack || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "uses are waited for without an owner or a block");
     strata_table *table = strata_resource_table(owner);
+    if (stream == STRATA_STREAM_GONE)
+        return wait_without_stream(table, block);
     strata_status status = strata_block_record_use(owner, block, stream, STRATA_ACCESS_READ);
     return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;
 }

@@ -105,27 +105,33 @@ static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
     return stream->timeline;
 }
 
-static __attribute__((noinline)) strata_timeline *look_up_unknown(strata_device *device, uint64_t id)
+/* *known: the stream was registered a moment ago, and this is its timeline. */
+static __attribute__((noinline)) strata_timeline *look_up(strata_device *device, CUstream handle, uint64_t id,
+                                                          bool *known)
 {
     strata_thread *thread = strata_thread_self();
     strata_lock_take(&map_lock);
-    strata_timeline *timeline = find_or_take_unknown(device, id);
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    *known = timeline != NULL;
+    if (!timeline)
+        timeline = find_or_take_unknown(device, id);
     strata_lock_release(&map_lock);
-    if (thread && timeline)
+    if (thread && timeline && !*known)
         thread->streams[id % STRATA_STREAM_CACHE_SIZE] =
             (strata_stream_cache_line){.stream_id = id, .timeline = timeline};
     return timeline;
 }
 
-static inline strata_timeline *unknown_timeline(strata_device *device, uint64_t id)
+static inline strata_timeline *find_timeline(strata_device *device, CUstream handle, uint64_t id, bool *known)
 {
+    *known = false;
     const strata_thread *thread = strata_thread_current;
     const strata_stream_cache_line *line = thread ? &thread->streams[id % STRATA_STREAM_CACHE_SIZE] : NULL;
     if (__builtin_expect(line && line->stream_id == id &&
                              atomic_load_explicit(&line->timeline->stream_id, memory_order_acquire) == id,
                          1))
         return line->timeline;
-    return look_up_unknown(device, id);
+    return look_up(device, handle, id, known);
 }
 
 static __attribute__((cold)) strata_status refuse_stream(CUresult result, const char *call)
@@ -195,10 +201,12 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
                                : ask_identity_in_context(device, handle, &id);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
-    strata_timeline *timeline = unknown_timeline(device, id);
+    bool known;
+    strata_timeline *timeline = find_timeline(device, handle, id, &known);
     if (__builtin_expect(!timeline, 0))
         return strata_fail_no_timeline();
-    *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .stream_id = id};
+    *out = (strata_stream_ref){
+        .timeline = timeline, .device = device, .handle = handle, .stream_id = known ? 0 : id, .known = known};
     return STRATA_SUCCESS;
 }
 
@@ -548,6 +556,19 @@ static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream h
     return status;
 }
 
+/* From now on nobody notes a use of the known stream: who comes later waits for the map, and finds the unknown one. Who
+ * came before has submitted the work, which the event that is recorded here comes after. map_lock is held. */
+static strata_status leave_and_forget(strata_known_stream *stream, strata_timeline *timeline, unknown_stream *entry,
+                                      uint64_t id)
+{
+    const CUstream handle = timeline->stream;
+    set_known(stream, NULL);
+    const strata_status status = enter_and_leave_known(timeline, handle, entry, id);
+    if (status != STRATA_SUCCESS)
+        set_known(stream, timeline);
+    return status;
+}
+
 strata_status strata_stream_unregister(strata_device *device, CUstream handle)
 {
     uint64_t id = 0;
@@ -571,10 +592,9 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     if (!timeline || timeline->device != device)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this device");
     else
-        status = enter_and_leave_known(timeline, handle, entry, id);
+        status = leave_and_forget(stream, timeline, entry, id);
     if (status == STRATA_SUCCESS) {
         entry = NULL;
-        set_known(stream, NULL);
         if (HASH_COUNT(unknown) >= sweep_at)
             sweep(true);
     }

@@ -19,7 +19,7 @@ bool strata_uses_untouched(const strata_table *table, strata_block_id id);
 /* What was noted so far is part of the allocation: for a layer that has filled a block which nobody else knows yet. */
 void strata_uses_forget_touch(strata_table *table, strata_block_id id);
 
-/* For a free with STRATA_STREAM_GONE, of a retired or quarantined entry: up to where its own stream is to be waited
+/* For a free with STRATA_STREAM_GONE: up to where its own stream is to be waited
  * for, 0 if there is nothing. INVALID_VALUE if that stream is known still: it may have been given work since that
  * nothing marks. */
 strata_status strata_uses_end_of_home(const strata_entry *entry, const strata_block *block, strata_point *end);

@@ -24,15 +24,12 @@ static _Atomic uint64_t counts[CALL_COUNT]; /* any thread, relaxed: statistics *
 STRATA_ENTRY_POINTS(WRAPPER)
 #undef WRAPPER
 
-bool strata_calls_count(void)
+void strata_calls_want(void)
 {
-    if (strata_door_now() != STRATA_DOOR_CLOSED)
-        return atomic_load(&wanted);
     atomic_store(&wanted, true);
-    return true;
 }
 
-bool strata_calls_counted(void)
+bool strata_calls_wanted(void)
 {
     return atomic_load(&wanted);
 }

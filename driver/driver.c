@@ -26,10 +26,12 @@ static struct {
     bool simulated;
     int version;
     int device_count;
-    bool fork_handler;
 } door;
 
-static _Atomic bool being_opened; /* `opening` is held by open_locked(), for a child that is forked meanwhile */
+/* Threads that hold `opening`, or are about to: a child that is forked meanwhile may find it taken for ever. */
+static _Atomic unsigned busy;
+static pthread_once_t watched = PTHREAD_ONCE_INIT;
+static bool watching; /* forks; written once */
 
 typedef struct entry_name {
     const char *name;
@@ -52,8 +54,26 @@ static const entry_name entry_names[] = {
 static void in_forked_child(void)
 {
     int state = atomic_load_explicit(&strata_door_state, memory_order_relaxed);
-    if (state != STRATA_DOOR_CLOSED || atomic_load(&being_opened))
+    if (state != STRATA_DOOR_CLOSED || atomic_load(&busy))
         atomic_store_explicit(&strata_door_state, STRATA_DOOR_FORKED, memory_order_release);
+}
+
+static void watch_forks(void)
+{
+    watching = pthread_atfork(NULL, NULL, in_forked_child) == 0;
+}
+
+static void lock_opening(void)
+{
+    pthread_once(&watched, watch_forks);
+    atomic_fetch_add(&busy, 1);
+    pthread_mutex_lock(&opening);
+}
+
+static void unlock_opening(void)
+{
+    pthread_mutex_unlock(&opening);
+    atomic_fetch_sub(&busy, 1);
 }
 
 void strata_door_shut_down(void)
@@ -238,12 +258,9 @@ static bool open_locked(strata_door_failure *failure)
     } else if (!door.choice[0]) {
         strcpy(door.choice, "cuda");
     }
-    if (!door.fork_handler) {
-        if (pthread_atfork(NULL, NULL, in_forked_child) != 0) {
-            say(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
-            return false;
-        }
-        door.fork_handler = true;
+    if (!watching) {
+        say(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
+        return false;
     }
     strata_entry_table table = {0};
     void *library = try_choice(door.choice, &table, failure);
@@ -251,7 +268,7 @@ static bool open_locked(strata_door_failure *failure)
         return false;
     door.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;
     strata_cu = table;
-    if (strata_calls_counted())
+    if (strata_calls_wanted())
         strata_calls_wrap(&table, &strata_cu);
     atomic_store_explicit(&strata_door_state, STRATA_DOOR_OPEN, memory_order_release);
     /* Handlers run last registered first: this one just before the driver's own, which cuInit registered. Should it not
@@ -275,11 +292,9 @@ bool strata_door_open(strata_door_failure *failure)
             "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
         return false;
     }
-    pthread_mutex_lock(&opening);
-    atomic_store(&being_opened, true);
+    lock_opening();
     bool open = strata_door_now() == STRATA_DOOR_OPEN || open_locked(failure);
-    atomic_store(&being_opened, false);
-    pthread_mutex_unlock(&opening);
+    unlock_opening();
     return open;
 }
 
@@ -291,15 +306,25 @@ bool strata_door_takes(const char *choice)
 bool strata_door_choose(const char *choice)
 {
     bool chosen = false;
-    pthread_mutex_lock(&opening);
+    lock_opening();
     if (strata_door_now() == STRATA_DOOR_CLOSED) {
         strcpy(door.choice, choice);
         chosen = true;
     } else if (strcmp(choice, door.choice) == 0) {
         chosen = true;
     }
-    pthread_mutex_unlock(&opening);
+    unlock_opening();
     return chosen;
+}
+
+bool strata_door_count_calls(void)
+{
+    lock_opening();
+    if (strata_door_now() == STRATA_DOOR_CLOSED)
+        strata_calls_want();
+    const bool counted = strata_calls_wanted();
+    unlock_opening();
+    return counted;
 }
 
 void strata_door_describe(strata_door_facts *facts)

@@ -75,9 +75,12 @@ const char *strata_driver_error_name(CUresult result);
 
 /* ---- counting calls (driver/calls.c) ---- */
 
-/* Asks for counting; must precede the opening. False if the door is open already. */
-bool strata_calls_count(void);
-bool strata_calls_counted(void);
+/* Asks for counting; must precede the opening. False if the door is open already, and nothing is counted. */
+bool strata_door_count_calls(void);
+
+/* The same for the door, which holds its lock. */
+void strata_calls_want(void);
+bool strata_calls_wanted(void);
 
 /* Puts the counting wrappers in front of `real`. Called by the door while it opens. */
 void strata_calls_wrap(const strata_entry_table *real, strata_entry_table *wrapped);

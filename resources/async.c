@@ -574,7 +574,7 @@ static strata_status configure(async *self, const strata_async_options *options)
 /* Ends a pool that came to nothing. If that fails too it is said, and why it came to nothing stays the last error. */
 static void drop_pool(CUmemoryPool pool)
 {
-    strata_error kept = *strata_last_error();
+    strata_error kept = *strata_error_in_force();
     CUresult result = strata_cu.MemPoolDestroy(pool);
     if (result == CUDA_SUCCESS)
         return;
@@ -596,7 +596,9 @@ static strata_status make_pool(async *self, const strata_async_options *options)
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemPoolCreate", "making a pool on device %d", self->device->ordinal);
     self->own_pool = true;
-    self->limit = (options->max_size + RESERVE_GRANULE - 1) / RESERVE_GRANULE * RESERVE_GRANULE;
+    const uint64_t most = UINT64_MAX / RESERVE_GRANULE * RESERVE_GRANULE;
+    self->limit =
+        options->max_size < most ? (options->max_size + RESERVE_GRANULE - 1) / RESERVE_GRANULE * RESERVE_GRANULE : most;
     strata_status status = configure(self, options);
     if (status != STRATA_SUCCESS)
         drop_pool(self->pool);

@@ -59,7 +59,10 @@ static strata_status give_memory(strata_single *single, const strata_block *bloc
     strata_status status = strata_single_enter(single, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
     status = options->deallocate(block->address, block->bytes, block->alignment, stream, options->data);
+    strata_error_take_back(&aside);
     strata_scope_leave(&scope);
     return status == STRATA_SUCCESS ? status : refuse_answer(block, status, "deallocate");
 }
@@ -82,7 +85,10 @@ static strata_status take_memory(strata_single *self, const strata_request *requ
     if (status != STRATA_SUCCESS)
         return status;
     *address = 0;
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
     status = options->allocate(address, request->bytes, alignment, request->stream, options->data);
+    strata_error_take_back(&aside);
     strata_scope_leave(&scope);
     if (status != STRATA_SUCCESS) {
         const strata_block wanted = {.requested = request->bytes, .tag = request->tag};

@@ -61,9 +61,12 @@ static bool ask(failure_callback *self, const strata_request *request, const str
 {
     if (!self->callback)
         return make_room(&self->resource);
+    strata_error_aside aside;
+    strata_error_set_aside(&aside); /* this may be a try of a layer above, which is hushed */
     asking = true;
     bool again = self->callback(request, why, self->data);
     asking = false;
+    strata_error_take_back(&aside);
     return again;
 }
 

@@ -128,7 +128,7 @@ static strata_status prefetch_prepare(strata_resource *resource, const strata_bl
 {
     prefetch *self = (prefetch *)resource;
     strata_status status = resource->upstream->ops->prepare_use(resource->upstream, block, stream, access);
-    bool asked = atomic_load_explicit(&self->on_use, memory_order_relaxed);
+    bool asked = atomic_load_explicit(&self->on_use, memory_order_acquire); /* and then finish sees ever_on_use */
     if (status == STRATA_SUCCESS && asked && is_managed(resource, block->id))
         move(self, block, stream);
     return status;
@@ -158,7 +158,7 @@ static strata_status prefetch_set(strata_resource *resource, size_t which, uint6
     prefetch *self = (prefetch *)resource;
     if (value)
         atomic_store_explicit(&self->ever_on_use, true, memory_order_relaxed);
-    atomic_store_explicit(&self->on_use, value != 0, memory_order_relaxed);
+    atomic_store_explicit(&self->on_use, value != 0, memory_order_release);
     return STRATA_SUCCESS;
 }
 

@@ -141,6 +141,35 @@ static void tries_are_bounded_and_the_last_failure_is_said_once(void **state)
     check_ok(strata_stack_destroy(self.stack));
 }
 
+static void count_invalid(const strata_error *error, void *count)
+{
+    *(unsigned *)count += error->status == STRATA_ERROR_INVALID_VALUE;
+}
+
+/* A layer above that tries, and keeps what goes wrong to itself, has nothing to do with the callback's own calls. */
+static void what_goes_wrong_in_a_callback_is_heard_under_a_layer_that_tries(void **state)
+{
+    (void)state;
+    program self = {.fails = true};
+    const strata_failure_callback_options options = {.retries = 1, .callback = answer, .data = &self};
+    strata_resource *layers[4];
+    strata_block block;
+    check_ok(strata_fixed_create(&(strata_fixed_options){.bytes = 4096, .chunk = MIB}, &layers[0]));
+    check_ok(strata_failure_callback_create(&options, &layers[1]));
+    layers[2] = failing((strata_fault_options){.every = 1});
+    layers[3] = nothing();
+    check_ok(strata_stack_build(layers, 4, 0, &self.stack));
+    unsigned invalid = 0;
+    strata_set_log_callback(count_invalid, &invalid);
+    const strata_status status =
+        strata_resource_allocate(strata_stack_top(self.stack), &(strata_request){.bytes = 4096}, &block);
+    strata_set_log_callback(NULL, NULL);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    assert_true(self.asked > 0);
+    assert_int_equal(invalid, self.asked);
+    check_ok(strata_stack_destroy(self.stack));
+}
+
 static void a_callback_that_declines_leaves_the_failure_as_it_was(void **state)
 {
     (void)state;
@@ -345,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_is_tried_again_once_and_nothing_is_heard_of_its_failure),
         cmocka_unit_test(tries_are_bounded_and_the_last_failure_is_said_once),
+        cmocka_unit_test(what_goes_wrong_in_a_callback_is_heard_under_a_layer_that_tries),
         cmocka_unit_test(a_callback_that_declines_leaves_the_failure_as_it_was),
         cmocka_unit_test(failures_of_another_kind_are_not_caught),
         cmocka_unit_test(what_a_callback_allocates_itself_is_tried_once),

@@ -1,5 +1,6 @@
 /* An owner of memory that is written outside the library, of the public headers alone: what the functions for owners
  * refuse, and what they leave behind when they fail. Its addresses are numbers; nobody writes there. */
+#include "core/stream_map.h"
 #include "support/faults.h"
 #include "support/fixture.h"
 
@@ -161,6 +162,26 @@ static void a_block_that_ended_is_stale_for_every_call(void **state)
     check_status(strata_block_prepare_use(top, &block, NULL, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
 }
 
+static void a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_given(void **state)
+{
+    (void)state;
+    strata_device *device;
+    test_calls calls;
+    CUstream stream = make_stream();
+    check_ok(strata_device_get(0, &device));
+    check_ok(strata_stream_register(device, stream, false));
+    strata_block block = allocate(stream);
+    check_status(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_stream_unregister(device, stream));
+    check_cu(strata_cu.StreamDestroy(stream));
+    test_calls_begin(&calls);
+    check_ok(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE));
+    assert_int_equal(test_calls_of(&calls, "cuStreamIsCapturing"), 0); /* there is no handle to ask about */
+    assert_true(test_calls_of(&calls, "cuEventQuery") + test_calls_of(&calls, "cuEventSynchronize") > 0);
+    check_status(strata_block_wait_uses(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_USE_AFTER_FREE);
+    assert_int_equal(owner.live, 0);
+}
+
 static void calls_through_a_stack_need_a_resource_and_a_block(void **state)
 {
     (void)state;
@@ -245,6 +266,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_alignment_that_is_no_power_of_two_makes_no_block, build, end),
         cmocka_unit_test_setup_teardown(a_block_whose_stream_cannot_be_identified_is_not_made, build, end),
         cmocka_unit_test_setup_teardown(a_block_that_ended_is_stale_for_every_call, build, end),
+        cmocka_unit_test_setup_teardown(a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_given, build,
+                                        end),
         cmocka_unit_test_setup_teardown(calls_through_a_stack_need_a_resource_and_a_block, build, end),
         cmocka_unit_test_setup_teardown(a_launch_needs_a_recorder_that_was_begun, build, end),
         cmocka_unit_test(more_stacks_than_there_can_be_are_refused_and_leave_their_layers),

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "support/captures.h"
 #include "support/fixture.h"
 
 enum { BYTES = 4096 };
@@ -75,6 +76,18 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     check_ok(strata_runtime_finish_block_use(runtime, &block, CU_STREAM_LEGACY, STRATA_ACCESS_READ));
     assert_int_equal(test_calls_of(&calls, "cuStreamGetId"), 0);
     check_ok(strata_runtime_deallocate_on(runtime, &block, CU_STREAM_LEGACY));
+}
+
+static void captures_that_ended_on_stream_0_are_those_of_the_threads_own(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    strata_block block;
+    check_ok(strata_runtime_allocate(fixture->runtime, BYTES, 0, &block));
+    test_begin_capture(CU_STREAM_PER_THREAD);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, 0));
+    test_end_capture(CU_STREAM_PER_THREAD);
+    check_ok(strata_stack_captures_ended(stack, 0));
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* nothing of it is left */
 }
 
 typedef struct passage {
@@ -161,6 +174,7 @@ int main(void)
         TEST_CASE(every_call_on_stream_0_looks_at_the_threads_own_stream),
         TEST_CASE(stream_0_of_one_thread_comes_after_stream_0_of_another),
         TEST_CASE(only_the_allocating_thread_can_name_the_home_of_its_block),
+        TEST_CASE(captures_that_ended_on_stream_0_are_those_of_the_threads_own),
     };
     return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
 }

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 enum { BYTES = 4096, POOL = 64 };
 
@@ -704,6 +705,100 @@ static void what_a_stream_freed_is_reaped_while_it_is_registered_and_unregistere
     assert_true(reaped && !other.failed);
 }
 
+/* ---- a stream that is registered or unregistered in the midst of another call ---- */
+
+static struct {
+    CUresult(CUDAAPI *get_id)(CUstream, unsigned long long *);
+    CUresult(CUDAAPI *record)(CUevent, CUstream);
+    test_fixture *fixture; /* NULL: nothing happens */
+    CUstream stream;
+    strata_block *block;
+    pthread_t thread;
+    bool begun;
+    _Atomic bool used;
+    bool early; /* it was used before the stream was unregistered */
+} midst;
+
+static CUresult CUDAAPI get_id_and_register(CUstream stream, unsigned long long *id)
+{
+    const CUresult result = midst.get_id(stream, id);
+    test_fixture *fixture = stream == midst.stream ? midst.fixture : NULL;
+    if (fixture) {
+        midst.fixture = NULL;
+        midst.begun = strata_runtime_register_stream(fixture->runtime, stream) == STRATA_SUCCESS;
+    }
+    return result;
+}
+
+/* The block's home is found, whoever came first: the registration, or the note of the allocation. */
+static void a_stream_that_is_registered_while_it_is_looked_up_is_known(test_fixture *fixture)
+{
+    CUstream stream = make_stream();
+    strata_block block;
+    midst.get_id = strata_cu.StreamGetId;
+    midst.begun = false;
+    midst.stream = stream;
+    midst.fixture = fixture;
+    strata_cu.StreamGetId = get_id_and_register;
+    const strata_status status = strata_runtime_allocate(fixture->runtime, BYTES, stream, &block);
+    strata_cu.StreamGetId = midst.get_id;
+    check_ok(status);
+    assert_true(midst.begun);
+    test_write(fixture, &block, 0x11, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
+    check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
+    destroy_stream(stream);
+}
+
+static void *use_in_the_midst(void *data)
+{
+    test_fixture *fixture = data;
+    test_make_current();
+    test_write(fixture, midst.block, 0x22, midst.stream);
+    midst.used = true;
+    return NULL;
+}
+
+static CUresult CUDAAPI record_and_wait_for_use(CUevent event, CUstream stream)
+{
+    const CUresult result = midst.record(event, stream);
+    test_fixture *fixture = stream == midst.stream ? midst.fixture : NULL;
+    if (fixture) {
+        const struct timespec meanwhile = {.tv_nsec = 20000000};
+        midst.fixture = NULL;
+        midst.begun = pthread_create(&midst.thread, NULL, use_in_the_midst, fixture) == 0;
+        nanosleep(&meanwhile, NULL);
+        midst.early = midst.used;
+    }
+    return result;
+}
+
+/* What is submitted after the stream's last event was recorded is not what that event says. */
+static void a_use_that_comes_while_its_stream_is_unregistered_is_noted_afterwards(test_fixture *fixture)
+{
+    CUstream stream = make_stream();
+    check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    midst.record = strata_cu.EventRecord;
+    midst.stream = stream;
+    midst.block = &block;
+    midst.used = midst.begun = false;
+    midst.fixture = fixture;
+    strata_cu.EventRecord = record_and_wait_for_use;
+    const strata_status status = strata_runtime_unregister_stream(fixture->runtime, stream);
+    if (midst.begun)
+        pthread_join(midst.thread, NULL);
+    strata_cu.EventRecord = midst.record;
+    check_ok(status);
+    assert_true(midst.begun && midst.used);
+    assert_false(midst.early);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, stream));
+    test_synchronize(stream);
+    destroy_stream(stream);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -730,6 +825,8 @@ int main(void)
         TEST_CASE(thousands_of_short_lived_streams_leave_few_timelines_and_events),
         TEST_CASE(many_threads_make_register_and_destroy_streams_at_the_same_time),
         TEST_CASE(what_a_stream_freed_is_reaped_while_it_is_registered_and_unregistered),
+        TEST_CASE(a_stream_that_is_registered_while_it_is_looked_up_is_known),
+        TEST_CASE(a_use_that_comes_while_its_stream_is_unregistered_is_noted_afterwards),
     };
     test_open_driver();
     return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);

@@ -238,7 +238,8 @@ STRATA_API strata_status strata_block_free(strata_resource *owner, const strata_
 /* Use tracking for owners: put these into prepare_use, finish_use and record_use of the ops table. They order work
  * between streams by what the block's entry remembers, see docs/design.md, "Timelines". An owner that does must wait
  * for the block's uses before it lets the memory go: strata_block_wait_uses() blocks the calling thread until all noted
- * uses, and everything submitted to `stream` so far, have finished.
+ * uses, and everything submitted to `stream` so far, have finished. It takes STRATA_STREAM_GONE, as deallocate gets it:
+ * then up to where the block's own stream was unregistered; INVALID_VALUE if that is registered still.
  *
  * These are operations of a stack, called through it for each use: owner and block are what the stack was called with.
  * prepare and finish do not look for NULL; a caller outside of a stack uses strata_resource_prepare_use() and its like,
@@ -311,7 +312,8 @@ typedef struct strata_layer {
     const strata_option *options;
     size_t option_count;
     size_t options_size; /* bytes of the options struct */
-    /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call. */
+    /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call. It may not
+     * call strata_runtime_get, which may be what it is called from. */
     strata_status (*create)(int device, const void *options, strata_resource **out);
     /* For an owner that takes memory for many blocks at once: the name of the one that takes its place, with that one's
      * defaults, in sanitizer mode, see strata_set_mode(). NULL: it stays. One that has a layer below it is left out. */

@@ -149,8 +149,9 @@ STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime
  * already, or a default stream), STREAM_CAPTURE, WRONG_DEVICE, OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream);
 
-/* Ends that, before the stream is destroyed. What was given to it so far is remembered. Errors: INVALID_VALUE (not
- * registered here), DRIVER.
+/* Ends that, before the stream is destroyed. What was given to it so far is remembered. Other threads may finish uses
+ * of the stream meanwhile; none may be in an allocation or a free on it. Errors: INVALID_VALUE (not registered here),
+ * DRIVER.
  *
  * A registered stream that was destroyed first cannot be unregistered any more, since there is nothing left to record
  * the closing event on, and calling the driver with its handle is undefined. Its runtime cannot be destroyed either:

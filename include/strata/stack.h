@@ -106,6 +106,7 @@ STRATA_API strata_status strata_resource_allocate_ptsz(strata_resource *resource
 #define strata_resource_allocate strata_resource_allocate_ptsz
 #define strata_resource_deallocate(resource, block, stream) \
     strata_resource_deallocate(resource, block, strata_stream_as_meant(stream))
+#define strata_stack_captures_ended(stack, stream) strata_stack_captures_ended(stack, strata_stream_as_meant(stream))
 #define strata_resource_prepare_use(resource, block, stream, access) \
     strata_resource_prepare_use(resource, block, strata_stream_as_meant(stream), access)
 #define strata_resource_finish_use(resource, block, stream, access) \

@@ -1,6 +1,7 @@
 /* Credits, turns, and what is told about them. */
 #include "resources/budget/account.h"
 
+#include "core/error.h"
 #include "resources/budget/shared.h"
 
 #include <string.h>
@@ -619,6 +620,15 @@ static bool next_crossing(strata_budget_account *account, bool *telling, budget_
     return any;
 }
 
+/* The call in which a mark is passed may be hushed. */
+static void call_back(strata_budget_account *account, const budget_crossing *crossing)
+{
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
+    account->soft_callback(account, crossing->above, (size_t)crossing->in_use, account->soft_data);
+    strata_error_take_back(&aside);
+}
+
 void budget_tell(strata_budget_account *account)
 {
     bool crossed = false, telling = false;
@@ -627,7 +637,7 @@ void budget_tell(strata_budget_account *account)
         crossed = true;
     while (crossed && next_crossing(account, &telling, &crossing))
         if (account->soft_callback)
-            account->soft_callback(account, crossing.above, (size_t)crossing.in_use, account->soft_data);
+            call_back(account, &crossing);
 }
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)

@@ -38,7 +38,11 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
     strata_resource *charging = atomic_load_explicit(&self->charging, memory_order_relaxed);
     if (__builtin_expect(!charging, 0))
         charging = find_charging(self);
-    return charging->ops->charge(charging, request, bytes);
+    const strata_status status = charging->ops->charge(charging, request, bytes);
+    if (__builtin_expect(status == STRATA_SUCCESS && !*bytes && request->bytes,
+                         0)) /* or the account could end before the block */
+        *bytes = 1;
+    return status;
 }
 
 static __attribute__((noinline)) strata_budget_account *entered_account(budget *self)
