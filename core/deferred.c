@@ -13,6 +13,7 @@ typedef struct strata_deferred_free {
     strata_entry *entry; /* retired: nobody else has it */
     strata_block block;
     CUstream stream;
+    strata_point after; /* 0, or what the legacy stream, which stands in for the one that was named, has to wait for */
     uint64_t thread; /* serial of the thread that freed: the per-thread stream is another for each; 0: nobody knows */
 } deferred_free;
 
@@ -75,6 +76,29 @@ static void end_batch(strata_deferred *set, const deferred_batch *batch)
     *link = batch->next;
 }
 
+/* A capture elsewhere that the legacy stream is part of is in the way, and not one of the free's own stream: nobody
+ * need name that again, or say when the capture ends. What it has been given is marked, and the free becomes the legacy
+ * stream's. If it cannot be marked the free stays that stream's own. */
+static void move_to_legacy(strata_device *device, deferred_free *one)
+{
+    strata_stream_ref stream;
+    strata_note note;
+    if (one->stream == STRATA_STREAM_GONE || (uintptr_t)one->stream <= (uintptr_t)CU_STREAM_LEGACY ||
+        strata_stream_is_capturing(device, one->stream, true))
+        return;
+    strata_error_hush();
+    strata_status status = strata_stream_resolve(device, one->stream, &stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_note_begin_on(&note, &stream);
+    if (status == STRATA_SUCCESS) {
+        const strata_point point = strata_timeline_now(note.stream.timeline);
+        status = strata_note_end(&note);
+        one->after = status == STRATA_SUCCESS ? point : 0;
+        one->stream = status == STRATA_SUCCESS ? CU_STREAM_LEGACY : one->stream;
+    }
+    strata_error_unhush(false);
+}
+
 strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, strata_deferred_carry_out carry_out,
                                   strata_entry *entry, const strata_block *block, CUstream stream)
 {
@@ -87,6 +111,7 @@ strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, 
     one->block = *block;
     one->stream = stream;
     one->thread = this_thread();
+    move_to_legacy(set->device, one);
     strata_lock_take(&set->lock);
     link_in(set, one);
     count(set, 1);
@@ -167,7 +192,15 @@ static strata_status carry_out(const strata_deferred *set, const deferred_free *
     *done = false;
     if (names && strata_stream_is_capturing(set->device, one->stream, false))
         return STRATA_SUCCESS;
-    strata_status status = one->carry_out(one->owner, one->entry, &one->block, one->stream, finished);
+    strata_stream_ref legacy;
+    strata_status status = STRATA_SUCCESS;
+    if (one->after && !finished)
+        status = strata_stream_resolve(set->device, one->stream, &legacy);
+    if (one->after && !finished && status == STRATA_SUCCESS)
+        status = strata_timeline_wait(&legacy, one->after);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = one->carry_out(one->owner, one->entry, &one->block, one->stream, finished);
     *done = status == STRATA_SUCCESS;
     return status;
 }

@@ -233,8 +233,9 @@ static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, s
 static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
 {
     strata_scope scope;
-    if (strata_scope_enter(&scope, device, strata_scope_for(handle)) != STRATA_SUCCESS)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    const strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
+    if (status != STRATA_SUCCESS) /* a capture that the legacy stream is part of may have begun a moment ago */
+        return status == STRATA_ERROR_STREAM_CAPTURE ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = strata_cu.EventRecord(event, handle);
     strata_scope_leave(&scope);
     return result;

@@ -467,6 +467,38 @@ static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
+/* Nobody captured the stream that the free is on, and nobody need name it again. */
+static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = made_stream(CU_STREAM_NON_BLOCKING);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &block, 0x11, NULL); /* its point has no event yet */
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, other));
+    check_freed_or_deferred(fixture, &block);
+    check_cu(test_cu()->StreamDestroy(other));
+    check_not_handed_over(fixture, &block, test_stream(fixture, TEST_STREAM_POOL));
+    end_alive(captured);
+    check_settled(fixture, &block);
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
+/* Whatever layer the free comes through first. */
+static void a_free_on_a_stream_sees_the_end_of_its_capture(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    strata_block block = test_allocate(fixture, BYTES, captured), other = test_allocate(fixture, BYTES, captured);
+    test_synchronize(captured);
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, captured));
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    end_alive(captured);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &other, captured));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(test_usage(fixture).live_blocks, 0);
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
 /* ---- a free that is being carried out ---- */
 
 enum { IN_VAIN_MS = 50 };
@@ -556,10 +588,14 @@ int main(void)
         TEST_CASE(a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture),
         TEST_CASE(a_stack_with_frees_inside_captures_cannot_be_ended),
         TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
+        TEST_CASE(a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap),
         TEST_CASE(a_free_that_meets_a_capture_waits_for_no_use_before),
         TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
         TEST_CASE(who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out), /* not in sweeps */
     };
+    static const char *const layers[] = {"guard, pool", "guard, async", "guard(sample=1), pool",
+                                         "pool",        "direct",       "binning, async"};
+    static const test_case through_layers[] = {TEST_CASE(a_free_on_a_stream_sees_the_end_of_its_capture)};
     test_open_driver();
     open_captures();
     /* What a pool waits for when it gets a frame is nothing to these cases, and test_pool_source's in a sweep. */
@@ -567,5 +603,6 @@ int main(void)
         "async", "direct", "pool", "async(pool=default)", "fixed(bytes=4KiB, chunk=16KiB), async", "pool, async"};
     const size_t count = sizeof stacks / sizeof stacks[0];
     const size_t swept = test_is_swept() ? 1 : 0; /* no two runs of the last case are the same */
-    return test_run_on(stacks, count - swept, cases, sizeof cases / sizeof cases[0] - swept);
+    return test_run_on(stacks, count - swept, cases, sizeof cases / sizeof cases[0] - swept) +
+           test_run_on(layers, sizeof layers / sizeof layers[0], through_layers, 1);
 }

@@ -685,6 +685,20 @@ static void more_threads_than_have_numbers_are_served(void **state)
     test_child_run("serve_more_threads_than_have_numbers", NULL);
 }
 
+/* However many streams it is that have something left to do. */
+static void who_waits_for_all_frees_waits_for_every_stream(test_fixture *fixture)
+{
+    enum { MANY = 150, SMALL = 4096 };
+    CUstream streams[MANY];
+    for (int i = 0; i < MANY; i++) {
+        streams[i] = test_stream(fixture, TEST_STREAM_REGISTERED);
+        leave_behind(fixture, SMALL, 0x11, streams[i]);
+    }
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    for (int i = 0; i < MANY; i++)
+        check_cu(test_cu()->StreamQuery(streams[i]));
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(take_memory_of_two_devices),
@@ -711,6 +725,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_limit_is_kept_to_the_byte_and_the_refusal_names_it),
         TEST_CASE(a_request_for_no_memory_that_there_is_changes_nothing),
         TEST_CASE(memory_of_threads_that_ended_is_not_lost_and_not_given_too_early),
+        TEST_CASE(who_waits_for_all_frees_waits_for_every_stream),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_of_two_devices_are_two_pools),

@@ -58,10 +58,13 @@ static uint64_t never_used(const strata_budget_account *account)
 static void note_peak(strata_budget_account *account)
 {
     const uint64_t unused = never_used(account);
-    int64_t now = granted(account);
+    const int64_t all = granted(account);
+    const uint64_t limit = limit_of(account); /* memory that is about to be reused may be counted twice for a moment */
+    uint64_t now = all > 0 && (uint64_t)all > unused ? (uint64_t)all - unused : 0;
+    now = limit && now > limit ? limit : now;
     uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
-    while (now > 0 && (uint64_t)now > unused && (uint64_t)now - unused > peak)
-        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, (uint64_t)now - unused, memory_order_relaxed,
+    while (now > peak)
+        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, now, memory_order_relaxed,
                                                   memory_order_relaxed))
             return;
 }
@@ -535,7 +538,8 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
         if (!level->shared)
             atomic_fetch_sub_explicit(&level->ahead, (int64_t)bytes, memory_order_relaxed);
         kept &= is_within_limit(level);
-        note_peak(level);
+        if (!failed)
+            note_peak(level);
     }
     if (kept && !failed)
         atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);

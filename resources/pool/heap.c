@@ -4,6 +4,8 @@
 #include "core/memory.h"
 #include "core/uses.h"
 
+#include <string.h>
+
 /* ---- trees ---- */
 
 static inline uint32_t priority_of(uint32_t slot)
@@ -144,27 +146,22 @@ uint64_t pool_heap_largest(const pool_heap *heap)
 
 static pool_home *look_for_home(const pool_heap *heap, uint16_t timeline)
 {
-    pool_home *home = heap->by_number[timeline % POOL_HOMES];
-    if (home && home->timeline == timeline)
-        return home;
-    for (home = heap->homes; home && home->timeline != timeline;)
-        home = home->next;
-    return home;
+    pool_home *page = heap->pages[timeline / POOL_HOMES];
+    return page && page[timeline % POOL_HOMES].timeline ? &page[timeline % POOL_HOMES] : NULL;
 }
 
 /* A home stays, for whoever has the number of its timeline next. NULL without host memory. */
 static pool_home *home_of(pool_heap *heap, uint16_t timeline)
 {
-    pool_home *home = look_for_home(heap, timeline);
-    if (!home) {
-        home = strata_host_zalloc(sizeof *home);
-        if (!home)
-            return NULL;
+    pool_home **page = &heap->pages[timeline / POOL_HOMES];
+    if (!*page && !(*page = strata_host_zalloc(POOL_HOMES * sizeof **page)))
+        return NULL;
+    pool_home *home = &(*page)[timeline % POOL_HOMES];
+    if (!home->timeline) {
         home->timeline = timeline;
         home->next = heap->homes;
         heap->homes = home;
     }
-    heap->by_number[timeline % POOL_HOMES] = home;
     return home;
 }
 
@@ -232,10 +229,8 @@ void pool_heap_leave(pool_heap *heap, uint32_t slot)
 
 void pool_heap_end(pool_heap *heap)
 {
-    for (pool_home *home = heap->homes, *next; home; home = next) {
-        next = home->next;
-        strata_host_free(home);
-    }
+    for (size_t i = 0; i < sizeof heap->pages / sizeof *heap->pages; i++)
+        strata_host_free(heap->pages[i]);
     strata_index_end(&heap->index);
 }
 
@@ -553,7 +548,8 @@ void pool_heap_settle(pool_heap *heap)
 {
     settle_tree(heap, &heap->several);
     for (pool_home *home = heap->homes; home; home = home->next)
-        settle_tree(heap, &home->tree);
+        if (home->tree.root)
+            settle_tree(heap, &home->tree);
 }
 
 /* Whether a piece is free, and waits for nobody but `timeline`. */
@@ -701,28 +697,44 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_
 
 typedef struct pending {
     uint16_t after;
-    strata_point next;
+    size_t count, most;
+    strata_point *points; /* by timeline */
 } pending;
 
-static strata_status look_for_next(strata_point point, void *data)
+static strata_status note_pending(strata_point point, void *data)
 {
     pending *found = data;
     const uint16_t timeline = strata_point_timeline(point);
-    const uint16_t best = strata_point_timeline(found->next);
-    if (timeline <= found->after || strata_point_known_complete(point) || (best && timeline > best))
+    if (timeline <= found->after || strata_point_known_complete(point))
         return STRATA_SUCCESS;
-    if (timeline != best || strata_point_epoch(found->next) < strata_point_epoch(point))
-        found->next = point;
+    size_t at = 0, end = found->count;
+    while (at < end) {
+        const size_t middle = (at + end) / 2;
+        if (strata_point_timeline(found->points[middle]) < timeline)
+            at = middle + 1;
+        else
+            end = middle;
+    }
+    if (at < found->count && strata_point_timeline(found->points[at]) == timeline) {
+        if (strata_point_epoch(found->points[at]) < strata_point_epoch(point))
+            found->points[at] = point;
+        return STRATA_SUCCESS;
+    }
+    if (at == found->most)
+        return STRATA_SUCCESS;
+    found->count += found->count < found->most;
+    memmove(&found->points[at + 1], &found->points[at], (found->count - at - 1) * sizeof *found->points);
+    found->points[at] = point;
     return STRATA_SUCCESS;
 }
 
-strata_point pool_heap_next_pending(const pool_heap *heap, uint16_t after)
+size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most)
 {
-    pending found = {.after = after};
+    pending found = {.after = after, .most = most, .points = points};
     for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
         const uint8_t state = pool_piece_at(heap, slot)->state;
         if (state == POOL_FREE || state == POOL_AWAITED)
-            strata_uses_visit(pool_entry(heap, slot), look_for_next, &found);
+            strata_uses_visit(pool_entry(heap, slot), note_pending, &found);
     }
-    return found.next;
+    return found.count;
 }

@@ -59,11 +59,11 @@ typedef struct pool_tree {
 /* The free memory that waits for one stream. */
 typedef struct pool_home {
     pool_tree tree;
-    uint16_t timeline;
+    uint16_t timeline;      /* 0: there is none of this number yet */
     struct pool_home *next; /* of all; homes are kept as long as the pool */
 } pool_home;
 
-enum { POOL_HOMES = 64 };
+enum { POOL_HOMES = 256 /* in a page */ };
 
 typedef struct pool_heap {
     strata_table *table;
@@ -71,7 +71,7 @@ typedef struct pool_heap {
     strata_address_index index;
     pool_tree complete, several, voids; /* free memory that waits for nobody, and for several; voids */
     pool_home *homes;                   /* through next */
-    pool_home *by_number[POOL_HOMES];   /* the last one looked for, by its number */
+    pool_home *pages[STRATA_TIMELINE_LIMIT / POOL_HOMES]; /* of homes, by their numbers; NULL: none of them */
     uint64_t free_bytes;
     bool joins_complete; /* with what waits for a stream; constant */
 } pool_heap;
@@ -182,9 +182,9 @@ void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strat
 /* The bytes that are free and wait for others than `timeline`. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);
 
-/* The latest point, not known to be complete, that free memory has of the next timeline behind `after`; 0: there is
- * none. */
-strata_point pool_heap_next_pending(const pool_heap *heap, uint16_t after);
+/* The latest points, not known to be complete, that free memory has of each of the next timelines behind `after`, by
+ * their numbers, at most so many; how many there are. */
+size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most);
 
 /* The size of the largest free piece. */
 uint64_t pool_heap_largest(const pool_heap *heap);

@@ -21,18 +21,19 @@ enum {
     SLACK_STILL = 500,
 };
 
-/* The latest point, not known to be complete, that free memory has of the next timeline behind `after`; 0: there is
- * none. With growth, as who holds it may just have taken some. */
-static strata_point next_pending(pool *self, uint16_t after)
+enum { PENDING = 64 };
+
+/* As pool_heap_pending. With growth, as who holds it may just have taken some. */
+static size_t list_pending(pool *self, uint16_t after, strata_point *points)
 {
-    strata_point next = 0;
+    size_t count = 0;
     strata_lock_take(&self->growth);
     strata_spin_take(&self->lock);
     if (atomic_load_explicit(&self->begun, memory_order_relaxed))
-        next = pool_heap_next_pending(&self->heap, after);
+        count = pool_heap_pending(&self->heap, after, points, PENDING);
     strata_spin_release(&self->lock);
     strata_lock_release(&self->growth);
-    return next;
+    return count;
 }
 
 /* Waits on the host for everything that may still touch free memory: for each stream once, whatever is freed
@@ -40,12 +41,17 @@ static strata_point next_pending(pool *self, uint16_t after)
 static strata_status wait_for_free(pool *self)
 {
     strata_status status = STRATA_SUCCESS;
+    strata_point points[PENDING] = {0};
+    size_t count = PENDING;
     strata_lock_take(&self->growth);
     pool_caches_flush(self);
     strata_lock_release(&self->growth);
-    for (strata_point point = 0; (point = next_pending(self, strata_point_timeline(point)));) {
-        const strata_status waited = strata_point_synchronize(point);
-        status = status == STRATA_SUCCESS ? waited : status;
+    while (count == PENDING) {
+        count = list_pending(self, strata_point_timeline(points[PENDING - 1]), points);
+        for (size_t i = 0; i < count; i++) {
+            const strata_status waited = strata_point_synchronize(points[i]);
+            status = status == STRATA_SUCCESS ? waited : status;
+        }
     }
     return status;
 }
