@@ -47,8 +47,8 @@ typedef enum strata_budget_wait {
 /* Told when the bytes in use rise to the soft mark (above: true) and when they have then fallen below the low one
  * (false): one call after another, in the order in which the marks were passed, with what was in use then, and no lock
  * held. Usually on the thread whose request or free passed the mark; while a call is under way, on any thread, the
- * marks that are passed wait for its end and are told by its thread, and who passed them goes on. Of more than 16 that
- * wait, a rise and the fall after it are left out; the last call says how it is. It may free and allocate. */
+ * marks that are passed wait for its end and are told by its thread, and who passed them goes on. If more than 16
+ * wait, a rise and the fall after it are left out as a pair; the last call says how it is. It may free and allocate. */
 typedef void (*strata_budget_soft_callback)(strata_budget_account *account, bool above, size_t in_use, void *data);
 
 /* All zero is the default: no limit. */

@@ -79,7 +79,7 @@ typedef enum strata_guard_action {
                         */
     STRATA_GUARD_EXIT, /* that, and a report on standard error; then the process ends with status 86, without exit
                           handlers. What it had buffered of its own output is lost. Found at the exit of the process,
-                          the status is the same, and nothing is left out */
+                          the status is the same, and its exit handlers run and its output is written */
 } strata_guard_action;
 
 #define STRATA_GUARD_EXIT_STATUS 86
@@ -122,7 +122,7 @@ STRATA_API strata_status strata_guard_create(int ordinal, const strata_guard_opt
  * the stack; where there are several guards from there on, the first one is checked alone. *findings, which may be
  * NULL, is how many it found since the last call, by whichever call. Any thread.
  *
- * Errors: CORRUPTED if there were any, and the thread's error record tells the last of them; INVALID_VALUE (no guard at
+ * Errors: CORRUPTED if there were any, and the thread's error record says how many; INVALID_VALUE (no guard at
  * or below `resource`); and where something could not be checked, what the driver answered. */
 STRATA_API strata_status strata_guard_check(strata_resource *resource, size_t *findings);
 

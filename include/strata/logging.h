@@ -100,8 +100,8 @@ typedef struct strata_logging_options {
     uint32_t size;     /* sizeof(strata_logging_options), or 0 */
     int format;        /* strata_log_format */
     int existing;      /* strata_log_existing */
-    char file[256];    /* %p: the process, %d: the device, %n: the how manieth log file of the process
-                            it is, %%: a %. "": "strata-%p.%n.slog". "/dev/stdout" and
+    char file[256];    /* %p: the process, %d: the device, %n: 1 for the first log file of the
+                          process, 2 for the second, ..., %%: a %. "": "strata-%p.%n.slog". "/dev/stdout" and
                           "/dev/stderr" are written to, not opened. */
     uint64_t ring;     /* records that a thread has room for, rounded up to a power of two, 64 to 1048576; 0: 4096 */
     uint64_t rotate;   /* bytes: a file that has reached them is renamed to FILE.1, that to FILE.2, ...; 0: never */

@@ -44,7 +44,7 @@ typedef struct strata_pool_options {
     uint64_t release_threshold; /* bytes that stay reserved when the program waits for all frees
                                    (strata_runtime_reap_pending): what is free beyond them is given back to the device
                                    then, besides at a trim and by `decay`; 0: nothing is */
-    bool release_all;           /* everything that is free is, instead of a threshold */
+    bool release_all;           /* give back everything that is free, instead of a threshold */
     uint64_t decay; /* nanoseconds. Of the memory that lay unused for so long half is given back, of what then lies
                        unused for so long half again, and so on, down to release_threshold. 0: never. */
     /* What a stream gets of the memory that others have freed, by the names that the driver's pools have for it. All on

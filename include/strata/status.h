@@ -18,7 +18,7 @@ extern "C" {
     X(ERROR_USE_AFTER_FREE, 5, "the block was freed; its identity is stale")           \
     X(ERROR_DOUBLE_FREE, 6, "the block was freed before")                              \
     X(ERROR_FOREIGN_POINTER, 7, "the address or block does not belong here")           \
-    X(ERROR_SIZE_MISMATCH, 8, "the size or address is not the one that was allocated") \
+    X(ERROR_SIZE_MISMATCH, 8, "the size is not the one that was allocated")            \
     X(ERROR_WRONG_DEVICE, 9, "the block belongs to another device")                    \
     X(ERROR_BLOCK_IN_USE, 10, "the block is in use between a prepare and its finish")  \
     X(ERROR_STREAM_MISUSE, 11, "the stream cannot be used in this way")                \
