@@ -5,7 +5,8 @@
  *     63 ................ 16 | 15 ........ 4 |   3    | 2 ... 0
  *          generation        |  shared pins  | locked |  state
  *
- * A generation is used once. When an entry's generations are used up, it is never handed out again.
+ * A generation that a user was given is given once. When an entry's generations are used up, it is never handed out
+ * again.
  *
  * Quarantine. A layer that holds a freed block back takes it from its user under the next generation, with the state
  * QUARANTINED. To the user the block is freed; under its new identity, which that layer alone knows, everything is done

@@ -2,7 +2,9 @@
  *
  * The one list of the process's locks is strata_lock_rank, outermost first: a thread may take a lock only while all
  * that it holds rank before it. Those of the allocator (core/arena.h) come behind all of them. Builds without NDEBUG
- * check that at each lock and stop at a violation, naming both.
+ * check that at each lock and stop at a violation, naming both. Three are not in the list, since nothing of it is taken
+ * inside them: the log callback's (core/error.c), that of opening the driver (driver/driver.c), and that of loading
+ * kernels (driver/kernels).
  *
  * Two kinds. strata_lock sleeps: for sections that several threads may well want at once. strata_spin spins and then
  * yields: for what one thread nearly always has to itself, a timeline or an owner's index. Taking it is one locked

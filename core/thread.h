@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    STRATA_THREAD_LIMIT = 4096,  /* numbers; threads beyond that share the last one's slow paths */
+    STRATA_THREAD_LIMIT = 4096,  /* numbers; threads beyond that have none, and go the slow ways */
     STRATA_TABLE_LIMIT = 1024,   /* tables of blocks at a time */
     STRATA_SLOT_CACHE_SIZE = 64, /* free slots that a thread keeps of one table */
     STRATA_STREAM_CACHE_SIZE = 8,

@@ -1,4 +1,4 @@
-/* Every CUDA driver entry point that Strata calls, and the only place where one is named.
+/* Every CUDA driver entry point that Strata, its tools, examples and tests call, and the only place where one is named.
  *
  * X(need, name, version, parameters, arguments)
  *   need        REQUIRED: a driver without it cannot be used. OPTIONAL: its absence is a capability that is false.
@@ -34,9 +34,9 @@
     X(REQUIRED, DevicePrimaryCtxRelease, 11000, (CUdevice device), (device))                                                       \
     X(REQUIRED, CtxGetCurrent, 4000, (CUcontext *context), (context))                                                              \
     X(REQUIRED, CtxSetCurrent, 4000, (CUcontext context), (context))                                                               \
-    X(REQUIRED, CtxPushCurrent, 4000, (CUcontext context), (context))                                                              \
-    X(REQUIRED, CtxPopCurrent, 4000, (CUcontext *context), (context))                                                              \
-    X(REQUIRED, CtxSynchronize, 2000, (void), ())                                                                                  \
+    X(OPTIONAL, CtxPushCurrent, 4000, (CUcontext context), (context))                                                              \
+    X(OPTIONAL, CtxPopCurrent, 4000, (CUcontext *context), (context))                                                              \
+    X(OPTIONAL, CtxSynchronize, 2000, (void), ())                                                                                  \
     /* streams */                                                                                                                  \
     X(REQUIRED, StreamCreate, 2000, (CUstream *stream, unsigned flags), (stream, flags))                                           \
     X(REQUIRED, StreamDestroy, 4000, (CUstream stream), (stream))                                                                  \
@@ -46,7 +46,7 @@
     X(OPTIONAL, StreamGetId, 12000, (CUstream stream, unsigned long long *id), (stream, id))                                       \
     X(REQUIRED, StreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                      \
     X(REQUIRED, ThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *mode), (mode))                                       \
-    X(REQUIRED, LaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *data), (stream, function, data))                 \
+    X(OPTIONAL, LaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *data), (stream, function, data))                 \
     /* events */                                                                                                                   \
     X(REQUIRED, EventCreate, 2000, (CUevent *event, unsigned flags), (event, flags))                                               \
     X(REQUIRED, EventDestroy, 4000, (CUevent event), (event))                                                                      \
@@ -86,9 +86,9 @@
     /* copies and fills */                                                                                                         \
     X(REQUIRED, MemcpyHtoDAsync, 3020, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
     X(REQUIRED, MemcpyDtoHAsync, 3020, (void *to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream))     \
-    X(REQUIRED, MemcpyDtoDAsync, 3020, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
+    X(OPTIONAL, MemcpyDtoDAsync, 3020, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream)) \
     X(REQUIRED, MemsetD8Async, 3020, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream), (to, value, count, stream)) \
-    X(REQUIRED, MemsetD32Async, 3020, (CUdeviceptr to, unsigned value, size_t count, CUstream stream), (to, value, count, stream)) \
+    X(OPTIONAL, MemsetD32Async, 3020, (CUdeviceptr to, unsigned value, size_t count, CUstream stream), (to, value, count, stream)) \
     /* modules and kernels */                                                                                                      \
     X(REQUIRED, ModuleLoadData, 2000, (CUmodule *module, const void *image), (module, image))                                      \
     X(REQUIRED, ModuleUnload, 2000, (CUmodule module), (module))                                                                   \

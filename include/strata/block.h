@@ -19,7 +19,8 @@ STRATA_API strata_status strata_tag_intern(const char *name, strata_tag *tag);
 STRATA_API const char *strata_tag_name(strata_tag tag);
 
 /* The identity of a block: an entry in its stack's table of blocks, and which of the blocks that lived there it is.
- * Generations of an entry count up and are never used twice, so a stale identity is always recognised. */
+ * Generations of an entry count up, and one that a user was given is never given again, so a stale identity is always
+ * recognised. */
 typedef struct strata_block_id {
     uint32_t table;
     uint32_t slot;

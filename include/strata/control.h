@@ -7,7 +7,7 @@
  * Two values are the process's, and every stack knows them, unless it has a layer called "host":
  *
  *     host.bytes      host memory that all stacks and runtimes of the process have for their books at the moment
- *     host.resident   physical memory of the arena that it comes from, with what the arena keeps for later and its own
+ *     host.resident   pages of the arena that it comes from, with what the arena keeps for later and its own
  *                     books. UNSUPPORTED where the books are in the C library's heap: docs/host-memory.md says when */
 #ifndef STRATA_CONTROL_H
 #define STRATA_CONTROL_H

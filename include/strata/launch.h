@@ -55,7 +55,8 @@ STRATA_API strata_status strata_launch_begin(strata_launch *launch, strata_runti
 
 /* Names a block that the work reads, writes, or both. A block named twice counts once, with the stronger access: a read
  * and a write make READ_WRITE. An empty block is ignored. An error is returned here and by preflight again. Errors:
- * INVALID_VALUE, USE_AFTER_FREE, and in strict mode FOREIGN_POINTER, STREAM_MISUSE. */
+ * INVALID_VALUE, USE_AFTER_FREE, FOREIGN_POINTER (in permissive mode only for what was never a block of this stack),
+ * and in strict mode STREAM_MISUSE. */
 STRATA_API strata_status strata_launch_use(strata_launch *launch, const strata_block *block, strata_access access);
 
 /* The same for memory of which only an address is at hand, interior ones included. */

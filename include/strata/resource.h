@@ -6,7 +6,8 @@
  * a whole layer.
  *
  * Threads: unless a member says otherwise, an operation may be called on any thread at any time, several at once. No
- * lock of Strata's is held around a call, but for `completed`.
+ * lock of Strata's is held around a call, but for `completed`, and for one that keeps guards in place while they are
+ * looked at when the process exits.
  *
  * Failure: an operation that fails leaves nothing behind. No bytes stay counted, no event recorded, no block half made;
  * outputs are zeroed. The thread's error record says what happened. */

@@ -146,12 +146,13 @@ STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime
 /* ---- streams ---- */
 
 /* Makes a stream of the user's own known to Strata. A stream is registered once. Errors: INVALID_VALUE (registered
- * already, or a default stream), STREAM_CAPTURE, WRONG_DEVICE, OUT_OF_HOST_MEMORY, DRIVER. */
+ * already, or a default stream), STREAM_CAPTURE, WRONG_DEVICE, BUSY (65,535 streams have work or blocks),
+ * OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream);
 
 /* Ends that, before the stream is destroyed. What was given to it so far is remembered. Other threads may finish uses
- * of the stream meanwhile; none may be in an allocation or a free on it. Errors: INVALID_VALUE (not registered here),
- * DRIVER.
+ * of the stream meanwhile. None may be in an allocation on it, or in a free on it or of a block that was allocated on
+ * it. Errors: INVALID_VALUE (not registered here), DRIVER.
  *
  * A registered stream that was destroyed first cannot be unregistered any more, since there is nothing left to record
  * the closing event on, and calling the driver with its handle is undefined. Its runtime cannot be destroyed either:

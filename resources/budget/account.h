@@ -68,7 +68,7 @@ struct strata_budget_account {
     _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
     strata_cells cells;
 
-    pthread_mutex_t turn_mutex; /* guards turn_taken and what is to be told; held for a moment, a leaf */
+    pthread_mutex_t turn_mutex; /* guards turn_taken and what is to be told; held for a moment; STRATA_RANK_TURN */
     pthread_cond_t turn_free;
     bool turn_taken;
     _Atomic uint64_t turn_owner; /* serial of the thread that has the turn, 0: none. A thread looks for its own. */

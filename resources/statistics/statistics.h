@@ -1,4 +1,4 @@
-/* What the parts of the statistics layer share: counting in statistics.c, reports in statistics_report.c. */
+/* What the parts of the statistics layer share: counting in statistics.c, reports in report.c. */
 #ifndef STRATA_RESOURCES_STATISTICS_STATISTICS_H
 #define STRATA_RESOURCES_STATISTICS_STATISTICS_H
 
@@ -17,7 +17,7 @@ typedef struct strata_statistics {
     int leaks;                                             /* constant */
     int file;                                              /* constant; -1: none */
     struct strata_statistics *next, *previous;             /* of those that report by themselves; guarded by a lock
-                                                              of statistics_report.c */
+                                                              of report.c */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed: statistics */
     _Atomic uint64_t free_failures;                        /* the same */
     strata_tally tally;
