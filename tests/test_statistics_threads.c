@@ -180,6 +180,24 @@ static void what_was_large_long_ago_does_not_widen_a_peak(void **state)
     assert_true(other->good);
 }
 
+/* One thread only takes, the other one only gives back. */
+static void what_was_passed_on_long_ago_does_not_widen_a_peak(void **state)
+{
+    (void)state;
+    enum { TIMES = 4000, SIZE = 1 << 20 };
+    worker *other = worker_begin();
+    other->bytes = SIZE;
+    for (int i = 0; i < TIMES; i++) {
+        worker_do(other, allocates);
+        release(&other->block);
+    }
+    const strata_statistics_counter bytes = read_all(layer, 0).bytes;
+    worker_end(other);
+    assert_true(other->good);
+    assert_int_equal(bytes.current, 0);
+    assert_in_range(bytes.peak, SIZE, (1 + 2 * 8 + 2 * 8) * SIZE);
+}
+
 static void peaks_of_blocks_that_go_from_thread_to_thread_are_never_too_low(void **state)
 {
     (void)state;
@@ -558,6 +576,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thread_that_is_done_adds_to_others_peaks_at_most_its_widths, build, end_all),
         cmocka_unit_test_setup_teardown(a_scope_begins_exactly_whatever_other_threads_have_reserved, build, end_all),
         cmocka_unit_test_setup_teardown(what_was_large_long_ago_does_not_widen_a_peak, build, end_all),
+        cmocka_unit_test_setup_teardown(what_was_passed_on_long_ago_does_not_widen_a_peak, build, end_all),
         cmocka_unit_test_setup_teardown(peaks_of_blocks_that_go_from_thread_to_thread_are_never_too_low, build,
                                         end_all),
         cmocka_unit_test_setup_teardown(

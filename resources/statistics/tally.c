@@ -5,7 +5,14 @@
 
 #include <string.h>
 
-enum { FIRST_TABLE = 16, FIRST_MARKS = 4, FINEST = 64, LEAST_BLOCKS = 16, MOST_DOUBLINGS = 6 };
+enum {
+    FIRST_TABLE = 16,
+    FIRST_MARKS = 4,
+    FINEST = 64,
+    LEAST_BLOCKS = 16,
+    SOME_PASSED_ON = 8, /* blocks */
+    MOST_DOUBLINGS = 6,
+};
 
 /* While a scope begins: below every current value, and not so far that their difference would not fit. */
 static const int64_t nothing_held = INT64_MIN / 2;
@@ -232,6 +239,7 @@ static strata_tally_account *part_from(strata_tally_account *first)
     strata_tally_account *all = first->same;
     copy_gauge(&all->bytes, &first->bytes);
     copy_gauge(&all->blocks, &first->blocks);
+    memcpy(all->settled, first->settled, sizeof all->settled);
     all->largest = first->largest;
     all->largest_before = first->largest_before;
     all->same = first->same = NULL;
@@ -290,26 +298,47 @@ static void count_reservation(strata_tally_record *record, unsigned unit, strata
 static void reserve(strata_tally_account *account, unsigned unit, int64_t width)
 {
     strata_tally_gauge *gauge = gauge_of(account, unit);
-    int64_t current = load(&gauge->current), held = load(&gauge->held);
+    int64_t current = load(&gauge->current), held = load(&gauge->held), change = current - account->settled[unit];
     count_reservation(account->record, unit, gauge, held, current + width);
-    if (account->same)
+    account->record->settled[unit] += change;
+    if (account->same) {
         count_reservation(account->same->record, unit, gauge, held, current + width);
+        account->same->record->settled[unit] += change;
+    }
+    account->settled[unit] = current;
     store(&gauge->top, current);
     store(&gauge->low, current - width);
     store(&gauge->held, current + width);
 }
 
-static int64_t part_of(const strata_tally_gauge *gauge)
+static int64_t size_of(int64_t number)
 {
-    int64_t current = load(&gauge->current);
-    return (current < 0 ? -current : current) / FINEST;
+    return number < 0 ? -number : number;
+}
+
+/* Of what the account has, as far as there is so much. */
+static int64_t part_of(strata_tally_account *account, unsigned unit)
+{
+    const int64_t own = size_of(load(&gauge_of(account, unit)->current)), all = account->record->settled[unit];
+    return (own < all ? own : larger(all, 0)) / FINEST;
+}
+
+/* Some blocks such as it lately had more or fewer of, if its thread passes blocks on, or frees those of others: it has
+ * more, or less than nothing by more, than there is. */
+static int64_t some_passed_on(strata_tally_account *account)
+{
+    const int64_t now = load(&account->bytes.current);
+    const int64_t bytes = size_of(now - account->settled[STRATA_TALLY_BYTES]);
+    const int64_t blocks = size_of(load(&account->blocks.current) - account->settled[STRATA_TALLY_BLOCKS]);
+    const int64_t all = account->record->settled[STRATA_TALLY_BYTES] + now - account->settled[STRATA_TALLY_BYTES];
+    return size_of(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
 }
 
 static void reserve_both(strata_tally_account *account, uint32_t spread, bool period)
 {
-    int64_t recent = larger(account->largest, account->largest_before);
-    reserve(account, STRATA_TALLY_BYTES, larger(recent, part_of(&account->bytes)) << spread);
-    reserve(account, STRATA_TALLY_BLOCKS, larger(LEAST_BLOCKS, part_of(&account->blocks)) << spread);
+    int64_t recent = larger(larger(account->largest, account->largest_before), some_passed_on(account));
+    reserve(account, STRATA_TALLY_BYTES, larger(recent, part_of(account, STRATA_TALLY_BYTES)) << spread);
+    reserve(account, STRATA_TALLY_BLOCKS, larger(LEAST_BLOCKS, part_of(account, STRATA_TALLY_BLOCKS)) << spread);
     if (period) {
         account->largest_before = account->largest;
         account->largest = 0;

@@ -14,12 +14,14 @@
  *                                                                           low  = current - width
  *
  * and comes back when it is above `held` or below `low`. The width is the largest block that it lately allocated, or a
- * 64th of what it has, whichever is more. So a loop of allocating and freeing stays inside, and growing to N blocks
- * takes the lock some 64 * ln(N / 64) times. A thread that finds the lock taken doubles its widths, up to 64 times what
- * they were, so that threads which go up and down together keep away from each other; where they do not meet for a
- * period, one doubling is taken back. The peak is exact while one thread does all. Where several do it is never
- * too low, because before a reservation shrinks what may have been reached under it is taken into account, and it is
- * too high by at most two widths of each other thread.
+ * 64th of what it has, whichever is more. A thread whose blocks others free, or who frees those of others, has more, or
+ * less than nothing by more, than there is, and its numbers only grow: then a 64th of what all have counts, and eight
+ * of the blocks that it passes on. So a loop of allocating and freeing stays inside, and growing to N blocks takes the
+ * lock some 64 * ln(N / 64) times. A thread that finds the lock taken doubles its widths, up to 64 times what they
+ * were, so that threads which go up and down together keep away from each other; where they do not meet for a period,
+ * one doubling is taken back. The peak is exact while one thread does all. Where several do it is never too low,
+ * because before a reservation shrinks what may have been reached under it is taken into account, and it is too high by
+ * at most two widths of each other thread.
  *
  * A scope begins with what is live as its first peak, so reservations have to come down to what their threads have.
  * Whoever begins one, with the lock held, sets every `held` to a value below all others, makes the heavy side of a
@@ -65,6 +67,7 @@ typedef struct strata_tally_account {
     int64_t largest, largest_before;   /* block in this period and the one before; the thread's alone */
     strata_tag tag;                    /* constant */
     int64_t kept[2];                   /* of held, while a scope begins; guarded by the lock */
+    int64_t settled[2];                /* current values when it last reserved; the same */
     strata_tally_record *record;       /* constant */
     struct strata_tally_account *next; /* of the record's accounts; constant once it is among them */
     struct strata_tally_account *same; /* in the list of all tags: the thread's one account, which has the numbers;
@@ -99,6 +102,7 @@ struct strata_tally_record {
     _Atomic(strata_tally_record *) next;      /* in the order in which they came; set under the lock */
     _Atomic(strata_tally_account *) accounts; /* changes under the lock */
     int64_t sum[STRATA_TALLY_UNITS];          /* of all held; guarded by the lock */
+    int64_t settled[STRATA_TALLY_UNITS];      /* of all settled: what is live, but for what is between; the same */
     int64_t peak[STRATA_TALLY_UNITS];         /* since the innermost scope began; guarded by the lock */
     strata_tally_mark *marks;                 /* one for each open scope; guarded by the lock */
     uint32_t room;                            /* for marks; guarded by the lock */
