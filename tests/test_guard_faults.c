@@ -519,6 +519,28 @@ static void without_kernels_a_guard_checks_by_copies(void **state)
     }
 }
 
+/* A check that could not be submitted leaves the block where it was. */
+static void a_check_that_is_refused_once_is_made_the_next_time(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    strata_block block;
+    CUstream stream;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    check_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    assert_int_equal(value_of(runtime, "guard.quarantined_blocks"), 1);
+    test_refuse("cuLaunchKernel", 1, 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    (void)strata_runtime_reap_pending(runtime);
+    test_refuse_no_more();
+    check_ok(strata_runtime_reap_pending(runtime));
+    assert_int_equal(value_of(runtime, "guard.quarantined_blocks"), 0);
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_empty(runtime);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 static void red_zones_alone_are_filled_and_checked_by_copies(void **state)
 {
     (void)state;
@@ -766,6 +788,7 @@ int main(void)
         CASE(an_allocation_does_not_wait_for_checks_that_do_not_come_back),
         CASE(a_guard_that_cannot_be_made_leaves_nothing),
         CASE(without_kernels_a_guard_checks_by_copies),
+        CASE(a_check_that_is_refused_once_is_made_the_next_time),
         CASE(red_zones_alone_are_filled_and_checked_by_copies),
         CASE(a_guard_ends_what_it_has_where_the_driver_refuses_once),
         CASE(a_guard_that_may_end_nothing_of_the_driver_ends_all_the_same),
