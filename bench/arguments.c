@@ -14,7 +14,7 @@ void arguments_read(const struct argp *argp, int argc, char **argv, void *into)
         exit(ARGUMENTS_BAD);
 }
 
-size_t argument_rounds(const struct argp_state *state, const char *text)
+static size_t read_rounds(const struct argp_state *state, const char *text)
 {
     char *end;
     errno = 0;
@@ -22,6 +22,32 @@ size_t argument_rounds(const struct argp_state *state, const char *text)
     if (errno || end == text || *end || rounds < 1 || rounds > BENCH_ROUNDS_LIMIT)
         argp_error(state, "--rounds takes a number from 1 to %d: %s", BENCH_ROUNDS_LIMIT, text);
     return rounds;
+}
+
+error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state)
+{
+    switch (key) {
+    case ARGUMENT_FILTER:
+        to->filter = text;
+        return 0;
+    case ARGUMENT_ROUNDS:
+        to->rounds = read_rounds(state, text);
+        return 0;
+    case ARGUMENT_JSON:
+        to->json = true;
+        return 0;
+    case ARGUMENT_STRICT:
+        to->strict = true;
+        return 0;
+    case ARGUMENT_DRIVER:
+        to->driver = text;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected \"%s\"", text);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
 }
 
 void arguments_choose_driver(const char *name)

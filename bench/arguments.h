@@ -3,6 +3,7 @@
 #define STRATA_BENCH_ARGUMENTS_H
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Exit statuses: EXIT_SUCCESS; EXIT_FAILURE, if it ran and found something wrong; and this, for bad usage or input. */
@@ -29,11 +30,19 @@ enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, A
             "auto, cuda, sim, or the path of a driver's library; default: STRATA_DRIVER, else auto", 0 \
     }
 
+/* What they say. */
+typedef struct arguments {
+    const char *filter, *driver; /* NULL: not given */
+    size_t rounds;
+    bool json, strict;
+} arguments;
+
+/* Takes one of them; ARGP_ERR_UNKNOWN for another key. Ends the program where it makes no sense, and for a word that
+ * belongs to no option. */
+error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state);
+
 /* Reads the command line; ends the program where it cannot be read, or asks for help. */
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into);
-
-/* The number that --rounds has; ends the program if it is none. */
-size_t argument_rounds(const struct argp_state *state, const char *text);
 
 /* Takes the driver that --driver names, NULL: STRATA_DRIVER's, else whichever there is. Ends the program without one.
  */

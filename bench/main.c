@@ -21,38 +21,9 @@ static const struct argp_option known[] = {
     {0},
 };
 
-typedef struct options {
-    const char *filter;
-    const char *driver;
-    size_t rounds;
-    bool json, strict;
-} options;
-
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    options *to = state->input;
-    switch (key) {
-    case ARGUMENT_FILTER:
-        to->filter = text;
-        return 0;
-    case ARGUMENT_ROUNDS:
-        to->rounds = argument_rounds(state, text);
-        return 0;
-    case ARGUMENT_JSON:
-        to->json = true;
-        return 0;
-    case ARGUMENT_STRICT:
-        to->strict = true;
-        return 0;
-    case ARGUMENT_DRIVER:
-        to->driver = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected \"%s\"", text);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return arguments_take(state->input, key, text, state);
 }
 
 /* ---- what subjects use ---- */
@@ -118,7 +89,7 @@ int main(int argc, char **argv)
 {
     static counts taken;
     static const struct argp argp = {known, parse, NULL, documentation, NULL, NULL, NULL};
-    options given = {.rounds = 21};
+    arguments given = {.rounds = 21};
     arguments_read(&argp, argc, argv, &given);
     arguments_choose_driver(given.driver);
     counts_take(&taken);

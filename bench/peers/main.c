@@ -63,7 +63,7 @@ static bool is_wanted(const contest *of, const options *given, const subject *wh
                       char name[BOARD_NAME_SIZE])
 {
     what->name(of, row, name);
-    return !given->filter || strstr(name, given->filter);
+    return !given->usual.filter || strstr(name, given->usual.filter);
 }
 
 static size_t count_wanted(const contest *of, const options *given, const subject *what)
@@ -164,7 +164,7 @@ static void describe(contest *of, const options *given, const strata_driver_info
 {
     strata_device_info device;
     scene_check(strata_device_get_info(0, &device), "strata_device_get_info");
-    machine_describe(board_add_fact, of->board, driver, &device, given->rounds);
+    machine_describe(board_add_fact, of->board, driver, &device, given->usual.rounds);
     if (given->quick)
         board_judge_nothing(of->board);
     if (given->quick)
@@ -197,7 +197,7 @@ static int run(contest *of, const options *given)
     for (size_t i = 0; i < SUBJECTS; i++)
         total += count_wanted(of, given, subjects[i]);
     if (!total)
-        arguments_refuse("no row has a name that contains", given->filter);
+        arguments_refuse("no row has a name that contains", given->usual.filter);
     read_traces(of, given);
     field_add_stacks(of, given);
     count_calls(of, given);
@@ -209,7 +209,7 @@ static int run(contest *of, const options *given)
     open_device(of);
     delay_load(driver.library, driver.simulated);
     field_add_others(of, given);
-    of->board = board_begin(stdout, given->json);
+    of->board = board_begin(stdout, given->usual.json);
     describe(of, given, &driver);
     for (size_t i = 0; i < of->count; i++)
         verify_peer(&of->choices[i]);
@@ -219,7 +219,7 @@ static int run(contest *of, const options *given)
 
     const size_t missed = board_finish(of->board, &rows);
     const size_t caught = tell_corrupt(of);
-    return caught || (given->strict && missed) ? EXIT_FAILURE : EXIT_SUCCESS;
+    return caught || (given->usual.strict && missed) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -229,12 +229,12 @@ int main(int argc, char **argv)
     const options given = options_read(argc, argv);
     contest of = {.choices = choices,
                   .recordings = recordings,
-                  .rounds = given.rounds,
+                  .rounds = given.usual.rounds,
                   .seconds = given.seconds,
                   .quick = given.quick};
     /* RMM's sequences have 16 GB live. What is never touched costs the host nothing. */
     setenv("STRATA_SIM_MEMORY", "64GiB", 0);
-    arguments_choose_driver(given.driver);
+    arguments_choose_driver(given.usual.driver);
     name_traces(&of, &given);
     int status = EXIT_SUCCESS;
     if (given.list)

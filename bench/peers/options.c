@@ -1,7 +1,5 @@
 #include "options.h"
 
-#include "arguments.h"
-
 #include <errno.h>
 #include <stdlib.h>
 
@@ -68,20 +66,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_TRACES:
         to->traces = text;
         return 0;
-    case ARGUMENT_FILTER:
-        to->filter = text;
-        return 0;
-    case ARGUMENT_ROUNDS:
-        to->rounds = argument_rounds(state, text);
-        return 0;
     case OPTION_SECONDS:
         to->seconds = read_seconds(state, text);
-        return 0;
-    case ARGUMENT_JSON:
-        to->json = true;
-        return 0;
-    case ARGUMENT_STRICT:
-        to->strict = true;
         return 0;
     case OPTION_QUICK:
         to->quick = true;
@@ -89,24 +75,18 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_LIST:
         to->list = true;
         return 0;
-    case ARGUMENT_DRIVER:
-        to->driver = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected \"%s\"", text);
-        return EINVAL;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return arguments_take(&to->usual, key, text, state);
     }
 }
 
 options options_read(int argc, char **argv)
 {
     static const struct argp argp = {known, parse, NULL, documentation, NULL, NULL, NULL};
-    options given = {.rounds = 21, .seconds = 2};
+    options given = {.usual.rounds = 21, .seconds = 2};
     arguments_read(&argp, argc, argv, &given);
     if (given.quick) {
-        given.rounds = 1;
+        given.usual.rounds = 1;
         given.seconds = 0.01;
     }
     return given;
