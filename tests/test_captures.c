@@ -467,6 +467,16 @@ static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
+/* Work on one stream that the program itself orders after what another one was given. */
+static void order_after(CUstream later, CUstream earlier)
+{
+    CUevent event;
+    check_cu(test_cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    check_cu(test_cu()->EventRecord(event, earlier));
+    check_cu(test_cu()->StreamWaitEvent(later, event, 0));
+    check_cu(test_cu()->EventDestroy(event));
+}
+
 /* Nobody captured the stream that the free is on, and nobody need name it again. */
 static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(test_fixture *fixture)
 {
@@ -476,10 +486,38 @@ static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(tes
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, other));
     check_freed_or_deferred(fixture, &block);
-    check_cu(test_cu()->StreamDestroy(other));
-    check_not_handed_over(fixture, &block, test_stream(fixture, TEST_STREAM_POOL));
+    check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
     end_alive(captured);
+    check_settled(fixture, &block); /* `other` has gone to nobody, and nobody knows it */
+    check_cu(test_cu()->StreamDestroy(other));
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
+/* What that stream had been given is done before the memory is another block's. */
+static void a_free_behind_a_capture_elsewhere_comes_after_its_own_streams_work(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = made_stream(CU_STREAM_NON_BLOCKING);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &block, 0x11, NULL);
+    order_after(other, NULL);
+    test_stall *stall =
+        test_owner_is(fixture, "direct") ? NULL : test_stall_begin(other); /* direct waits on the host */
+    test_fill(block.address, 0x22, BYTES, other);
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, other));
+    end_alive(captured);
+    check_ok(strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), NULL));
+    strata_block next = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &next, 0x33, NULL);
+    if (stall)
+        test_stall_end(stall);
+    check_cu(test_cu()->CtxSynchronize());
+    const unsigned char *seen = test_copy_back(fixture, next.address, BYTES, NULL);
+    test_synchronize(NULL);
+    check_bytes(seen, 0x33, BYTES);
+    test_free_on(fixture, &next, NULL);
     check_settled(fixture, &block);
+    check_cu(test_cu()->StreamDestroy(other));
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
@@ -589,6 +627,7 @@ int main(void)
         TEST_CASE(a_stack_with_frees_inside_captures_cannot_be_ended),
         TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
         TEST_CASE(a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap),
+        TEST_CASE(a_free_behind_a_capture_elsewhere_comes_after_its_own_streams_work),
         TEST_CASE(a_free_that_meets_a_capture_waits_for_no_use_before),
         TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
         TEST_CASE(who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out), /* not in sweeps */
