@@ -699,6 +699,25 @@ static void who_waits_for_all_frees_waits_for_every_stream(test_fixture *fixture
         check_cu(test_cu()->StreamQuery(streams[i]));
 }
 
+/* Of pieces that wait for the same stream, the one that was freed last. */
+static void who_waits_for_all_frees_waits_for_the_latest_of_a_streams(test_fixture *fixture)
+{
+    enum { SMALL = 64 << 10, BLOCKS = 3 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[BLOCKS]; /* the second one keeps the others apart */
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = test_allocate(fixture, SMALL, stream);
+        test_write(fixture, &blocks[i], 0x11, stream);
+    }
+    test_free_on(fixture, &blocks[0], stream);
+    test_read(fixture, &blocks[1], reader); /* an event: what comes now is of the next epoch */
+    test_write(fixture, &blocks[2], 0x22, stream);
+    test_free_on(fixture, &blocks[2], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_cu(test_cu()->StreamQuery(stream));
+    test_free_on(fixture, &blocks[1], reader);
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(take_memory_of_two_devices),
@@ -726,6 +745,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_request_for_no_memory_that_there_is_changes_nothing),
         TEST_CASE(memory_of_threads_that_ended_is_not_lost_and_not_given_too_early),
         TEST_CASE(who_waits_for_all_frees_waits_for_every_stream),
+        TEST_CASE(who_waits_for_all_frees_waits_for_the_latest_of_a_streams),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_of_two_devices_are_two_pools),
