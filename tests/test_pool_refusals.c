@@ -70,6 +70,16 @@ static void more_than_the_device_has_is_refused_at_once(void **state)
     end(&all);
 }
 
+/* Others take what the device has left, but for so many bytes. */
+static CUdeviceptr leave(size_t bytes)
+{
+    CUdeviceptr others;
+    size_t left, total;
+    check_cu(test_cu()->MemGetInfo(&left, &total));
+    check_cu(test_cu()->MemAlloc(&others, left - bytes));
+    return others;
+}
+
 /* What others have of the device is told. */
 static void what_others_have_is_not_tried_to_be_had(void **state)
 {
@@ -79,10 +89,7 @@ static void what_others_have_is_not_tried_to_be_had(void **state)
     strata_block block;
     test_calls calls;
     begin(&all, "pool");
-    CUdeviceptr others;
-    size_t left, total;
-    check_cu(test_cu()->MemGetInfo(&left, &total));
-    check_cu(test_cu()->MemAlloc(&others, left - 400 * MIB));
+    const CUdeviceptr others = leave(400 * MIB);
     test_calls_begin(&calls);
     check_status(try(&all, 600 * MIB, &block), STRATA_ERROR_OUT_OF_MEMORY); /* 128 MiB lie free */
     assert_in_range(test_calls_of(&calls, "cuMemCreate"), 1, 4);            /* one handle for all, in vain */
@@ -124,10 +131,7 @@ static void nothing_is_given_back_where_the_device_has_nothing_left(void **state
     scene all;
     strata_block block;
     begin(&all, "pool(frame=8MiB)");
-    CUdeviceptr others;
-    size_t left, total;
-    check_cu(test_cu()->MemGetInfo(&left, &total));
-    check_cu(test_cu()->MemAlloc(&others, left));
+    const CUdeviceptr others = leave(0);
     const uint64_t reserved = value_of(all.runtime, "pool.reserved"), free = value_of(all.runtime, "pool.free");
     for (size_t more = 2 * MIB; more <= 16 * MIB; more += 2 * MIB)
         check_status(try(&all, free + more, &block), STRATA_ERROR_OUT_OF_MEMORY);
@@ -168,11 +172,8 @@ static void where_the_slack_is_not_to_be_had_what_is_missing_is(void **state)
     test_needs_simulated_driver("nobody else uses it");
     scene all;
     strata_block block;
-    CUdeviceptr others;
-    size_t left, total;
     begin(&all, "pool");
-    check_cu(test_cu()->MemGetInfo(&left, &total));
-    check_cu(test_cu()->MemAlloc(&others, left - 310 * MIB));
+    const CUdeviceptr others = leave(310 * MIB);
     check_ok(try(&all, 428 * MIB, &block));
     assert_int_equal(value_of(all.runtime, "pool.reserved"), (PARTS * 32 + 300) * MIB);
     check_ok(strata_runtime_deallocate(all.runtime, &block));
@@ -201,10 +202,8 @@ static void check_what_others_give_back(const char *stack)
 {
     scene all;
     strata_block block;
-    size_t left, total;
     begin(&all, stack);
-    check_cu(test_cu()->MemGetInfo(&left, &total));
-    check_cu(test_cu()->MemAlloc(&others_have.memory, left));
+    others_have.memory = leave(0);
     others_have.create = strata_cu.MemCreate;
     strata_cu.MemCreate = create_or_give_way;
     const strata_status status = try(&all, 200 * MIB, &block); /* 128 MiB lie free */
