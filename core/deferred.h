@@ -15,13 +15,13 @@
 #include "core/error.h"
 #include "core/lock.h"
 
-struct strata_deferred_free;
+struct strata_deferred_queue;
 struct strata_deferred_batch;
 
 typedef struct strata_deferred {
     strata_device *device;
     strata_lock lock;
-    struct strata_deferred_free *frees;    /* guarded by lock */
+    struct strata_deferred_queue *queues;  /* by stream; guarded by lock */
     struct strata_deferred_batch *batches; /* what threads took out and have neither done nor put back; the same */
     uint64_t batch_count;                  /* since the start; the same */
     _Atomic size_t count;                  /* with those in hand. Written under lock, read by any thread. */
@@ -35,7 +35,7 @@ typedef strata_status (*strata_deferred_carry_out)(strata_resource *owner, strat
 
 void strata_deferred_init(strata_deferred *set, strata_device *device);
 
-/* What is still in the list is forgotten: the driver is gone, or the list is empty. */
+/* What still waits is forgotten: the driver is gone, or nothing does. */
 void strata_deferred_end(strata_deferred *set);
 
 static inline bool strata_deferred_any(const strata_deferred *set)

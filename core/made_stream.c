@@ -30,9 +30,11 @@ strata_status strata_made_stream_end(strata_device *device, CUstream stream, boo
     strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    status = strata_stream_unregister(device, stream);
+    strata_stream_ref left;
+    status = strata_stream_unregister(device, stream, &left);
     if (status == STRATA_SUCCESS) {
         *gone = true;
+        strata_stream_await_frees(&left);
         CUresult result = strata_cu.StreamDestroy(stream);
         if (result != CUDA_SUCCESS)
             status = strata_fail_driver(result, "cuStreamDestroy", "ending a stream that Strata made");

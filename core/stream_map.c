@@ -2,6 +2,7 @@
 #include "core/stream_map.h"
 
 #include "core/error.h"
+#include "core/home_frees.h"
 #include "core/memory.h"
 #include "core/thread.h"
 
@@ -525,12 +526,14 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
     return timeline ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
-/* Lets the timeline live on as that of an unknown stream until its work is complete. map_lock is held. */
+/* Lets the timeline live on as that of an unknown stream until its work is complete, and until frees that had found it
+ * are over. map_lock is held. */
 static strata_status leave_known(strata_timeline *timeline, CUstream handle, uint64_t id)
 {
     strata_spin_take(&timeline->lock);
     strata_status status = strata_timeline_record_now(timeline, handle);
     if (status == STRATA_SUCCESS) {
+        atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
         timeline->kind = STRATA_TIMELINE_UNKNOWN;
         timeline->stream = NULL;
         atomic_store_explicit(&timeline->known_as, STRATA_NOBODY, memory_order_release);
@@ -569,7 +572,7 @@ static strata_status leave_and_forget(strata_known_stream *stream, strata_timeli
     return status;
 }
 
-strata_status strata_stream_unregister(strata_device *device, CUstream handle)
+strata_status strata_stream_unregister(strata_device *device, CUstream handle, strata_stream_ref *left)
 {
     uint64_t id = 0;
     strata_scope scope;
@@ -594,6 +597,7 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     else
         status = leave_and_forget(stream, timeline, entry, id);
     if (status == STRATA_SUCCESS) {
+        *left = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .stream_id = id};
         entry = NULL;
         if (HASH_COUNT(unknown) >= sweep_at)
             sweep(true);
@@ -601,4 +605,17 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle)
     strata_lock_release(&map_lock);
     strata_host_free(entry);
     return status;
+}
+
+void strata_stream_await_frees(const strata_stream_ref *left)
+{
+    strata_timeline *timeline = left->timeline;
+    strata_home_frees_await();
+    strata_error_hush(); /* what cannot be marked is said to who has to wait for it */
+    strata_spin_take(&timeline->lock);
+    if (atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == left->stream_id)
+        strata_timeline_record_now(timeline, left->handle);
+    strata_spin_release(&timeline->lock);
+    strata_error_unhush(false);
+    strata_timeline_let_go(timeline, 0);
 }

@@ -83,9 +83,16 @@ void strata_note_clock_done(const strata_note *note, strata_clock *clock);
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool noting);
 strata_status strata_batch_end(void);
 
-/* Makes a stream known, or takes that back after recording a closing event. */
+/* Makes a stream known. */
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early);
-strata_status strata_stream_unregister(strata_device *device, CUstream handle);
+
+/* Takes that back after recording an event. *left is the unknown stream that it is from then on, for the second half,
+ * which each success is followed by: that waits for frees on other threads which had found the known one
+ * (core/home_frees.h) and marks what they did, too, so that afterwards only who is given the handle names it. It is
+ * called with no lock held that a free or a layer's callback may take. */
+strata_status strata_stream_unregister(strata_device *device, CUstream handle, strata_stream_ref *left);
+void strata_stream_await_frees(const strata_stream_ref *left);
+
 bool strata_stream_is_known(CUstream handle);
 
 #endif

@@ -49,6 +49,13 @@ typedef struct strata_notice {
     strata_error error;
 } strata_notice;
 
+/* What those who wait for a thread's frees have seen of it: core/home_frees.c. */
+typedef struct strata_home_frees_seen {
+    uint64_t wait; /* the last one that looked */
+    uint64_t word; /* at its first look */
+    uint64_t over; /* the last one that need not wait any more */
+} strata_home_frees_seen;
+
 typedef struct strata_thread {
     uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
     uint64_t serial; /* from 1, of no other thread ever */
@@ -61,11 +68,13 @@ typedef struct strata_thread {
     strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a
                                                      lock; dropped under the threads' lock, when it ends or no call that
                                                      could use them is in flight any more, as the table ends */
-    uint32_t host_calls;             /* for host memory, until they are many: core/arena.c. The thread's own */
-    uint32_t host_cache;             /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
-    void *cells[STRATA_CELLS_LIMIT]; /* by number of the cells: this thread's, once it was looked for; NULL
-                                        for 0. The same rule */
-    struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
+    uint32_t host_calls;         /* for host memory, until they are many: core/arena.c. The thread's own */
+    uint32_t host_cache;         /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
+    _Atomic uint64_t home_frees; /* see core/home_frees.h. Written by the thread, read by any */
+    strata_home_frees_seen home_frees_seen; /* guarded by the threads' lock */
+    void *cells[STRATA_CELLS_LIMIT];        /* by number of the cells: this thread's, once it was looked for; NULL
+                                               for 0. The same rule */
+    struct strata_thread *next, *previous;  /* all threads; guarded by the threads' lock */
 } strata_thread;
 
 extern _Thread_local strata_thread *strata_thread_current
@@ -80,7 +89,7 @@ static inline strata_thread *strata_thread_self(void)
     return __builtin_expect(thread != NULL, 1) ? thread : strata_thread_start();
 }
 
-/* Calls visit(thread, data) for each thread's state, with the threads' lock held: for tables that end. */
+/* Calls visit(thread, data) for each thread's state, with the threads' lock held. */
 void strata_thread_visit_all(void (*visit)(strata_thread *thread, void *data), void *data);
 
 #endif

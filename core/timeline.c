@@ -12,6 +12,7 @@
 
 _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
 const char strata_nobody = 0;
+_Atomic bool strata_timelines_uncovered;
 static strata_timeline *free_timelines; /* guarded by the stream map's lock */
 static uint32_t timeline_count = 1;     /* the same; number 0 stays unused */
 
@@ -338,6 +339,7 @@ static __attribute__((cold)) strata_status wait_instead(strata_timeline *timelin
     if (open) /* it covers only what was submitted before */
         open->epoch = epoch - 1;
     timeline->uncovered = true;
+    atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_relaxed);
     return status;
 }
 
@@ -380,8 +382,28 @@ static bool is_my_batch(const strata_timeline *timeline)
     return thread && thread->batch.timeline == timeline && thread->batch.noting;
 }
 
-/* An event that covers `point`, referenced; recorded if need be and possible. *out is NULL if the point is complete. */
-static strata_status event_for(strata_point point, strata_event **out)
+/* Up to where a stream that was known has marked its work, for a point that is later than its last event: who noted
+ * that had found the stream known, and had submitted the work, before the stream ended and that event was recorded.
+ * NULL, and the point is complete, where there is none left. The lock is held. */
+static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timeline, uint64_t epoch)
+{
+    if (atomic_load_explicit(&timeline->epoch, memory_order_relaxed) == epoch)
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+    strata_event *event = newest_event(timeline);
+    if (!event)
+        raise_completed(timeline, epoch);
+    return event;
+}
+
+/* Whether all that was noted on the timeline is marked, or was before it was noted. The lock is held. */
+static bool is_marked(const strata_timeline *timeline)
+{
+    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->notes && !timeline->uncovered;
+}
+
+/* An event that covers `point`, referenced; recorded if need be and possible. *covered is up to where. *out is NULL if
+ * the point is complete. */
+static strata_status event_for(strata_point point, strata_event **out, uint64_t *covered)
 {
     *out = NULL;
     strata_timeline *timeline = strata_timeline_of(point);
@@ -408,13 +430,16 @@ static strata_status event_for(strata_point point, strata_event **out)
             goto unlock;
         event = covering_event(timeline, epoch);
     }
-    if (!event) {
+    if (!event && !is_marked(timeline)) {
         status =
             strata_fail(STRATA_ERROR_STREAM_MISUSE,
                         "work on a stream that is gone was never marked by an event, because recording it had failed");
         goto unlock;
     }
+    if (!event && !(event = last_event_for(timeline, epoch)))
+        goto unlock;
     close_open_epoch(timeline, event);
+    *covered = event->epoch > epoch ? event->epoch : epoch;
     atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
     *out = event;
 unlock:
@@ -425,7 +450,8 @@ unlock:
 strata_status strata_timeline_close_epoch(strata_point point)
 {
     strata_event *event;
-    strata_status status = event_for(point, &event);
+    uint64_t covered;
+    strata_status status = event_for(point, &event, &covered);
     if (event)
         drop_event(event);
     return status;
@@ -493,7 +519,8 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
     if (covers(stream, point))
         return STRATA_SUCCESS;
     strata_event *event;
-    strata_status status = event_for(point, &event);
+    uint64_t epoch;
+    strata_status status = event_for(point, &event, &epoch);
     if (!event)
         return status;
     strata_scope scope;
@@ -501,7 +528,7 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
         strata_scope_leave(&scope);
-        strata_point covered = strata_point_make(strata_point_timeline(point), event->epoch);
+        strata_point covered = strata_point_make(strata_point_timeline(point), epoch);
         if (result == CUDA_SUCCESS)
             learn(stream, covered, event);
         if (result == CUDA_SUCCESS && in_batch)
@@ -518,12 +545,15 @@ bool strata_point_query(strata_point point)
     if (strata_point_known_complete(point))
         return true;
     strata_timeline *timeline = strata_timeline_of(point);
+    const uint64_t epoch = strata_point_epoch(point);
     strata_spin_take(&timeline->lock);
-    strata_event *event = covering_event(timeline, strata_point_epoch(point));
+    strata_event *event = covering_event(timeline, epoch);
+    if (!event && is_marked(timeline))
+        event = last_event_for(timeline, epoch);
     if (event)
         close_open_epoch(timeline, event);
     if (event && query_event(timeline, event->handle) == CUDA_SUCCESS)
-        raise_completed(timeline, event->epoch);
+        raise_completed(timeline, event->epoch > epoch ? event->epoch : epoch);
     strata_spin_release(&timeline->lock);
     return strata_point_known_complete(point);
 }
@@ -592,7 +622,8 @@ void strata_timeline_ask_up_to_now(strata_timeline *timeline)
 strata_status strata_point_synchronize(strata_point point)
 {
     strata_event *event;
-    strata_status status = event_for(point, &event);
+    uint64_t covered;
+    strata_status status = event_for(point, &event, &covered);
     if (!event)
         return status;
     strata_scope scope;
@@ -601,7 +632,7 @@ strata_status strata_point_synchronize(strata_point point)
         CUresult result = strata_cu.EventSynchronize(event->handle);
         strata_scope_leave(&scope);
         if (result == CUDA_SUCCESS)
-            raise_completed(strata_timeline_of(point), event->epoch);
+            raise_completed(strata_timeline_of(point), covered);
         else
             status = strata_fail_driver(result, "cuEventSynchronize", "waiting for a stream");
     }

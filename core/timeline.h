@@ -76,6 +76,9 @@ typedef struct strata_stream_ref {
 /* By number. Set once each, under the stream map's lock; timelines are reused and never freed. */
 extern _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT] __attribute__((visibility("hidden")));
 
+/* Whether any ever had work that could be neither marked nor waited for. Set once; any thread. */
+extern _Atomic bool strata_timelines_uncovered __attribute__((visibility("hidden")));
+
 /* The timeline of that number; NULL if there never was one. */
 static inline strata_timeline *strata_timeline_numbered(uint16_t number)
 {

@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "core/error.h"
+#include "core/home_frees.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/stream_map.h"
@@ -66,6 +67,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
                              strata_stack_text(runtime->stack));
         goto refuse;
     }
+    strata_barriers_open();
     runtime->top = strata_stack_top(runtime->stack);
     runtime->table = runtime->stack->table;
     runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
@@ -103,17 +105,25 @@ strata_status strata_runtime_create(const strata_runtime_config *given, strata_r
     return status == STRATA_SUCCESS ? make_runtime(&config, out) : status;
 }
 
+static _Thread_local bool building; /* the calling thread has singletons_lock, and is in layers' and users' code */
+
 static strata_status build_singleton(int ordinal, strata_runtime **out)
 {
     strata_status status = STRATA_SUCCESS;
+    if (building)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "strata_runtime_get is called while the calling thread is in it already: neither the layers "
+                           "of a runtime that is being built nor callbacks that are called meanwhile can have one");
     strata_lock_take(&singletons_lock);
     *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
     if (!*out) {
+        building = true;
         status = make_runtime(&(strata_runtime_config){.device = ordinal}, out);
         if (status == STRATA_SUCCESS) {
             (*out)->singleton = true;
             atomic_store_explicit(&singletons[ordinal], *out, memory_order_release);
         }
+        building = false;
     }
     strata_lock_release(&singletons_lock);
     return status;
@@ -265,33 +275,21 @@ static strata_status came_back(const strata_entry *entry, const strata_stream_re
     return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
 }
 
-/* The stream on which a block is freed in the order of its allocation: its own, if that can still be named. */
-__attribute__((noinline)) static strata_status home_stream(strata_runtime *runtime, const strata_block *block,
-                                                           CUstream *stream)
+/* Whether a block's own stream, which was known, is so no more. While it is being unregistered neither holds for a
+ * moment: it is not found, and nothing says yet what it had been given. */
+static bool home_has_ended(const strata_entry *entry)
 {
-    strata_table *table = runtime->stack->table;
-    *stream = block->stream;
-    const strata_entry *entry = strata_table_lookup(table, block->id);
-    if (!entry || strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
-        return STRATA_SUCCESS; /* the free itself says what is wrong with the block */
-    *stream = entry->stream;
-    strata_stream_ref ref;
-    if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
-        strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
-        if (status != STRATA_SUCCESS || is_home(entry, ref.timeline))
-            return status;
-        if (entry->home_known && ref.known)
-            return came_back(entry, &ref, stream);
-    }
-    if (entry->home_known) {
-        *stream = STRATA_STREAM_GONE;
-        return STRATA_SUCCESS;
-    }
+    return !strata_timeline_is_known(atomic_load_explicit(&entry->home, memory_order_relaxed),
+                                     atomic_load_explicit(&entry->home_turn, memory_order_relaxed));
+}
+
+static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *block, CUstream stream)
+{
     strata_error *error = strata_error_begin(STRATA_ERROR_STREAM_MISUSE);
     error->requested = block->requested;
     error->tag = block->tag;
     error->generation = block->id.generation;
-    const char *why = entry->stream == CU_STREAM_PER_THREAD
+    const char *why = stream == CU_STREAM_PER_THREAD
                           ? "the default stream of another thread: free it on that thread, or name a stream that comes "
                             "after its work with strata_runtime_deallocate_on"
                           : "a stream that this runtime does not know, so its handle may be dead by now: free it with "
@@ -299,6 +297,70 @@ __attribute__((noinline)) static strata_status home_stream(strata_runtime *runti
     return strata_error_raise(error, "block 0x%llx (tag \"%s\", generation %llu) was allocated on %s",
                               (unsigned long long)block->address, strata_tag_name(block->tag),
                               (unsigned long long)block->id.generation, why);
+}
+
+/* The stream on which a live block is freed in the order of its allocation: its own, if that can still be named. */
+static strata_status home_stream(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
+                                 CUstream *stream)
+{
+    *stream = entry->stream;
+    for (unsigned turn = 0;; strata_backoff(&turn)) {
+        strata_stream_ref ref;
+        if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
+            strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
+            if (status != STRATA_SUCCESS || is_home(entry, ref.timeline))
+                return status;
+            if (entry->home_known && ref.known)
+                return came_back(entry, &ref, stream);
+        }
+        if (!entry->home_known)
+            return refuse_unnamed(block, entry->stream);
+        if (home_has_ended(entry)) {
+            *stream = STRATA_STREAM_GONE;
+            return STRATA_SUCCESS;
+        }
+    }
+}
+
+/* Frees a block whose stream has ended. *again: it has not, as the same stream was registered again meanwhile. */
+static strata_status deallocate_gone(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
+                                     bool *again)
+{
+    strata_error_hush();
+    const strata_status status = runtime->top->ops->deallocate(runtime->top, block, STRATA_STREAM_GONE);
+    *again = status == STRATA_ERROR_INVALID_VALUE && !home_has_ended(entry);
+    strata_error_unhush(status != STRATA_SUCCESS && !*again);
+    return status;
+}
+
+/* Within a free that has begun as core/home_frees.h has it. Of a block that does not live the free itself says what is
+ * wrong. */
+static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime *runtime, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
+    strata_status status;
+    bool again;
+    do {
+        CUstream stream = block->stream;
+        if (entry && strata_table_state(runtime->table, block->id) == STRATA_BLOCK_LIVE &&
+            (status = home_stream(runtime, block, entry, &stream)) != STRATA_SUCCESS)
+            return status;
+        if (stream != STRATA_STREAM_GONE || !entry)
+            return runtime->top->ops->deallocate(runtime->top, block, stream);
+        status = deallocate_gone(runtime, block, entry, &again);
+    } while (again);
+    return status;
+}
+
+static inline strata_status deallocate_beside_ends(strata_runtime *runtime, const strata_block *block,
+                                                   strata_thread *thread)
+{
+    strata_home_free_begin(thread);
+    const strata_status status = __builtin_expect(home_is_known(runtime, block), 1)
+                                     ? runtime->top->ops->deallocate(runtime->top, block, block->stream)
+                                     : deallocate_at_home(runtime, block);
+    strata_home_free_end(thread);
+    return status;
 }
 
 static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime *runtime, const strata_block *block)
@@ -310,21 +372,19 @@ static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime 
     if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
         return strata_free_without_driver(runtime->top, block);
     strata_status status = strata_usable();
-    CUstream stream = block->stream;
-    if (status == STRATA_SUCCESS)
-        status = home_stream(runtime, block, &stream);
-    if (status == STRATA_SUCCESS)
-        status = runtime->top->ops->deallocate(runtime->top, block, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = deallocate_beside_ends(runtime, block, strata_thread_self());
     return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(runtime->top, block) : status;
 }
 
 strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
 {
-    bool plain =
-        runtime && block && block->address && strata_door_now() == STRATA_DOOR_OPEN && home_is_known(runtime, block);
+    strata_thread *thread = strata_thread_current;
+    const bool plain = runtime && block && block->address && thread && strata_door_now() == STRATA_DOOR_OPEN;
     if (__builtin_expect(!plain, 0))
         return deallocate_slowly(runtime, block);
-    strata_status status = runtime->top->ops->deallocate(runtime->top, block, block->stream);
+    const strata_status status = deallocate_beside_ends(runtime, block, thread);
     return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
                                                                  : status;
 }

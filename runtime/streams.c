@@ -60,13 +60,16 @@ strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream
     strata_status status = strata_runtime_usable(runtime);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_stream_ref left;
     strata_lock_take(&runtime->streams_lock);
     strata_stream_slot *slot = find_slot(runtime, stream, false);
     if (!slot)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this runtime");
-    else if ((status = strata_stream_unregister(runtime->device, stream)) == STRATA_SUCCESS)
+    else if ((status = strata_stream_unregister(runtime->device, stream, &left)) == STRATA_SUCCESS)
         remove_slot(runtime, slot);
     strata_lock_release(&runtime->streams_lock);
+    if (status == STRATA_SUCCESS)
+        strata_stream_await_frees(&left);
     return status;
 }
 
@@ -148,8 +151,11 @@ static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot 
         return STRATA_SUCCESS;
     if (slot->pooled)
         return strata_made_stream_end(runtime->device, slot->stream, gone);
-    strata_status status = strata_stream_unregister(runtime->device, slot->stream);
+    strata_stream_ref left;
+    strata_status status = strata_stream_unregister(runtime->device, slot->stream, &left);
     *gone = status == STRATA_SUCCESS;
+    if (*gone)
+        strata_stream_await_frees(&left);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "support/captures.h"
+#include "support/faults.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -257,6 +258,33 @@ static void a_free_inside_a_capture_waits_until_its_end_is_seen(test_fixture *fi
     }
 }
 
+/* A graph may be captured with thousands of frees: each costs what the first one did, and so does a call elsewhere. */
+static void frees_inside_a_capture_ask_no_more_the_more_there_are(test_fixture *fixture)
+{
+    enum { BLOCKS = 64, ASKED = 8 };
+    strata_block blocks[BLOCKS], other;
+    test_calls counted;
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING), elsewhere = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < BLOCKS; i++)
+        blocks[i] = test_allocate(fixture, BYTES, captured);
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (size_t i = 0; i < BLOCKS; i++) {
+        test_calls_begin(&counted);
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[i], captured));
+        assert_true(test_calls_of(&counted, "cuStreamIsCapturing") < ASKED);
+    }
+    test_calls_begin(&counted);
+    other = test_allocate(fixture, BYTES, elsewhere);
+    test_free_on(fixture, &other, elsewhere);
+    assert_true(test_calls_of(&counted, "cuStreamIsCapturing") < 2 * ASKED);
+    end_alive(captured);
+    check_ok(say_that_it_ended(fixture, captured));
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_settled(fixture, &blocks[i]);
+    test_stream_close(fixture, elsewhere);
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
 static void a_free_inside_a_capture_comes_after_what_the_stream_was_given_before(test_fixture *fixture)
 {
     CUstream captured = made_stream(CU_STREAM_NON_BLOCKING), home = test_stream(fixture, TEST_STREAM_POOL);
@@ -347,6 +375,57 @@ static void a_free_inside_a_capture_of_a_threads_own_stream_is_not_taken_over_by
     check_settled(fixture, &first.block);
 }
 
+static void *free_inside_own_capture_and_go_on(void *data)
+{
+    own_stream *own = data;
+    own_stream next = {.fixture = own->fixture};
+    test_make_current();
+    check_ok(strata_runtime_allocate(own->fixture->runtime, BYTES, CU_STREAM_PER_THREAD, &own->block));
+    free_inside_own_capture(own);
+    allocate_on_own_stream(&next);
+    return NULL;
+}
+
+static void a_free_inside_a_capture_of_a_threads_own_stream_is_done_when_that_thread_goes_on(test_fixture *fixture)
+{
+    own_stream own = {.fixture = fixture};
+    run_thread(free_inside_own_capture_and_go_on, &own);
+    check_settled(fixture, &own.block);
+}
+
+/* Its work is over, which is said; its handle is nobody's now. */
+static void a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_have_ended(test_fixture *fixture)
+{
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    end_alive(captured);
+    test_synchronize(captured);
+    check_cu(test_cu()->StreamDestroy(captured));
+    check_ok(strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), STRATA_STREAM_GONE));
+    check_settled(fixture, &block);
+}
+
+/* Who says that the capture has ended hears of it, and the free is there for the next time. */
+static void a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_again(test_fixture *fixture)
+{
+    if (test_owner_is(fixture, "pool"))
+        return; /* its frees are no calls */
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    end_alive(captured);
+    test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
+    strata_status status = say_that_it_ended(fixture, captured);
+    const unsigned refused = test_fault_end();
+    if (refused) { /* not where memory goes back to a chunk */
+        check_status(status, STRATA_ERROR_DRIVER);
+        check_deferred(fixture, &block);
+        status = say_that_it_ended(fixture, captured);
+    }
+    check_ok(status);
+    check_settled(fixture, &block);
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
 /* A block whose own stream was registered, and is not any more: its free names no stream. */
 static void free_without_a_stream(test_fixture *fixture)
 {
@@ -423,6 +502,48 @@ static void the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured(
     end_alive(captured);
     check_settled(fixture, &old);
     check_cu(test_cu()->StreamDestroy(captured));
+}
+
+static struct {
+    PFN_cuStreamIsCapturing_v10000 is_capturing;
+    CUstream stream; /* of which a capture begins behind the first question about the legacy stream */
+    bool armed;
+    CUresult began;
+} meanwhile;
+
+static CUresult CUDAAPI ask_before_a_capture(CUstream stream, CUstreamCaptureStatus *status)
+{
+    const CUresult result = meanwhile.is_capturing(stream, status);
+    if (meanwhile.armed && stream == CU_STREAM_LEGACY) {
+        meanwhile.armed = false;
+        meanwhile.began = begin_capture(meanwhile.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    }
+    return result;
+}
+
+/* The wait for the legacy stream's work needs an event there, which a capture that began a moment ago does not let in:
+ * that is what is said, and not that the driver failed. */
+static void
+a_capture_that_begins_in_the_middle_of_a_wait_for_the_legacy_stream_is_what_refuses_it(test_fixture *fixture)
+{
+    CUstream blocking = made_stream(CU_STREAM_DEFAULT), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &block, 0x11, NULL);
+    meanwhile.stream = blocking;
+    meanwhile.armed = true;
+    meanwhile.is_capturing = strata_cu.StreamIsCapturing;
+    strata_cu.StreamIsCapturing = ask_before_a_capture;
+    strata_status status = strata_runtime_prepare_block_use(fixture->runtime, &block, other, STRATA_ACCESS_READ);
+    strata_cu.StreamIsCapturing = meanwhile.is_capturing;
+    assert_false(meanwhile.armed);
+    check_cu(meanwhile.began);
+    end_alive(blocking);
+    check_status(status, STRATA_ERROR_STREAM_CAPTURE);
+    const unsigned char *seen = test_read(fixture, &block, other);
+    test_synchronize(other);
+    check_bytes(seen, 0x11, BYTES);
+    test_free_on(fixture, &block, other);
+    check_cu(test_cu()->StreamDestroy(blocking));
 }
 
 /* Nothing is waited for before the capture is met: neither by the host, nor by a stream that frees of others wait on.
@@ -621,8 +742,12 @@ int main(void)
         TEST_CASE(a_capture_of_somebody_elses_survives_every_call_of_its_own_thread),
         TEST_CASE(a_capture_of_somebody_elses_survives_every_call_of_another_thread),
         TEST_CASE(a_free_inside_a_capture_waits_until_its_end_is_seen),
+        TEST_CASE(frees_inside_a_capture_ask_no_more_the_more_there_are),
         TEST_CASE(a_free_inside_a_capture_comes_after_what_the_stream_was_given_before),
         TEST_CASE(a_free_inside_a_capture_of_a_threads_own_stream_is_not_taken_over_by_the_next_thread),
+        TEST_CASE(a_free_inside_a_capture_of_a_threads_own_stream_is_done_when_that_thread_goes_on),
+        TEST_CASE(a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_have_ended),
+        TEST_CASE(a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_again),
         TEST_CASE(a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture),
         TEST_CASE(a_stack_with_frees_inside_captures_cannot_be_ended),
         TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
@@ -630,6 +755,7 @@ int main(void)
         TEST_CASE(a_free_behind_a_capture_elsewhere_comes_after_its_own_streams_work),
         TEST_CASE(a_free_that_meets_a_capture_waits_for_no_use_before),
         TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
+        TEST_CASE(a_capture_that_begins_in_the_middle_of_a_wait_for_the_legacy_stream_is_what_refuses_it),
         TEST_CASE(who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out), /* not in sweeps */
     };
     static const char *const layers[] = {"guard, pool", "guard, async", "guard(sample=1), pool",

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "support/child.h"
+#include "support/effort.h"
 
 /* ---- in children ---- */
 
@@ -181,6 +182,28 @@ static void pools_are_missing(void)
     child_check(!info.memory_pools);
     child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_UNSUPPORTED);
     child_check_words("use direct");
+    setenv("STRATA_STACK", "direct", 1);
+    use_runtime();
+}
+
+/* A layer that wants the runtime which it is made for. */
+static strata_status ask_for_runtime(int device, const void *options, strata_resource **out)
+{
+    strata_runtime *runtime;
+    (void)options;
+    *out = NULL;
+    return strata_runtime_get(device, &runtime);
+}
+
+static void layer_asks_for_the_runtime_that_it_is_made_for(void)
+{
+    static const strata_layer asks = {
+        .size = sizeof asks, .owner = true, .name = "asks", .help = "asks", .create = ask_for_runtime};
+    strata_runtime *runtime;
+    child_ok(strata_layer_register(&asks));
+    alarm(test_patience(10)); /* for a call that waits for itself */
+    child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_INVALID_VALUE);
+    child_check_words("in it already");
     setenv("STRATA_STACK", "direct", 1);
     use_runtime();
 }
@@ -386,6 +409,13 @@ static void a_driver_without_pools_has_no_async_and_says_what_to_use(void **stat
     run_with_shim("pools_are_missing", "cuMemPoolTrimTo", "async(max_size=1GiB)");
 }
 
+static void a_layer_that_asks_for_the_runtime_that_is_being_built_is_refused(void **state)
+{
+    (void)state;
+    static const char *const changes[] = {"STRATA_DRIVER=auto", "STRATA_STACK=asks", NULL};
+    test_child_run("layer_asks_for_the_runtime_that_it_is_made_for", changes);
+}
+
 static void streams_are_ordered_on_a_driver_that_cannot_identify_them(void **state)
 {
     (void)state;
@@ -419,6 +449,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(default_stack_works),
         TEST_SCENARIO(required_entry_is_missing),
         TEST_SCENARIO(pools_are_missing),
+        TEST_SCENARIO(layer_asks_for_the_runtime_that_it_is_made_for),
         TEST_SCENARIO(streams_without_ids_are_still_ordered),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -438,6 +469,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_driver_without_any_one_optional_entry_point_works_with_direct),
         cmocka_unit_test(a_driver_without_any_one_required_entry_point_is_refused_by_its_name),
         cmocka_unit_test(a_driver_without_pools_has_no_async_and_says_what_to_use),
+        cmocka_unit_test(a_layer_that_asks_for_the_runtime_that_is_being_built_is_refused),
         cmocka_unit_test(streams_are_ordered_on_a_driver_that_cannot_identify_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

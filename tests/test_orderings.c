@@ -59,11 +59,15 @@ static bool use(strata_runtime *runtime, const strata_block *block, CUstream str
 /* ---- between the calls of a commit ---- */
 
 static meddler in_finish;
+static unsigned finishes_before; /* that come before the meddler */
 
 static strata_status meddling_finish(strata_resource *self, const strata_block *block, CUstream stream,
                                      strata_access access)
 {
-    meddle_once(&in_finish);
+    if (finishes_before)
+        finishes_before--;
+    else
+        meddle_once(&in_finish);
     return self->upstream->ops->finish_use(self->upstream, block, stream, access);
 }
 
@@ -115,6 +119,7 @@ a_stream_that_is_registered_in_the_middle_of_a_commit_keeps_the_order_of_its_lat
     check_ok(strata_launch_preflight(&launch));
     test_fill(block.address, 0x22, BYTES, stream);
     registration one = {.runtime = runtime, .stream = stream};
+    finishes_before = 0;
     in_finish = (meddler){.meddle = register_stream, .data = &one, .armed = true};
     check_ok(strata_launch_commit(&launch));
     check_ok(strata_launch_end(&launch));
@@ -136,9 +141,82 @@ a_stream_that_is_registered_in_the_middle_of_a_commit_keeps_the_order_of_its_lat
     check_ok(strata_runtime_destroy(runtime));
 }
 
-/* ---- between two waits of a prepare ---- */
-
 enum { STREAMS = 400 };
+
+typedef struct passers_by {
+    test_fixture *fixture;
+    CUstream streams[STREAMS];
+} passers_by;
+
+/* So many streams that what is remembered of idle ones is forgotten. */
+static bool pass_by(void *data)
+{
+    const passers_by *self = data;
+    bool good = true;
+    for (size_t i = 0; i < STREAMS && good; i++) {
+        strata_stream_ref ref;
+        good = strata_stream_resolve(self->fixture->runtime->device, self->streams[i], &ref) == STRATA_SUCCESS;
+    }
+    return good;
+}
+
+static void make_streams(CUstream streams[STREAMS])
+{
+    for (size_t i = 0; i < STREAMS; i++)
+        check_cu(test_cu()->StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+}
+
+static void destroy_streams(const CUstream streams[STREAMS])
+{
+    for (size_t i = 0; i < STREAMS; i++)
+        check_cu(test_cu()->StreamDestroy(streams[i]));
+}
+
+/* Its event comes when all blocks are noted: until then the stream has work that nothing covers. */
+static void a_stream_that_looks_idle_in_the_middle_of_a_commit_is_not_forgotten(test_fixture *fixture)
+{
+    static passers_by others;
+    char text[64];
+    strata_runtime *runtime;
+    strata_launch launch;
+    strata_block blocks[2];
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    others.fixture = fixture;
+    make_streams(others.streams);
+    snprintf(text, sizeof text, "meddling, %s", fixture->stack);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    check_ok(strata_launch_begin(&launch, runtime, stream, STRATA_LAUNCH_STRICT));
+    for (size_t i = 0; i < 2; i++) {
+        check_ok(strata_runtime_allocate(runtime, BYTES, reader, &blocks[i]));
+        check_ok(strata_launch_use(&launch, &blocks[i], STRATA_ACCESS_WRITE));
+    }
+    check_ok(strata_launch_preflight(&launch));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < 2; i++)
+        test_fill(blocks[i].address, 0x22, BYTES, stream);
+    finishes_before = 1;
+    in_finish = (meddler){.meddle = pass_by, .data = &others, .armed = true};
+    check_ok(strata_launch_commit(&launch));
+    check_ok(strata_launch_end(&launch));
+    assert_true(came_in(&in_finish));
+    const unsigned char *seen[2];
+    for (size_t i = 0; i < 2; i++) {
+        check_ok(strata_runtime_prepare_block_use(runtime, &blocks[i], reader, STRATA_ACCESS_READ));
+        seen[i] = test_copy_back(fixture, blocks[i].address, BYTES, reader);
+        check_ok(strata_runtime_finish_block_use(runtime, &blocks[i], reader, STRATA_ACCESS_READ));
+    }
+    test_stall_release(stall);
+    test_synchronize(reader);
+    for (size_t i = 0; i < 2; i++)
+        check_bytes(seen[i], 0x22, BYTES);
+    test_stall_end(stall);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_runtime_deallocate_on(runtime, &blocks[i], reader));
+    check_ok(strata_runtime_destroy(runtime));
+    destroy_streams(others.streams);
+}
+
+/* ---- between two waits of a prepare ---- */
 
 static struct {
     PFN_cuStreamWaitEvent_v3020 wait;
@@ -160,22 +238,44 @@ static CUresult CUDAAPI meddling_wait(CUstream stream, CUevent event, unsigned f
 typedef struct takeover {
     test_fixture *fixture;
     strata_timeline *timeline; /* to be had by another stream */
-    strata_block block;        /* what that stream then comes after */
+    strata_block block;        /* what that stream then comes after; none: nothing */
     CUstream streams[STREAMS];
+    CUstream taker; /* which of them it was */
 } takeover;
 
 static bool take_timeline_over(void *data)
 {
     takeover *self = data;
-    strata_device *device = self->fixture->runtime->device;
+    strata_runtime *runtime = self->fixture->runtime;
     for (size_t i = 0; i < STREAMS; i++) {
         strata_stream_ref ref;
-        if (strata_stream_resolve(device, self->streams[i], &ref) != STRATA_SUCCESS)
+        if (strata_stream_resolve(runtime->device, self->streams[i], &ref) != STRATA_SUCCESS)
             return false;
-        if (ref.timeline == self->timeline)
-            return use(self->fixture->runtime, &self->block, self->streams[i], STRATA_ACCESS_READ);
+        if (ref.timeline != self->timeline)
+            continue;
+        self->taker = self->streams[i];
+        return !self->block.id.generation || use(runtime, &self->block, self->taker, STRATA_ACCESS_READ);
     }
     return false;
+}
+
+/* Prepares a use on the stream, which another one takes the timeline from behind its first wait; how many it made. */
+static unsigned prepare_and_be_taken_over(takeover *other, const strata_block *block, CUstream stream,
+                                          strata_access access)
+{
+    strata_stream_ref ref;
+    check_ok(strata_stream_resolve(other->fixture->runtime->device, stream, &ref));
+    other->timeline = ref.timeline;
+    in_wait.wait = strata_cu.StreamWaitEvent;
+    in_wait.stream = stream;
+    in_wait.waits = 0;
+    in_wait.meddler = (meddler){.meddle = take_timeline_over, .data = other, .armed = true};
+    strata_cu.StreamWaitEvent = meddling_wait;
+    const strata_status status = strata_runtime_prepare_block_use(other->fixture->runtime, block, stream, access);
+    strata_cu.StreamWaitEvent = in_wait.wait;
+    check_ok(status);
+    assert_true(came_in(&in_wait.meddler));
+    return in_wait.waits;
 }
 
 /* The stream has nothing pending when it is found, so its timeline may go to another one before the call is over. What
@@ -187,35 +287,130 @@ a_stream_whose_timeline_goes_to_another_in_the_middle_of_a_prepare_waits_for_all
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
     CUstream writer = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, writer);
-    strata_stream_ref ref;
     other.fixture = fixture;
     other.block = test_allocate(fixture, BYTES, slow);
-    for (size_t i = 0; i < STREAMS; i++)
-        check_cu(test_cu()->StreamCreate(&other.streams[i], CU_STREAM_NON_BLOCKING));
-    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
-    other.timeline = ref.timeline;
+    make_streams(other.streams);
     test_write(fixture, &block, 0x11, writer);
     test_stall *stall = test_stall_begin(slow);
     const unsigned char *seen = test_read(fixture, &block, slow);
     test_write(fixture, &other.block, 0x22, slow);
-    in_wait.wait = strata_cu.StreamWaitEvent;
-    in_wait.stream = stream;
-    in_wait.waits = 0;
-    in_wait.meddler = (meddler){.meddle = take_timeline_over, .data = &other, .armed = true};
-    strata_cu.StreamWaitEvent = meddling_wait;
-    strata_status status = strata_runtime_prepare_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
-    strata_cu.StreamWaitEvent = in_wait.wait;
-    check_ok(status);
-    assert_true(came_in(&in_wait.meddler));
-    assert_int_equal(in_wait.waits, 2); /* for the write, and for the slow read */
+    const unsigned waits = prepare_and_be_taken_over(&other, &block, stream, STRATA_ACCESS_WRITE);
+    assert_int_equal(waits, 2); /* for the write, and for the slow read */
     test_fill(block.address, 0x33, BYTES, stream);
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE));
     test_stall_end(stall);
     check_bytes(seen, 0x11, BYTES);
     test_free_on(fixture, &block, writer);
     test_free_on(fixture, &other.block, slow);
-    for (size_t i = 0; i < STREAMS; i++)
-        check_cu(test_cu()->StreamDestroy(other.streams[i]));
+    destroy_streams(other.streams);
+}
+
+/* And what the first has waited for, the other one has not. */
+static void a_stream_that_takes_a_timeline_over_in_the_middle_of_a_wait_still_waits_by_itself(test_fixture *fixture)
+{
+    static takeover other;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), writer = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, writer);
+    other = (takeover){.fixture = fixture};
+    make_streams(other.streams);
+    test_stall *stall = test_stall_begin(writer);
+    test_write(fixture, &block, 0x11, writer);
+    const unsigned waits = prepare_and_be_taken_over(&other, &block, stream, STRATA_ACCESS_READ);
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_NONE));
+    assert_int_equal(waits, 1);
+    const unsigned char *seen = test_read(fixture, &block, other.taker);
+    test_stall_release(stall);
+    test_synchronize(other.taker);
+    check_bytes(seen, 0x11, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, writer);
+    destroy_streams(other.streams);
+}
+
+/* Nor has it waited for anything that the first one had, however long ago. */
+static void a_stream_that_has_another_ones_timeline_does_not_come_after_what_that_one_waited_for(test_fixture *fixture)
+{
+    static takeover other;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), writer = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, writer);
+    strata_stream_ref ref;
+    other = (takeover){.fixture = fixture};
+    make_streams(other.streams);
+    test_stall *stall = test_stall_begin(writer);
+    test_write(fixture, &block, 0x11, writer);
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_NONE));
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    other.timeline = ref.timeline;
+    assert_true(take_timeline_over(&other));
+    const unsigned char *seen = test_read(fixture, &block, other.taker);
+    test_stall_release(stall);
+    test_synchronize(other.taker);
+    check_bytes(seen, 0x11, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, writer);
+    destroy_streams(other.streams);
+}
+
+/* ---- while an event is waited for on the host ---- */
+
+static struct {
+    PFN_cuEventSynchronize_v2000 real;
+    test_fixture *fixture;
+    CUstream stream, reader;
+    const strata_block *block;
+    test_stall *stall;
+    bool armed;
+} in_synchronize;
+
+/* The event is over when the stream goes on, and records as many as a timeline has. */
+static CUresult CUDAAPI go_on_meanwhile(CUevent event)
+{
+    const CUresult result = in_synchronize.real(event);
+    if (!in_synchronize.armed)
+        return result;
+    in_synchronize.armed = false;
+    in_synchronize.stall = test_stall_begin(in_synchronize.stream);
+    for (int i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        if (!use(in_synchronize.fixture->runtime, in_synchronize.block, in_synchronize.stream, STRATA_ACCESS_WRITE) ||
+            test_cu()->MemsetD8Async(in_synchronize.block->address, 0x22, BYTES, in_synchronize.stream) !=
+                CUDA_SUCCESS ||
+            !use(in_synchronize.fixture->runtime, in_synchronize.block, in_synchronize.stream, STRATA_ACCESS_WRITE) ||
+            !use(in_synchronize.fixture->runtime, in_synchronize.block, in_synchronize.reader, STRATA_ACCESS_READ))
+            return CUDA_ERROR_UNKNOWN;
+    }
+    return result;
+}
+
+/* What is over is what the event stood for when it began to be waited for. */
+static void an_event_that_is_waited_for_does_not_come_to_stand_for_later_work(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return; /* the wait is for its own sake */
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_stream_ref ref;
+    test_write(fixture, &block, 0x11, stream);
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    in_synchronize.fixture = fixture;
+    in_synchronize.stream = stream;
+    in_synchronize.reader = reader;
+    in_synchronize.block = &block;
+    in_synchronize.stall = NULL;
+    in_synchronize.armed = true;
+    in_synchronize.real = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = go_on_meanwhile;
+    const strata_status status = strata_point_synchronize(strata_timeline_now(ref.timeline));
+    strata_cu.EventSynchronize = in_synchronize.real;
+    check_ok(status);
+    assert_false(in_synchronize.armed);
+    CUstream late = test_stream(fixture, TEST_STREAM_POOL);
+    const unsigned char *seen = test_read(fixture, &block, late);
+    test_stall_release(in_synchronize.stall);
+    test_synchronize(late);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(in_synchronize.stall);
+    test_free_on(fixture, &block, stream);
 }
 
 /* ---- between reading the stream's epoch and noting it in the block ---- */
@@ -367,7 +562,11 @@ int main(int count, char **arguments)
     test_child_begin(count, arguments, scenarios, 1);
     static const test_case cases[] = {
         TEST_CASE(a_stream_that_is_registered_in_the_middle_of_a_commit_keeps_the_order_of_its_later_work),
+        TEST_CASE(a_stream_that_looks_idle_in_the_middle_of_a_commit_is_not_forgotten),
         TEST_CASE(a_stream_whose_timeline_goes_to_another_in_the_middle_of_a_prepare_waits_for_all_it_must),
+        TEST_CASE(a_stream_that_takes_a_timeline_over_in_the_middle_of_a_wait_still_waits_by_itself),
+        TEST_CASE(a_stream_that_has_another_ones_timeline_does_not_come_after_what_that_one_waited_for),
+        TEST_CASE(an_event_that_is_waited_for_does_not_come_to_stand_for_later_work),
         TEST_CASE(an_earlier_note_of_a_stream_does_not_replace_a_later_one_of_another_thread),
     };
     const struct CMUnitTest tests[] = {

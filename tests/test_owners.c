@@ -3,6 +3,7 @@
 #include "core/stream_map.h"
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/stall.h"
 
 enum { BYTES = 4096, STEP = 1 << 20, MOST_STACKS = 1100 };
 
@@ -100,6 +101,12 @@ static CUstream make_stream(void)
     return stream;
 }
 
+static strata_status unregister(strata_device *device, CUstream stream)
+{
+    strata_stream_ref left;
+    return strata_stream_unregister(device, stream, &left);
+}
+
 static void blocks_are_made_and_ended_only_with_all_that_it_takes(void **state)
 {
     (void)state;
@@ -172,7 +179,7 @@ static void a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_g
     check_ok(strata_stream_register(device, stream, false));
     strata_block block = allocate(stream);
     check_status(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
-    check_ok(strata_stream_unregister(device, stream));
+    check_ok(unregister(device, stream));
     check_cu(strata_cu.StreamDestroy(stream));
     test_calls_begin(&calls);
     check_ok(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE));
@@ -180,6 +187,111 @@ static void a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_g
     assert_true(test_calls_of(&calls, "cuEventQuery") + test_calls_of(&calls, "cuEventSynchronize") > 0);
     check_status(strata_block_wait_uses(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_USE_AFTER_FREE);
     assert_int_equal(owner.live, 0);
+}
+
+static struct {
+    PFN_cuEventSynchronize_v2000 real;
+    test_stall *stall;
+} waiting;
+
+/* Whoever waits lets the stream go on first. */
+static CUresult CUDAAPI release_and_synchronize(CUevent event)
+{
+    test_stall_release(waiting.stall);
+    return waiting.real(event);
+}
+
+/* Frees a block, for which all that `stream` was given has to be over, behind a stall there. */
+static void check_waits(const strata_block *block, CUstream freed_on, CUstream stream)
+{
+    waiting.real = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = release_and_synchronize;
+    const strata_status status = strata_resource_deallocate(top, block, freed_on);
+    strata_cu.EventSynchronize = waiting.real;
+    const CUresult is_over = strata_cu.StreamQuery(stream);
+    test_stall_end(waiting.stall);
+    check_ok(status);
+    assert_int_equal(is_over, CUDA_SUCCESS);
+}
+
+/* The readers of a block, what its stream was given after all that was noted, and the same where that is gone. */
+static void a_block_is_freed_when_all_that_may_use_it_is_over(void **state)
+{
+    (void)state;
+    enum { BY_READER, BY_HOME, BY_GONE_HOME, WAYS };
+    strata_device *device;
+    check_ok(strata_device_get(0, &device));
+    for (int way = 0; way < WAYS; way++) {
+        CUstream home = make_stream(), reader = make_stream();
+        check_ok(strata_stream_register(device, home, false));
+        check_ok(strata_stream_register(device, reader, false));
+        strata_block block = allocate(home);
+        check_ok(strata_block_prepare_use(top, &block, reader, STRATA_ACCESS_READ));
+        test_synchronize(home);
+        if (way == BY_READER)
+            waiting.stall = test_stall_begin(reader);
+        check_ok(strata_block_finish_use(top, &block, reader, STRATA_ACCESS_READ));
+        test_synchronize(way == BY_READER ? home : reader);
+        if (way != BY_READER)
+            waiting.stall = test_stall_begin(home);
+        if (way == BY_GONE_HOME)
+            check_ok(unregister(device, home));
+        check_waits(&block, way == BY_GONE_HOME ? STRATA_STREAM_GONE : home, way == BY_READER ? reader : home);
+        if (way != BY_GONE_HOME)
+            check_ok(unregister(device, home));
+        check_ok(unregister(device, reader));
+        check_cu(strata_cu.StreamDestroy(home));
+        check_cu(strata_cu.StreamDestroy(reader));
+    }
+}
+
+/* An entry for each, in places that are counted: what is not made leaves its place to the next one. */
+static void blocks_that_are_not_made_take_no_place(void **state)
+{
+    (void)state;
+    enum { TIMES = 500 };
+    strata_device *device;
+    strata_block block, none;
+    CUstream unknown = make_stream(), early = make_stream();
+    check_ok(strata_device_get(0, &device));
+    check_ok(strata_stream_register(device, early, true));
+    block = allocate(NULL);
+    const uint32_t before = block.id.slot;
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    for (int i = 0; i < 2 * TIMES; i++) {
+        const bool identified = i & 1;
+        test_fault_begin(identified ? TEST_FAULT_EVENT_RECORD : TEST_FAULT_STREAM_GET_ID, 1, true, CUDA_ERROR_UNKNOWN);
+        const strata_status status = strata_resource_allocate(
+            top, &(strata_request){.bytes = BYTES, .stream = identified ? early : unknown}, &none);
+        assert_true(test_fault_end() > 0);
+        assert_int_equal(status, STRATA_ERROR_DRIVER);
+    }
+    block = allocate(NULL);
+    assert_true(block.id.slot < before + TIMES / 2);
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    check_ok(unregister(device, early));
+    check_cu(strata_cu.StreamDestroy(early));
+    check_cu(strata_cu.StreamDestroy(unknown));
+}
+
+static void the_end_of_a_block_is_told_to_the_layers_above(void **state)
+{
+    (void)state;
+    number_owner below = {.resource.ops = &number_ops, .next = STEP, .alignment = 256};
+    strata_resource *layers[2] = {NULL, &below.resource};
+    strata_stack *both;
+    strata_budget_usage usage;
+    strata_block block;
+    check_ok(strata_budget_create(0, NULL, &layers[0]));
+    check_ok(strata_stack_build(layers, 2, 0, &both));
+    strata_resource *above = strata_stack_top(both);
+    check_ok(strata_resource_allocate(above, &(strata_request){.bytes = BYTES}, &block));
+    check_ok(strata_budget_account_usage(strata_budget_base(above), &usage));
+    assert_int_equal(usage.in_use, BYTES);
+    check_ok(strata_resource_deallocate(above, &block, NULL));
+    check_ok(strata_budget_account_usage(strata_budget_base(above), &usage));
+    assert_int_equal(usage.in_use, 0);
+    check_ok(strata_stack_destroy(both));
 }
 
 static void calls_through_a_stack_need_a_resource_and_a_block(void **state)
@@ -268,6 +380,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_block_that_ended_is_stale_for_every_call, build, end),
         cmocka_unit_test_setup_teardown(a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_given, build,
                                         end),
+        cmocka_unit_test_setup_teardown(a_block_is_freed_when_all_that_may_use_it_is_over, build, end),
+        cmocka_unit_test_setup_teardown(blocks_that_are_not_made_take_no_place, build, end),
+        cmocka_unit_test(the_end_of_a_block_is_told_to_the_layers_above),
         cmocka_unit_test_setup_teardown(calls_through_a_stack_need_a_resource_and_a_block, build, end),
         cmocka_unit_test_setup_teardown(a_launch_needs_a_recorder_that_was_begun, build, end),
         cmocka_unit_test(more_stacks_than_there_can_be_are_refused_and_leave_their_layers),

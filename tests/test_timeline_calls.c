@@ -173,6 +173,23 @@ static void a_reader_waits_for_no_other_reader(test_fixture *fixture)
     test_free_on(fixture, &block, writer);
 }
 
+/* The writer came after them. */
+static void who_comes_after_a_writer_waits_for_no_reader_before_that(test_fixture *fixture)
+{
+    enum { READERS = 5 };
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream last = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    for (int i = 0; i < READERS; i++)
+        prepare_and_finish(fixture, &block, test_stream(fixture, TEST_STREAM_POOL), STRATA_ACCESS_READ);
+    prepare_and_finish(fixture, &block, writer, STRATA_ACCESS_WRITE);
+    test_calls calls;
+    test_calls_begin(&calls);
+    prepare_and_finish(fixture, &block, last, STRATA_ACCESS_WRITE);
+    check_records_and_waits(&calls, 1, 1);
+    test_free_on(fixture, &block, last);
+}
+
 /* ---- launches ---- */
 
 static void allocate_all(test_fixture *fixture, strata_block blocks[BLOCKS], CUstream stream)
@@ -345,6 +362,7 @@ int main(void)
         TEST_CASE(work_after_the_event_needs_a_new_one),
         TEST_CASE(repeated_reads_of_one_stream_count_once),
         TEST_CASE(a_reader_waits_for_no_other_reader),
+        TEST_CASE(who_comes_after_a_writer_waits_for_no_reader_before_that),
         TEST_CASE(a_launch_touching_64_blocks_of_one_producer_waits_once),
         TEST_CASE(a_launch_waits_once_for_each_of_its_producers),
         TEST_CASE(with_early_events_a_launch_of_64_blocks_records_one_event_when_committed),

@@ -193,6 +193,31 @@ static void a_read_that_begins_between_a_writers_prepare_and_its_finish_is_not_f
     }
 }
 
+/* Whichever of them is the slow one. */
+static void reads_of_several_streams_between_a_writers_prepare_and_its_finish_are_not_forgotten(test_fixture *fixture)
+{
+    enum { READERS = 4 };
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream next = test_stream(fixture, TEST_STREAM_POOL), readers[READERS];
+    for (size_t i = 0; i < READERS; i++)
+        readers[i] = test_stream(fixture, i % 2 ? TEST_STREAM_UNKNOWN : TEST_STREAM_POOL);
+    for (size_t slow = 0; slow < READERS; slow++) {
+        const unsigned char *seen[READERS];
+        strata_block block = test_allocate(fixture, BYTES, home);
+        test_write(fixture, &block, 0x11, home);
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, writer, STRATA_ACCESS_WRITE));
+        test_stall *stall = test_stall_begin(readers[slow]);
+        for (size_t i = 0; i < READERS; i++)
+            seen[i] = test_read(fixture, &block, readers[i]);
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, writer, STRATA_ACCESS_WRITE));
+        test_write(fixture, &block, 0x33, next);
+        test_stall_end(stall);
+        check_bytes(seen[slow], 0x11, BYTES);
+        test_free_on(fixture, &block, next);
+        fixture->seen_used = 0;
+    }
+}
+
 static void two_writers_that_were_prepared_at_the_same_time_are_both_waited_for(test_fixture *fixture)
 {
     CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
@@ -214,6 +239,31 @@ static void two_writers_that_were_prepared_at_the_same_time_are_both_waited_for(
         test_stall_end(stall);
         test_free_on(fixture, &block, home);
     }
+}
+
+/* It reads what it wrote itself, beside another reader: that it wrote is not forgotten for it. */
+static void a_writer_that_reads_afterwards_is_still_waited_for_as_one(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream writers[2] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_POOL)};
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &block, 0x11, home);
+    test_stall *stall = test_stall_begin(writers[0]);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, writers[i], STRATA_ACCESS_WRITE));
+    for (size_t i = 0; i < 2; i++)
+        test_fill(block.address + i * BYTES / 2, 0x22, BYTES / 2, writers[i]);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, writers[i], STRATA_ACCESS_WRITE));
+    test_read(fixture, &block, other);
+    test_read(fixture, &block, writers[0]);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, home);
 }
 
 /* ---- three streams ---- */
@@ -468,7 +518,9 @@ int main(void)
         TEST_CASE(reads_do_not_wait_for_reads),
         TEST_CASE(the_next_writer_waits_for_each_of_very_many_readers),
         TEST_CASE(a_read_that_begins_between_a_writers_prepare_and_its_finish_is_not_forgotten),
+        TEST_CASE(reads_of_several_streams_between_a_writers_prepare_and_its_finish_are_not_forgotten),
         TEST_CASE(two_writers_that_were_prepared_at_the_same_time_are_both_waited_for),
+        TEST_CASE(a_writer_that_reads_afterwards_is_still_waited_for_as_one),
         TEST_CASE(a_third_stream_waits_for_work_inherited_through_two_hand_overs),
         TEST_CASE(a_wait_that_is_saved_because_another_stream_made_it_still_orders),
         TEST_CASE(an_event_carries_only_what_its_stream_had_waited_for_when_it_was_recorded),

@@ -2,6 +2,7 @@
  */
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 #include "core/stream_map.h"
 #include "runtime/runtime.h"
@@ -293,6 +294,68 @@ static void a_thread_that_inherits_a_number_during_a_use_can_finish_it(test_fixt
     test_free_on(fixture, &next.block, next.stream);
 }
 
+static void *use_like_the_owner(void *data)
+{
+    pin_attempt *self = data;
+    test_make_current();
+    self->status = prepare(self->fixture, &self->block, NULL, STRATA_ACCESS_READ);
+    if (self->status == STRATA_SUCCESS)
+        self->status = finish(self->fixture, &self->block, NULL, STRATA_ACCESS_READ);
+    return NULL;
+}
+
+/* Both are on the block's own stream, so that there is nothing to note for either. */
+static void each_thread_finishes_the_use_that_it_has_prepared(test_fixture *fixture)
+{
+    pin_attempt other = {.fixture = fixture, .block = test_allocate(fixture, BYTES, NULL)};
+    pthread_t thread;
+    check_ok(prepare(fixture, &other.block, NULL, STRATA_ACCESS_READ));
+    check_ok(finish(fixture, &other.block, NULL, STRATA_ACCESS_READ));
+    check_ok(prepare(fixture, &other.block, NULL, STRATA_ACCESS_READ));
+    assert_int_equal(pthread_create(&thread, NULL, use_like_the_owner, &other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_ok(other.status);
+    check_status(strata_runtime_deallocate(fixture->runtime, &other.block), STRATA_ERROR_BLOCK_IN_USE);
+    check_ok(finish(fixture, &other.block, NULL, STRATA_ACCESS_READ));
+    test_free_on(fixture, &other.block, NULL);
+}
+
+/* Each time at another point of its stream, and nothing of it is over. */
+static void what_a_block_remembers_of_a_stream_does_not_grow_with_its_reads(test_fixture *fixture)
+{
+    enum { READERS = 3, ROUNDS = 50 };
+    if (test_is_swept())
+        return; /* nothing is submitted that could come too early */
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), readers[READERS];
+    CUstream follower = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home), other = test_allocate(fixture, BYTES, home);
+    test_write(fixture, &block, 0x11, home);
+    test_write(fixture, &other, 0x11, home);
+    test_stall *stalls[READERS];
+    for (size_t i = 0; i < READERS; i++) {
+        readers[i] = test_stream(fixture, TEST_STREAM_POOL);
+        stalls[i] = test_stall_begin(readers[i]);
+    }
+    for (size_t round = 0; round < ROUNDS; round++)
+        for (size_t i = 0; i < READERS; i++) {
+            check_ok(prepare(fixture, &block, readers[i], STRATA_ACCESS_READ));
+            check_ok(finish(fixture, &block, readers[i], STRATA_ACCESS_READ));
+            check_ok(prepare(fixture, &other, readers[i], STRATA_ACCESS_WRITE));
+            check_ok(finish(fixture, &other, readers[i], STRATA_ACCESS_WRITE));
+            check_ok(prepare(fixture, &other, follower, STRATA_ACCESS_WRITE)); /* which ends the reader's epoch */
+            check_ok(finish(fixture, &other, follower, STRATA_ACCESS_WRITE));
+        }
+    const strata_entry *entry = strata_table_lookup(strata_runtime_stack(fixture->runtime)->table, block.id);
+    const strata_more_points *more = entry->more;
+    assert_true(more && more->count < READERS);
+    for (size_t i = 0; i < READERS; i++)
+        test_stall_release(stalls[i]);
+    for (size_t i = 0; i < READERS; i++)
+        test_stall_end(stalls[i]);
+    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &other, home);
+}
+
 static void finishing_without_an_access_unpins_and_notes_nothing(test_fixture *fixture)
 {
     CUstream home = test_stream(fixture, TEST_STREAM_POOL), stalled = test_stream(fixture, TEST_STREAM_POOL);
@@ -371,6 +434,13 @@ static void a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_on
     const unsigned char *seen = test_read(fixture, &block, reader);
     test_synchronize(reader);
     check_bytes(seen, 0x11, BYTES);
+    test_stall *stall = test_stall_begin(stream); /* and what comes after that is not waited for with it */
+    test_write(fixture, &block, 0x22, stream);
+    seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(stall);
     test_free_on(fixture, &block, reader);
 }
 
@@ -405,7 +475,8 @@ static void a_use_that_is_waited_for_instead_of_marked_is_no_error(test_fixture 
 static void a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
-    for (int prepared = 0; prepared < 2; prepared++) {
+    for (int i = 0; i < 4; i++) {
+        const bool prepared = i & 1;
         strata_block block = test_allocate(fixture, BYTES, reader);
         test_calls calls;
         check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
@@ -413,7 +484,7 @@ static void a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_
             check_ok(finish(fixture, &block, stream, STRATA_ACCESS_NONE));
         test_fill(block.address, 0x11, BYTES, stream);
         test_calls_begin(&calls);
-        test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_OUT_OF_MEMORY);
+        test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, i & 2 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
         strata_status status =
             prepared ? finish(fixture, &block, stream, STRATA_ACCESS_WRITE)
                      : strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
@@ -459,6 +530,67 @@ static void work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_
     test_stall_end(stall);
     test_free_on(fixture, &block, stream);
     test_free_on(fixture, &other, stream);
+}
+
+/* So many that what is remembered of idle streams is forgotten. */
+static void let_streams_pass_by(test_fixture *fixture)
+{
+    enum { STREAMS = 100 };
+    for (size_t i = 0; i < STREAMS; i++) {
+        CUstream stream;
+        strata_stream_ref ref;
+        check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        const strata_status status = strata_stream_resolve(fixture->runtime->device, stream, &ref);
+        check_cu(test_cu()->StreamDestroy(stream));
+        check_ok(status);
+    }
+}
+
+/* Now that all is marked and over. */
+static void check_forgotten(test_fixture *fixture, CUstream stream)
+{
+    strata_stream_ref ref;
+    test_needs_truthful_queries();
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    let_streams_pass_by(fixture);
+    assert_true(ref.timeline->stream_id != ref.stream_id);
+}
+
+/* All of its events are over, and no block was allocated on it; but it has that work. Nobody could have the memory of a
+ * block that was freed now. */
+static void a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten(test_fixture *fixture)
+{
+    for (int used_before = 0; used_before < 2; used_before++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, reader);
+        if (used_before)
+            test_write(fixture, &block, 0x11, stream);
+        test_synchronize(stream);
+        check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+        test_stall *stall = test_stall_begin(stream);
+        test_fill(block.address, 0x33, BYTES, stream);
+        test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+        strata_cu.StreamSynchronize = refuse_to_synchronize;
+        strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+        assert_true(test_fault_end() > 0);
+        assert_int_not_equal(status, STRATA_SUCCESS);
+        let_streams_pass_by(fixture);
+        check_status(prepare(fixture, &block, reader, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+        check_last_error(STRATA_ERROR_STREAM_MISUSE, "never marked by an event");
+        check_status(strata_runtime_deallocate_on(fixture->runtime, &block, reader), STRATA_ERROR_STREAM_MISUSE);
+        assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+        check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_READ));
+        check_ok(finish(fixture, &block, stream, STRATA_ACCESS_READ)); /* which marks everything before it too */
+        const unsigned char *seen = test_read(fixture, &block, reader);
+        test_stall_release(stall);
+        test_synchronize(reader);
+        check_bytes(seen, 0x33, BYTES);
+        test_stall_end(stall);
+        test_free_on(fixture, &block, reader);
+        check_forgotten(fixture, stream);
+        test_stream_close(fixture, stream);
+        test_stream_close(fixture, reader);
+    }
 }
 
 static struct {
@@ -703,6 +835,8 @@ int main(void)
         TEST_CASE(a_pin_of_another_thread_holds_the_block_too),
         TEST_CASE(a_block_with_too_many_uses_under_way_takes_no_more_until_one_is_finished),
         TEST_CASE(a_thread_that_inherits_a_number_during_a_use_can_finish_it),
+        TEST_CASE(each_thread_finishes_the_use_that_it_has_prepared),
+        TEST_CASE(what_a_block_remembers_of_a_stream_does_not_grow_with_its_reads),
         TEST_CASE(finishing_without_an_access_unpins_and_notes_nothing),
         TEST_CASE(a_prepare_that_fails_pins_and_notes_nothing),
         TEST_CASE(a_stream_that_cannot_be_identified_fails_the_use),
@@ -711,6 +845,7 @@ int main(void)
         TEST_CASE(a_use_that_is_waited_for_instead_of_marked_is_no_error),
         TEST_CASE(a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once),
         TEST_CASE(work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event),
+        TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
         TEST_CASE(an_event_that_is_waited_for_stays_while_others_cannot_be_recorded),
         TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
         TEST_CASE(a_block_that_was_used_has_no_first_use),

@@ -313,8 +313,8 @@ typedef struct strata_layer {
     const strata_option *options;
     size_t option_count;
     size_t options_size; /* bytes of the options struct */
-    /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call. It may not
-     * call strata_runtime_get, which may be what it is called from. */
+    /* Makes the resource. `device` is the ordinal, `options` the filled struct, good only during the call.
+     * strata_runtime_get, which may be what it is called from, answers INVALID_VALUE then. */
     strata_status (*create)(int device, const void *options, strata_resource **out);
     /* For an owner that takes memory for many blocks at once: the name of the one that takes its place, with that one's
      * defaults, in sanitizer mode, see strata_set_mode(). NULL: it stays. One that has a layer below it is left out. */

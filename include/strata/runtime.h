@@ -41,7 +41,8 @@ typedef struct strata_runtime_config {
 
 /* The process's one runtime of the device `ordinal`. The first caller builds it from the environment, others wait for
  * that one; if that fails nothing is left and the next caller tries again. Later calls take no lock. It lives until the
- * process ends. Errors: INVALID_VALUE (no such device), DRIVER_NOT_FOUND, DRIVER, SYNTAX (in STRATA_STACK),
+ * process ends. Errors: INVALID_VALUE (no such device; called by a layer of a runtime that is being built here, or by a
+ * callback meanwhile), DRIVER_NOT_FOUND, DRIVER, SYNTAX (in STRATA_STACK),
  * OUT_OF_HOST_MEMORY, SHUT_DOWN, FORKED. */
 STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 
@@ -55,7 +56,8 @@ STRATA_API strata_status strata_runtime_create(const strata_runtime_config *conf
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Ends a private runtime with its stack and streams; waits for pending frees. BUSY, and nothing done, while blocks are
- * live or streams acquired. INVALID_VALUE for the singleton. After any other error the runtime is still there, and the
+ * live or streams acquired. Its streams end as strata_runtime_unregister_stream says, and what that asks of its caller
+ * holds here, too. INVALID_VALUE for the singleton. After any other error the runtime is still there, and the
  * next call goes on from what is left. NULL is ignored. */
 STRATA_API strata_status strata_runtime_destroy(strata_runtime *runtime);
 
@@ -151,8 +153,11 @@ STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime
 STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream);
 
 /* Ends that, before the stream is destroyed. What was given to it so far is remembered. Other threads may finish uses
- * of the stream meanwhile. None may be in an allocation on it, or in a free on it or of a block that was allocated on
- * it. Errors: INVALID_VALUE (not registered here), DRIVER.
+ * of the stream meanwhile, and free blocks that were allocated on it with strata_runtime_deallocate, which finds the
+ * stream by itself: such frees that are under way, of whatever block, are waited for. So the caller must hold no lock
+ * that a callback in a free takes, and not be in one itself where another thread may be, too. None may be in a call
+ * that is given this stream, as an allocation is and strata_runtime_deallocate_on. Errors: INVALID_VALUE (not
+ * registered here), DRIVER.
  *
  * A registered stream that was destroyed first cannot be unregistered any more, since there is nothing left to record
  * the closing event on, and calling the driver with its handle is undefined. Its runtime cannot be destroyed either:

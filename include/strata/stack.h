@@ -49,8 +49,8 @@ STRATA_API strata_status strata_stack_build(strata_resource *const *resources, s
 STRATA_API strata_status strata_resource_destroy(strata_resource *resource);
 
 /* Ends a stack and its layers. BUSY, and nothing done, while blocks are live. INVALID_VALUE, and nothing done, for the
- * stack of a runtime, which ends with it. Pending stream-ordered frees are waited for. No call may be in flight. NULL
- * is ignored. */
+ * stack of a runtime, which ends with it. Pending stream-ordered frees are waited for. No call may be in flight. Layers
+ * may have streams of their own, which end as strata_runtime_unregister_stream says. NULL is ignored. */
 STRATA_API strata_status strata_stack_destroy(strata_stack *stack);
 
 /* Says that captures have ended in which blocks of this stack were freed. Such a free waits until Strata sees the end:

@@ -190,8 +190,10 @@ static inline uint16_t seen_timeline(const strata_entry *entry)
 
 /* Frees on a known stream what only another one has seen: nothing is asked, and the memory waits for both. */
 static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
-                                  const strata_timeline *timeline)
+                                  const strata_timeline *timeline, CUstream handle)
 {
+    if (__builtin_expect(atomic_load_explicit(&strata_timelines_uncovered, memory_order_relaxed), 0))
+        return free_slowly(self, entry, block, handle); /* it looks whether both can be waited for */
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
@@ -238,7 +240,7 @@ static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry
     pool_cache_open(self, cell, timeline);
     pool_cache *cache = pool_cache_find(cell, timeline, handle);
     if (seen_timeline(entry) != timeline->number)
-        return free_foreign(self, cell, entry, block, timeline);
+        return free_foreign(self, cell, entry, block, timeline, handle);
     keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
     return STRATA_SUCCESS;
 }
@@ -303,7 +305,7 @@ free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstrea
         return free_retired(self, entry, block, handle);
     strata_timeline *timeline = cache->timeline;
     if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
-        return free_foreign(self, cell, entry, block, timeline);
+        return free_foreign(self, cell, entry, block, timeline, handle);
     if (heard) {
         keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
         return STRATA_SUCCESS;
