@@ -95,6 +95,12 @@ static void without_a_limit_bytes_are_counted_all_the_same(test_fixture *fixture
     free_block(fixture, &block);
     assert_int_equal(usage_of(account).in_use, 0);
     assert_int_equal(usage_of(account).peak, 200 * GIB);
+    strata_stack *stack = strata_runtime_stack(fixture->runtime); /* what remains of no limit is no number */
+    uint64_t remaining;
+    check_status(strata_control(stack, "budget.remaining", &remaining, NULL), STRATA_ERROR_UNSUPPORTED);
+    check_ok(strata_control_set_text(stack, "budget.limit", "3GiB"));
+    check_ok(strata_control(stack, "budget.remaining", &remaining, NULL));
+    assert_int_equal(remaining, 3 * GIB);
 }
 
 static void a_share_of_the_device_is_a_limit(test_fixture *fixture)
@@ -672,6 +678,56 @@ static void marks_of_any_number_of_accounts_are_told(test_fixture *fixture)
     }
 }
 
+/* What is said in the callback, and heard of it. */
+typedef struct failing_listener {
+    unsigned calls, heard;
+    strata_status last;
+} failing_listener;
+
+static void fail_a_call(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    failing_listener *self = data;
+    (void)account, (void)above, (void)in_use;
+    self->calls++;
+    strata_stack_create(NULL, 0, NULL);
+    self->last = strata_last_error()->status;
+}
+
+static void count_invalid(const strata_error *error, void *data)
+{
+    ((failing_listener *)data)->heard += error->status == STRATA_ERROR_INVALID_VALUE;
+}
+
+/* The layer above tries, and keeps what goes wrong to itself: that has nothing to do with the callback's own calls. */
+static void what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries(test_fixture *fixture)
+{
+    failing_listener self = {0};
+    strata_runtime *runtime;
+    strata_budget_account *account;
+    strata_block block;
+    const strata_budget_account_options options = {.soft.bytes = MIB, .soft_callback = fail_a_call, .soft_data = &self};
+    (void)fixture;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "failure_callback, budget, null"}, &runtime));
+    strata_budget_account *base = strata_budget_base(strata_stack_top(strata_runtime_stack(runtime))->upstream);
+    check_ok(strata_budget_account_open(base, &options, &account));
+    check_ok(strata_budget_enter(account, NULL));
+    check_status(strata_runtime_create(&(strata_runtime_config){.stack_text = "nothing"}, &(strata_runtime *){0}),
+                 STRATA_ERROR_SYNTAX);
+    const strata_error before = *strata_last_error();
+    strata_set_log_callback(count_invalid, &self);
+    const strata_status status = strata_runtime_allocate(runtime, MIB, NULL, &block);
+    strata_set_log_callback(NULL, NULL);
+    check_ok(status);
+    assert_int_equal(self.calls, 1);
+    assert_int_equal(self.last, STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(self.heard, 1);
+    assert_memory_equal(strata_last_error(), &before, sizeof before);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(account));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 /* It stands in a text, where there is no callback. */
 static void a_mark_that_nobody_listens_to_changes_nothing(test_fixture *fixture)
 {
@@ -773,6 +829,7 @@ int main(void)
         TEST_CASE(a_request_may_wait_for_ever),
         TEST_CASE(the_soft_mark_is_told_once_until_the_low_one_was_passed),
         TEST_CASE(marks_of_any_number_of_accounts_are_told),
+        TEST_CASE(what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries),
         TEST_CASE(a_mark_that_nobody_listens_to_changes_nothing),
         TEST_CASE(a_group_stands_in_a_text_too),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),

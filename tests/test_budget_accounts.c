@@ -1,13 +1,19 @@
 /* The accounts of a budget: what is charged to which, promises, and what is told and refused about them. */
 #include "budget_support.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/child.h"
+#include "support/effort.h"
 #include "support/report.h"
+
+enum { WITHIN_S = 10 };
 
 static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixture *fixture)
 {
@@ -49,6 +55,60 @@ static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixtur
     assert_int_equal(usage_of(other).in_use, 0);
     check_ok(strata_budget_account_close(other));
     check_ok(strata_budget_account_close(NULL));
+}
+
+static strata_status ask_for_nothing(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    (void)resource, (void)request;
+    *bytes = 0;
+    return STRATA_SUCCESS;
+}
+
+static void stay(strata_resource *resource)
+{
+    (void)resource;
+}
+
+/* The layer below says that blocks cost nothing. An account stays as long as something is charged to it, so that each
+ * block is charged a byte: what its blocks give back in the end, they give to an account that is there. */
+static void a_block_that_costs_nothing_keeps_its_account_all_the_same(test_fixture *fixture)
+{
+    static const strata_resource_ops ops = {
+        .size = sizeof ops, .name = "gratis", .charge = ask_for_nothing, .destroy = stay};
+    strata_resource gratis = {.ops = &ops}, *layers[3] = {NULL, &gratis, NULL};
+    strata_budget_account *base, *account, *promise, *next;
+    strata_stack *stack;
+    strata_runtime *runtime;
+    strata_block block, promised;
+    size_t charge = 77;
+    (void)fixture;
+    check_ok(strata_budget_create(0, &(strata_budget_options){.limit = {.bytes = 3}}, &layers[0]));
+    check_ok(strata_null_create(0, NULL, &layers[2]));
+    check_ok(strata_stack_build(layers, 3, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
+    base = strata_budget_base(strata_stack_top(stack));
+    check_ok(strata_budget_charge(base, KIB, &charge));
+    assert_int_equal(charge, 1);
+    check_ok(strata_budget_charge(base, 0, &charge));
+    assert_int_equal(charge, 0);
+    check_ok(strata_budget_account_open(base, NULL, &account));
+    check_ok(strata_budget_reserve(base, 1, NULL, &promise));
+    check_ok(strata_budget_enter(account, NULL));
+    check_ok(strata_runtime_allocate(runtime, KIB, NULL, &block));
+    assert_int_equal(usage_of(account).in_use, 1);
+    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(strata_runtime_allocate(runtime, KIB, NULL, &promised));
+    check_status(strata_runtime_allocate(runtime, KIB, NULL, &(strata_block){0}), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(account));
+    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_account_open(base, NULL, &next)); /* which is when accounts that are over go */
+    assert_int_equal(usage_of(base).in_use, 2);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_deallocate(runtime, &promised));
+    assert_int_equal(usage_of(base).in_use, 0);
+    check_ok(strata_budget_account_close(next));
+    check_ok(strata_runtime_destroy(runtime));
 }
 
 static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
@@ -203,6 +263,54 @@ static void the_report_has_every_account(test_fixture *fixture)
     assert_int_equal(usage_of(base).in_use, 0);
 }
 
+typedef struct slow_reader {
+    strata_budget_account *base;
+    sem_t *opened;
+    bool begun, waited;
+} slow_reader;
+
+static void *open_and_close(void *data)
+{
+    const slow_reader *reader = data;
+    strata_budget_account *account;
+    if (strata_budget_account_open(reader->base, NULL, &account) == STRATA_SUCCESS &&
+        strata_budget_account_close(account) == STRATA_SUCCESS)
+        sem_post(reader->opened);
+    return NULL;
+}
+
+/* Takes so long with the first account that another thread opens one and closes it meanwhile. */
+static void read_slowly(const char *text, size_t length, void *data)
+{
+    slow_reader *reader = data;
+    struct timespec until;
+    pthread_t thread;
+    if (reader->begun || length < strlen("tenant") || strncmp(text, "tenant", strlen("tenant")) != 0)
+        return;
+    reader->begun = true;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += test_patience(WITHIN_S);
+    assert_int_equal(pthread_create(&thread, NULL, open_and_close, reader), 0);
+    reader->waited = sem_timedwait(reader->opened, &until) == 0;
+    if (reader->waited)
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+}
+
+static void nobody_waits_for_who_writes_a_report(test_fixture *fixture)
+{
+    sem_t opened;
+    assert_int_equal(sem_init(&opened, 0, 0), 0);
+    slow_reader reader = {.base = use_stack(fixture, "budget, null"), .opened = &opened};
+    strata_budget_account *tenant;
+    check_ok(strata_budget_account_open(reader.base, &(strata_budget_account_options){.name = "tenant"}, &tenant));
+    check_ok(strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_TEXT, read_slowly, &reader));
+    assert_true(reader.begun && reader.waited);
+    check_ok(strata_budget_account_close(tenant));
+    sem_destroy(&opened);
+}
+
 static void what_is_no_account_is_refused(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB), null"), *out, *promise;
@@ -291,11 +399,13 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(a_request_is_charged_to_all_accounts_above_it_or_to_none),
+        TEST_CASE(a_block_that_costs_nothing_keeps_its_account_all_the_same),
         TEST_CASE(a_promise_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
         TEST_CASE(a_closed_promise_is_reported_with_what_its_blocks_hold),
         TEST_CASE(the_report_has_every_account),
+        TEST_CASE(nobody_waits_for_who_writes_a_report),
         TEST_CASE(what_is_no_account_is_refused),
         TEST_CASE(a_forked_child_is_told_so),
     };
