@@ -428,6 +428,59 @@ static void where_no_chunk_fits_a_block_may(test_fixture *fixture)
     test_free_on(fixture, &large, NULL);
 }
 
+/* Nobody has asked how far the streams are since the blocks were freed, one of them behind another stream's use. */
+static void what_was_freed_and_is_complete_makes_room_unasked(test_fixture *fixture)
+{
+    if (test_is_swept()) /* where queries do not tell */
+        return;
+    use_stack(fixture, "binning(bins=64KiB;128KiB, chunk=256KiB), budget(limit=448KiB, wait=none), async");
+    CUstream streams[2] = {pooled(fixture), pooled(fixture)};
+    strata_block blocks[4], other, large;
+    test_needs_truthful_queries();
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = test_allocate(fixture, BYTES, streams[0]);
+    test_write(fixture, &blocks[3], 0x11, streams[1]);
+    free_blocks(fixture, streams[0], blocks, 4);
+    test_synchronize(streams[0]);
+    test_synchronize(streams[1]);
+    other = test_allocate(fixture, 2 * BYTES, streams[1]); /* of another bin, in a chunk of its own */
+    assert_true(value(fixture, "binning.chunks") == 1 && value(fixture, "binning.given_back") == 1);
+    test_free_on(fixture, &other, streams[1]);
+    test_synchronize(streams[1]);
+    large = test_allocate(fixture, 7 * BYTES, streams[0]); /* of no bin */
+    assert_true(value(fixture, "binning.chunks") == 0 && value(fixture, "binning.given_back") == 2);
+    test_free_on(fixture, &large, streams[0]);
+    close_all(fixture, streams, 2);
+}
+
+/* However many blocks were freed before that are not complete. */
+static void what_is_complete_makes_room_behind_what_is_not(test_fixture *fixture)
+{
+    enum { ALL = 24, PENDING = 12 };
+    if (test_is_swept())
+        return;
+    use_stack(fixture, "binning(bins=64KiB, chunk=64KiB), budget(limit=1536KiB, wait=none), async");
+    CUstream streams[3] = {pooled(fixture), pooled(fixture), pooled(fixture)};
+    strata_block blocks[ALL], large;
+    test_needs_truthful_queries();
+    for (size_t i = 0; i < ALL; i++)
+        blocks[i] = test_allocate(fixture, BYTES, streams[0]);
+    test_stall *stall = test_stall_begin(streams[1]);
+    for (size_t i = 0; i < ALL; i++)
+        test_write(fixture, &blocks[i], 0x11, streams[i < PENDING ? 1 : 2]);
+    free_blocks(fixture, streams[0], blocks, ALL);
+    test_synchronize(streams[2]);
+    test_synchronize(streams[0]);
+    const strata_request request = {.bytes = (ALL - PENDING) * BYTES, .stream = streams[0]};
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    const strata_status status = strata_resource_allocate(top, &request, &large);
+    test_stall_end(stall);
+    check_ok(status);
+    assert_int_equal(value(fixture, "binning.chunks"), PENDING);
+    test_free_on(fixture, &large, streams[0]);
+    close_all(fixture, streams, 3);
+}
+
 /* ---- captures ---- */
 
 /* While a blocking stream is captured, nothing can be given to the legacy stream that waits for anything, and no event
@@ -683,6 +736,8 @@ int main(void)
         TEST_CASE(the_legacy_stream_beside_a_capture_is_given_only_what_needs_no_wait),
         TEST_CASE(layers_above_hear_of_blocks_and_layers_below_of_chunks),
         TEST_CASE(where_no_chunk_fits_a_block_may),
+        TEST_CASE(what_was_freed_and_is_complete_makes_room_unasked),
+        TEST_CASE(what_is_complete_makes_room_behind_what_is_not),
         TEST_CASE(larger_requests_are_refused_where_that_is_asked_for),
         TEST_CASE(in_sanitizer_mode_every_block_is_one_of_the_owners),
         TEST_CASE(a_request_gets_the_smallest_bin_that_is_large_enough),

@@ -245,6 +245,10 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask);
  * finished itself. */
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes);
 
+/* Asks the driver about every stream that retired blocks wait for, and finishes what is complete of the oldest that
+ * each list has; never waits. Returns the bytes. */
+size_t bin_ask(const binning *layer, bin *self);
+
 /* Adds what stands in the bin: `live` and `retired` blocks. */
 void bin_count(const bin *self, size_t *live, size_t *retired);
 
@@ -256,6 +260,10 @@ strata_status bin_grow(binning *layer, bin *self, const strata_request *request,
 /* Gives chunks back of which every place is clean, until `enough` bytes; *given is how many. Errors: the first of the
  * layer below. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
+
+/* Where there is no memory below: gives back the chunks of which nothing is in use once the driver was asked; waits for
+ * no work of the program's. *given is how many bytes. */
+void bins_make_room(binning *self, size_t *given);
 
 /* Gives all chunks back, whose places all are clean, waits until they are free, and ends the stream. */
 void bins_close(binning *self);

@@ -195,6 +195,13 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
     return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self, STRATA_REAP_FINISHED) : status;
 }
 
+void bins_make_room(binning *self, size_t *given)
+{
+    for (size_t i = 0; i < self->bin_count; i++)
+        bin_ask(self, self->bins[i]);
+    bins_give_back(self, SIZE_MAX, given);
+}
+
 static void end_stream(binning *self)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_relaxed);
@@ -322,9 +329,12 @@ static strata_status try_to_take(binning *self, bin *of, bin_place **out)
     if (!is_for_want_of_memory(status))
         return status;
     size_t given;
-    bins_give_back(self, SIZE_MAX, &given);
+    const strata_error why = *strata_error_unsaid();
+    bins_make_room(self, &given);
     if (given)
         status = take_chunk(self, of, of->chunk_bytes, of->places, out);
+    else if (why.status == status)
+        strata_error_raise_again(&why); /* whatever was met meanwhile */
     if (is_for_want_of_memory(status) && of->places > 1)
         status = take_chunk(self, of, of->size, 1, out);
     return status;

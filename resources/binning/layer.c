@@ -324,7 +324,7 @@ static __attribute__((cold)) strata_status refuse_larger(const binning *self, co
                               size, request->bytes, strata_tag_name(request->tag));
 }
 
-/* What no bin serves. Where it does not fit below, chunks that nobody uses make room. */
+/* What no bin serves. Where it does not fit below, chunks of which nothing is in use make room. */
 static __attribute__((noinline)) strata_status pass(binning *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -338,7 +338,7 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
                 request->bytes <= self->resource.stack->device->info.total_bytes;
     if (full) {
         const strata_error why = *strata_error_unsaid();
-        bins_give_back(self, SIZE_MAX, &given);
+        bins_make_room(self, &given);
         if (!given && why.status == status)
             strata_error_raise_again(&why);
     }

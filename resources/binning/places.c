@@ -403,8 +403,16 @@ static void collect_list(const binning *layer, bin_list *list, strata_pending *p
     strata_spin_release(&list->lock);
 }
 
-/* The places stay where they are meanwhile: another thread that waits for all that was freed must see them. */
-strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
+static strata_status wait_for(strata_point point, void *data)
+{
+    (void)data;
+    return strata_point_synchronize(point);
+}
+
+/* Waits for, or asks about, the newest point of each stream that retired places wait for, and finishes what is complete
+ * then. The places stay where they are meanwhile: another thread that waits for all that was freed must see them. */
+static strata_status settle_all(const binning *layer, bin *self, strata_status (*each)(strata_point point, void *data),
+                                size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_pending pending = {0};
@@ -415,12 +423,26 @@ strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
             collect_list(layer, list, &pending);
         end_looking(self);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
-            status = strata_point_synchronize(pending.points[i]);
+            status = each(pending.points[i], NULL);
         *bytes += bin_sweep(layer, self, false);
     } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
     begin_to_look(self); /* what others finish */
     end_looking(self);
     return status;
+}
+
+strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
+{
+    return settle_all(layer, self, wait_for, bytes);
+}
+
+size_t bin_ask(const binning *layer, bin *self)
+{
+    size_t bytes = 0;
+    strata_error_hush();
+    settle_all(layer, self, ask_about, &bytes);
+    strata_error_unhush(false);
+    return bytes;
 }
 
 void bin_count(const bin *self, size_t *live, size_t *retired)
