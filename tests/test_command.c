@@ -2,13 +2,14 @@
  * its JSON. The program stands beside this one. */
 #include "replay_support.h"
 
-#include "tools/json_number.h"
+#include "tools/json_values.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -43,12 +44,16 @@ static void read_whole(const char *path, char *into)
     fclose(from);
 }
 
+/* `out` below 0: stdout is closed. */
 static pid_t start(char *const *arguments, int out, int err)
 {
     posix_spawn_file_actions_t actions;
     pid_t child;
     assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
-    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO), 0);
+    if (out < 0)
+        assert_int_equal(posix_spawn_file_actions_addclose(&actions, STDOUT_FILENO), 0);
+    else
+        assert_int_equal(posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO), 0);
     assert_int_equal(posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO), 0);
     assert_int_equal(posix_spawn(&child, program, &actions, NULL, arguments, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
@@ -62,8 +67,8 @@ static int exit_status_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-/* Runs `strata` with the words of `line`, which are separated by single spaces, and stdout to the file `out`; the
- * outcome is the caller's to free. */
+/* Runs `strata` with the words of `line`, which are separated by single spaces, and stdout to the file `out`, or closed
+ * for NULL; the outcome is the caller's to free. */
 static outcome *run_into(const char *line, const char *out)
 {
     char words[1024];
@@ -74,12 +79,14 @@ static outcome *run_into(const char *line, const char *out)
     for (char *word = strtok(words, " "); word && count < 31; word = strtok(NULL, " "))
         arguments[count++] = word;
     scratch_file err = scratch_write("");
-    int out_descriptor = open(out, O_WRONLY | O_CLOEXEC), err_descriptor = open(err.path, O_WRONLY | O_CLOEXEC);
-    assert_true(out_descriptor >= 0 && err_descriptor >= 0);
+    int out_descriptor = out ? open(out, O_WRONLY | O_CLOEXEC) : -1;
+    int err_descriptor = open(err.path, O_WRONLY | O_CLOEXEC);
+    assert_true((!out || out_descriptor >= 0) && err_descriptor >= 0);
     outcome *result = calloc(1, sizeof *result);
     assert_non_null(result);
     result->status = exit_status_of(start(arguments, out_descriptor, err_descriptor));
-    close(out_descriptor);
+    if (out)
+        close(out_descriptor);
     close(err_descriptor);
     read_whole(err.path, result->err);
     scratch_remove(&err);
@@ -324,23 +331,43 @@ static void what_cannot_be_started_is_status_2_with_a_reason(void **state)
 static void output_that_is_lost_is_status_1_with_the_reason(void **state)
 {
     (void)state;
-    scratch_file file = scratch_write(SMALL_TRACE);
-    static const struct {
+    scratch_file file = scratch_write(SMALL_TRACE), log = make_log_file("");
+    const struct {
         const char *line;
-        bool on_trace;
+        const scratch_file *on;
     } asked[] = {
-        {"--help", false},      {"--version", false},     {"info", false},  {"info --json", false},
-        {"info --help", false}, {"replay --help", false}, {"replay", true}, {"replay --json", true},
+        {"--help", NULL},       {"--version", NULL},           {"info", NULL},      {"info --json", NULL},
+        {"info --help", NULL},  {"replay --help", NULL},       {"replay", &file},   {"replay --json", &file},
+        {"log", &log},          {"log --json", &log},          {"log --csv", &log}, {"log --summary", &log},
+        {"log --follow", &log}, {"log --follow --json", &log}, {"budget", NULL},    {"budget --json", NULL},
     };
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         char line[256];
-        snprintf(line, sizeof line, "%s %s", asked[i].line, asked[i].on_trace ? file.path : "");
+        snprintf(line, sizeof line, "%s %s", asked[i].line, asked[i].on ? asked[i].on->path : "");
         outcome *of = run_into(line, "/dev/full");
         assert_outcome(of, 1, "", "could not be written: No space left on device\n");
         assert_ptr_equal(strchr(of->err, '\n') + 1, of->err + strlen(of->err)); /* once */
         free(of);
     }
     scratch_remove(&file);
+    scratch_remove(&log);
+}
+
+static void with_stdout_closed_nothing_is_printed_into_the_files_that_are_opened(void **state)
+{
+    (void)state;
+    scratch_file trace = scratch_write(SMALL_TRACE), log = scratch_write("");
+    char line[512], written[OUTPUT_LIMIT];
+    snprintf(line, sizeof line, "replay --driver sim --stack logging(file=%s,existing=replace,format=csv),pool %s",
+             log.path, trace.path);
+    outcome *of = run_into(line, NULL);
+    assert_outcome(of, 1, "", "strata replay: the report could not be written: Bad file descriptor\n");
+    read_whole(log.path, written);
+    assert_ptr_equal(strstr(written, "Thread,Time,Action,"), written);
+    assert_null(strstr(written, "driver calls"));
+    free(of);
+    scratch_remove(&trace);
+    scratch_remove(&log);
 }
 
 /* ---- traces ---- */
@@ -456,6 +483,76 @@ static void a_json_report_of_failures_names_them(void **state)
     json_decref(report);
     free(of);
     scratch_remove(&file);
+}
+
+static void names_that_are_no_utf8_are_in_json_all_the_same(void **state)
+{
+    (void)state;
+    scratch_file trace = scratch_write(TRACE_HEADER "alloc,0,1125899906842624,0,0\n");
+    char name[64], line[640], words[640];
+    snprintf(name, sizeof name, "/tmp/strata-trace-\xff-%ld.csv", (long)getpid());
+    assert_int_equal(symlink(trace.path, name), 0);
+    snprintf(line, sizeof line, "replay --json %s", name);
+    outcome *of = run(line);
+    json_t *report = parsed(of);
+    snprintf(words, sizeof words, "/tmp/strata-trace-\xef\xbf\xbd-%ld.csv", (long)getpid());
+    const char *path = json_string_value(json_array_get(json_object_get(report, "traces"), 0));
+    assert_non_null(path);
+    assert_string_equal(path, words);
+    const char *failure = json_string_value(json_array_get(json_object_get(report, "first_failures"), 0));
+    assert_non_null(failure);
+    assert_non_null(strstr(failure, words));
+    json_decref(report);
+    free(of);
+    unlink(name);
+    setenv("STRATA_STACK", "bogus\xff", 1);
+    of = run("info --json");
+    unsetenv("STRATA_STACK");
+    json_t *info = parsed(of);
+    assert_string_equal(json_string_value(json_object_get(info, "stack")), "bogus\xef\xbf\xbd");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(info, "environment"), "STRATA_STACK")),
+                        "bogus\xef\xbf\xbd");
+    json_decref(info);
+    free(of);
+    scratch_remove(&trace);
+}
+
+static void a_name_that_a_terminal_would_obey_is_shown(void **state)
+{
+    (void)state;
+    scratch_file trace = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,0\n");
+    char name[64], line[640];
+    snprintf(name, sizeof name, "/tmp/strata-trace-\033c-%ld.csv", (long)getpid());
+    assert_int_equal(symlink(trace.path, name), 0);
+    snprintf(line, sizeof line, "replay %s", name);
+    outcome *of = run(line);
+    assert_outcome(of, 0, "/tmp/strata-trace-\\x1bc-", "");
+    free(of);
+    unlink(name);
+    scratch_remove(&trace);
+}
+
+static void shared_budgets_in_a_folder_that_is_no_utf8_are_listed_as_json(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/strata-\xff-XXXXXX", path[160];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/strata-u%lu-empty-%032d", folder, (unsigned long)geteuid(), 1);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    setenv("STRATA_SHARED_DIR", folder, 1);
+    outcome *of = run("budget --json");
+    unsetenv("STRATA_SHARED_DIR");
+    assert_outcome(of, 1, "", "empty");
+    json_t *list = parsed(of), *damaged = json_array_get(list, 0);
+    assert_non_null(json_string_value(json_object_get(damaged, "path")));
+    assert_non_null(json_string_value(json_object_get(damaged, "problem")));
+    assert_non_null(strstr(json_string_value(json_object_get(damaged, "path")), "/strata-\xef\xbf\xbd-"));
+    json_decref(list);
+    free(of);
+    unlink(path);
+    rmdir(folder);
 }
 
 static void info_names_driver_devices_and_stack(void **state)
@@ -637,6 +734,39 @@ static void a_person_who_is_watching_sees_a_bar(void **state)
     assert_non_null(strstr(screen.seen, "[####################....................]"));
 }
 
+/* The longest line that was drawn: what stands between a return and the end of the line being cleared. */
+static size_t longest_line(const terminal *of)
+{
+    size_t longest = 0;
+    for (const char *at = of->seen, *end; (at = strchr(at, '\r')) && (end = strstr(at, "\033[K")); at = end)
+        longest = (size_t)(end - at) - 1 > longest ? (size_t)(end - at) - 1 : longest;
+    return longest;
+}
+
+static void the_bar_fits_into_a_line_of_the_terminal(void **state)
+{
+    (void)state;
+    static const unsigned short columns[] = {0, 200, 80, 60, 50, 30, 5};
+    static const size_t longest[] = {79, 47 + 2 + 40, 79, 59, 47, 29, 7}; /* the figure is there in any case */
+    char name[64];
+    snprintf(name, sizeof name, "/tmp/strata-trace-of-a-name-that-is-long-%ld.csv", (long)getpid());
+    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,250000\n");
+    assert_int_equal(symlink(file.path, name), 0);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        terminal screen;
+        terminal_open(&screen);
+        assert_int_equal(ioctl(screen.slave, TIOCSWINSZ, &(struct winsize){.ws_row = 24, .ws_col = columns[i]}), 0);
+        pid_t child = start((char *[]){"strata", "replay", "--pace", name, NULL}, screen.nowhere, screen.slave);
+        assert_int_equal(exit_status_of(child), 0);
+        terminal_read(&screen, 1000);
+        terminal_close(&screen);
+        assert_non_null(strstr(screen.seen, " 50%"));
+        assert_int_equal(longest_line(&screen), longest[i]);
+    }
+    unlink(name);
+    scratch_remove(&file);
+}
+
 static void a_signal_ends_the_line_of_the_bar_and_then_the_replay(void **state)
 {
     (void)state;
@@ -666,18 +796,23 @@ int main(void)
         cmocka_unit_test(a_log_is_replayed_as_the_trace_that_it_was_made_from),
         cmocka_unit_test(a_log_that_is_missing_damaged_or_cut_off_is_said_to_be),
         cmocka_unit_test(output_that_is_lost_is_status_1_with_the_reason),
+        cmocka_unit_test(with_stdout_closed_nothing_is_printed_into_the_files_that_are_opened),
         cmocka_unit_test(what_cannot_be_started_is_status_2_with_a_reason),
         cmocka_unit_test(a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed),
         cmocka_unit_test(a_good_replay_is_status_0_and_says_so_on_stdout_alone),
         cmocka_unit_test(calls_that_fail_are_status_1),
         cmocka_unit_test(a_json_report_has_exact_numbers_under_the_promised_keys),
         cmocka_unit_test(a_json_report_of_failures_names_them),
+        cmocka_unit_test(names_that_are_no_utf8_are_in_json_all_the_same),
+        cmocka_unit_test(a_name_that_a_terminal_would_obey_is_shown),
+        cmocka_unit_test(shared_budgets_in_a_folder_that_is_no_utf8_are_listed_as_json),
         cmocka_unit_test(info_names_driver_devices_and_stack),
         cmocka_unit_test(info_says_in_which_mode_stacks_are_made),
         cmocka_unit_test(info_says_what_is_wrong_with_the_stack_that_the_environment_asks_for),
         cmocka_unit_test(the_option_overrides_the_environment_which_overrides_auto),
         cmocka_unit_test(the_simulated_driver_is_found_beside_the_command),
         cmocka_unit_test(a_person_who_is_watching_sees_a_bar),
+        cmocka_unit_test(the_bar_fits_into_a_line_of_the_terminal),
         cmocka_unit_test(a_signal_ends_the_line_of_the_bar_and_then_the_replay),
     };
     return cmocka_run_group_tests(tests, find_program, NULL);

@@ -552,13 +552,11 @@ static void *read_late(void *data)
     return NULL;
 }
 
-static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void **state)
+static void exit_before_the_reader(piped *got)
 {
-    (void)state;
     pthread_t thread;
     char log_name[PATH_ROOM + 32];
-    piped *got = calloc(1, sizeof *got);
-    assert_non_null(got);
+    got->size = 0;
     assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
     int holder = open(in_folder("pipe").text, O_RDWR | O_CLOEXEC); /* the pipe is there before its reader */
     assert_true(holder >= 0);
@@ -567,7 +565,18 @@ static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void 
     test_child_run("exits_with_a_line_half_written", (const char *const[]){log_name, NULL});
     close(holder);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_true(got->size > 65536); /* which a pipe has no room for at once */
+    assert_int_equal(unlink(in_folder("pipe").text), 0);
+}
+
+static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void **state)
+{
+    enum { TRIES = 4, PIPE = 65536 }; /* PIPE: what a pipe has room for at once */
+    (void)state;
+    piped *got = calloc(1, sizeof *got);
+    assert_non_null(got);
+    for (int i = 0; i < TRIES && got->size <= PIPE; i++) /* a busy machine may let the reader be later than it wants */
+        exit_before_the_reader(got);
+    assert_true(got->size > PIPE);
     size_t lines = 0;
     for (size_t i = 0; i < got->size; i++)
         lines += got->bytes[i] == '\n';

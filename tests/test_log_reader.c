@@ -9,6 +9,7 @@
 #include "tools/trace.h"
 
 #include <inttypes.h>
+#include <time.h>
 
 enum { RECORDS = 700, CUT = 110 };
 
@@ -328,9 +329,51 @@ static void moments_are_read_in_three_ways(void **state)
     assert_true(log_choice_read_moment("13:05:59.25", &moment) && moment.kind == LOG_MOMENT_OF_DAY);
     assert_true(moment.ns == ((13 * 60 + 5) * 60 + 59) * UINT64_C(1000000000) + 250000000);
     assert_true(log_choice_read_moment("2026-01-31T13:05:59", &moment) && moment.kind == LOG_MOMENT_WALL);
-    static const char *const wrong[] = {"", "x", "25:00:00", "13:05:59.x", "13:61:00", "2026-01-31", "-1s", "1h"};
+    assert_true(log_choice_read_moment("2024-02-29T00:00:00", &moment) && moment.kind == LOG_MOMENT_WALL);
+    assert_true(log_choice_read_moment("2600-01-01T00:00:00", &moment) && moment.ns == UINT64_MAX);
+    static const char *const wrong[] = {"",
+                                        "x",
+                                        "25:00:00",
+                                        "13:05:59.x",
+                                        "13:61:00",
+                                        "2026-01-31",
+                                        "-1s",
+                                        "1h",
+                                        "2026-02-29T00:00:00",
+                                        "2026-13-01T00:00:00",
+                                        "2026-00-01T00:00:00",
+                                        "2026-01-00T00:00:00",
+                                        "1900-02-29T00:00:00"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(log_choice_read_moment(wrong[i], &moment));
+}
+
+static void a_time_of_day_is_the_clocks_on_the_days_that_it_is_set(void **state)
+{
+    (void)state;
+    const char *given = getenv("TZ");
+    char *before = given ? strdup(given) : NULL;
+    setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3", 1);
+    tzset();
+    static const struct {
+        uint64_t noon, found; /* UTC, seconds: of the first record, and of 13:00:00 there */
+    } days[] = {
+        {1774699200, 1774699200}, /* 2026-03-28, winter */
+        {1774785600, 1774782000}, /* 2026-03-29, of 23 hours */
+        {1792929600, 1792929600}, /* 2026-10-25, of 25 hours */
+    };
+    for (size_t i = 0; i < sizeof days / sizeof days[0]; i++) {
+        log_choice choice = {.kinds = 0};
+        assert_true(log_choice_read_moment("13:00:00.5", &choice.from));
+        log_choice_begin(&choice, days[i].noon * UINT64_C(1000000000));
+        assert_true(choice.from_ns == days[i].found * UINT64_C(1000000000) + 500000000);
+    }
+    if (before)
+        setenv("TZ", before, 1);
+    else
+        unsetenv("TZ");
+    tzset();
+    free(before);
 }
 
 /* ---- as traces ---- */
@@ -461,6 +504,10 @@ static void a_log_that_is_no_good_trace_is_refused(void **state)
         {CSV_BEGIN "allocate,0x10,many,0x0" CSV_END, ":2: Size is \"many\""},
         {CSV_BEGIN "allocate,0x10,64,0" CSV_END, ":2: Stream is \"0\""},
         {CSV_BEGIN "allocate,0x10,64\n", ":2: 5 columns: expected 21"},
+        {CSV_BEGIN "allocate,0x10,64,0x0,1,1,1,1,0,1,64,0,16777216,1,,STRATA_SUCCESS,,,\n", ":2: Slot is 16777216"},
+        {CSV_BEGIN "allocate,0x10,64,0x0,1,1,1,1,0,1,64,0,4294967296,1,,STRATA_SUCCESS,,,\n", ":2: Slot is 4294967296"},
+        {CSV_BEGIN "allocate,0x10,64,0x0,1,1,1,1,0,1,64,0,1,1099511627776,,STRATA_SUCCESS,,,\n",
+         ":2: Generation is 10995"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         check_refused(wrong[i].text, strlen(wrong[i].text), wrong[i].words);
@@ -478,6 +525,7 @@ int main(void)
         cmocka_unit_test(the_checksum_is_that_of_zlib),
         cmocka_unit_test(records_are_sorted_and_those_of_one_time_keep_their_order),
         cmocka_unit_test(moments_are_read_in_three_ways),
+        cmocka_unit_test(a_time_of_day_is_the_clocks_on_the_days_that_it_is_set),
         cmocka_unit_test(a_log_is_a_trace_binary_or_csv),
         cmocka_unit_test(a_log_that_is_no_good_trace_is_refused),
     };

@@ -1,6 +1,6 @@
 /* `strata budget`: the limits that processes share, who uses them, and setting them. */
 #include "tools/command.h"
-#include "tools/json_number.h"
+#include "tools/json_values.h"
 #include "tools/size_words.h"
 
 #include <strata/budget.h>
@@ -126,7 +126,7 @@ static json_t *json_of(const strata_shared_budget *budget)
 {
     char uuid[UUID_TEXT];
     if (!budget->name)
-        return json_pack("{s:s, s:s}", "path", budget->path, "problem", budget->problem);
+        return json_pack("{s:o, s:o}", "path", json_text(budget->path), "problem", json_text(budget->problem));
     json_t *processes = json_array();
     for (size_t i = 0; i < budget->process_count; i++) {
         const strata_shared_process *process = &budget->processes[i];
@@ -136,9 +136,9 @@ static json_t *json_of(const strata_shared_budget *budget)
                                         json_count(process->leased), "tags", tags_of(process)));
     }
     write_uuid(budget->device_uuid, uuid);
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "name", budget->name, "device", uuid, "path", budget->path,
-                     "limit_bytes", json_count(budget->limit), "in_use_bytes", json_count(budget->in_use),
-                     "leased_bytes", json_count(budget->leased), "processes", processes);
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", json_text(budget->name), "device", uuid, "path",
+                     json_text(budget->path), "limit_bytes", json_count(budget->limit), "in_use_bytes",
+                     json_count(budget->in_use), "leased_bytes", json_count(budget->leased), "processes", processes);
 }
 
 /* ---- visits ---- */

@@ -21,6 +21,10 @@ int command_replay(int argc, char **argv);
  * False, with the reason on stderr. */
 bool command_open_driver(const char *program, const char *choice, strata_driver_info *info);
 
+/* Says that stdout did not take `what`, `reason` being the errno of that moment or 0, and throws away what it has not
+ * taken, so that it is said once. Returns COMMAND_FOUND. */
+int command_lose_output(const char *program, const char *what, int reason);
+
 /* The driver in a word: "sim", "cuda", or the path that was given for it. */
 const char *command_driver_word(const strata_driver_info *info);
 

@@ -6,7 +6,7 @@
 #include "resources/builtin.h"
 #include "runtime/runtime.h"
 #include "tools/command.h"
-#include "tools/json_number.h"
+#include "tools/json_values.h"
 #include "tools/size_words.h"
 
 #include <strata/runtime.h>
@@ -131,7 +131,7 @@ static json_t *device_object(const strata_device_info *device)
     json_t *object = json_object();
     json_t *able = json_object();
     json_set_number(object, "ordinal", (uint64_t)device->ordinal);
-    json_object_set_new(object, "name", json_string(device->name));
+    json_object_set_new(object, "name", json_text(device->name));
     json_object_set_new(object, "compute_capability", json_pack("[ii]", device->compute_major, device->compute_minor));
     json_set_number(object, "total_bytes", device->total_bytes);
     json_set_number(object, "free_bytes", device->free_bytes);
@@ -143,7 +143,7 @@ static json_t *device_object(const strata_device_info *device)
 
 static json_t *string_or_null(const char *text)
 {
-    return text ? json_string(text) : json_null();
+    return text ? json_text(text) : json_null();
 }
 
 static bool print_json(const settings *from, const strata_driver_info *driver, const strata_device_info *devices)
@@ -152,12 +152,12 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
     json_t *list = json_array();
     uint64_t resident;
     json_object_set_new(object, "strata", json_string(strata_version_string()));
-    json_object_set_new(object, "driver", json_string(command_driver_word(driver)));
-    json_object_set_new(object, "driver_choice", json_string(driver->choice));
-    json_object_set_new(object, "driver_library", json_string(driver->library));
+    json_object_set_new(object, "driver", json_text(command_driver_word(driver)));
+    json_object_set_new(object, "driver_choice", json_text(driver->choice));
+    json_object_set_new(object, "driver_library", json_text(driver->library));
     json_set_number(object, "driver_version", (uint64_t)driver->version);
     json_object_set_new(object, "simulated", json_boolean(driver->simulated));
-    json_object_set_new(object, "stack", json_string(strata_runtime_default_stack()));
+    json_object_set_new(object, "stack", json_text(strata_runtime_default_stack()));
     json_object_set_new(object, "mode", json_string(from->mode == STRATA_MODE_SANITIZER ? "sanitizer" : "normal"));
     json_object_set_new(object, "stack_problem", string_or_null(*from->stack_problem ? from->stack_problem : NULL));
     json_object_set_new(object, "environment",

@@ -144,9 +144,8 @@ static const struct argp_option options[] = {
 static const char documentation[] =
     "Prints what the layer \"logging\" has recorded."
     "\vA FILE is a binary log, plain or gzip. Several, such as those of one rotation, are merged. Records that came "
-    "late "
-    "stand in their places. A log that ends in the middle of a write is read up to there, and what is damaged is left "
-    "out up to where it can be read again; both are said on stderr.\n\n"
+    "late stand in their places. A plain log that ends in the middle of a write is read up to there, and what is "
+    "damaged is left out up to where it can be read again; both are said on stderr.\n\n"
     "With --follow, records are printed as they come, late ones where they come; with --summary, totals at the end. "
     "Ctrl-C or SIGTERM ends it, once all that was there is printed.\n\n"
     "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "
@@ -241,6 +240,15 @@ static bool print_totals(const settings *from, const whole *all)
     return true;
 }
 
+/* Why printing failed, `reason` being the errno of that moment. */
+static int say_failure(const settings *from, int reason)
+{
+    if (ferror(stdout))
+        return command_lose_output(from->program, "the output", reason);
+    fprintf(stderr, "%s: no host memory\n", from->program);
+    return COMMAND_FOUND;
+}
+
 /* ---- as it is written ---- */
 
 typedef struct following {
@@ -248,6 +256,7 @@ typedef struct following {
     log_totals totals;
     const log_style *style;
     bool any, failed;
+    int reason; /* the errno of what failed */
 } following;
 
 static bool take_records(const log_contents *contents, void *data)
@@ -259,6 +268,7 @@ static bool take_records(const log_contents *contents, void *data)
     self->any |= contents->count != 0;
     self->totals.torn += contents->torn; /* known at the end of a file */
     self->totals.dropped = contents->dropped > self->totals.dropped ? contents->dropped : self->totals.dropped;
+    errno = 0;
     for (size_t i = 0; i < contents->count && !self->failed; i++) {
         if (!log_choice_takes(choice, &contents->records[i]))
             continue;
@@ -268,6 +278,7 @@ static bool take_records(const log_contents *contents, void *data)
             self->failed = !self->style->record(stdout, &contents->records[i]);
     }
     self->failed |= fflush(stdout) != 0;
+    self->reason = errno;
     return !self->failed;
 }
 
@@ -295,11 +306,14 @@ static int follow_log(settings *from)
     log_follow_end end = log_follow(from->paths[0], &sink, &damages);
     if (end == LOG_FOLLOW_REFUSED)
         return self.any ? COMMAND_FOUND : COMMAND_USAGE;
-    if (from->summary)
-        self.failed |= !print_followed_totals(&self);
+    if (from->summary && !self.failed) {
+        errno = 0;
+        self.failed = !print_followed_totals(&self);
+        self.reason = errno;
+    }
     if (self.failed)
-        fprintf(stderr, "%s: no host memory, or the output could not be written\n", from->program);
-    return self.failed || damages ? COMMAND_FOUND : COMMAND_FINE;
+        return say_failure(from, self.reason);
+    return damages ? COMMAND_FOUND : COMMAND_FINE;
 }
 
 int command_log(int argc, char **argv)
@@ -314,9 +328,10 @@ int command_log(int argc, char **argv)
     int status = COMMAND_USAGE;
     if (read_files(&from, &all)) {
         log_choice_begin(&from.choice, all.count ? all.records[0].wall_ns : 0);
+        errno = 0;
         status = (from.summary ? print_totals : print_records)(&from, &all) ? COMMAND_FINE : COMMAND_FOUND;
         if (status == COMMAND_FOUND)
-            fprintf(stderr, "%s: no host memory, or the output could not be written\n", from.program);
+            say_failure(&from, errno);
         else if (all.damages)
             status = COMMAND_FOUND;
     }

@@ -60,6 +60,22 @@ static bool read_clock(const char *text, struct tm *parts, uint64_t *ns)
     return fits && read_fraction(text + used, ns);
 }
 
+/* Of a year, and a month from 1 on, as they were written. */
+static bool is_date(const struct tm *written)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const int year = written->tm_year, month = written->tm_mon;
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return month >= 1 && month <= 12 && written->tm_mday >= 1 &&
+           written->tm_mday <= days[month - 1] + (month == 2 && leap);
+}
+
+/* Nanoseconds of a moment; the last one that fits, 2554-07-21, stands for those after it. */
+static uint64_t wall_of(time_t seconds, uint64_t ns)
+{
+    return (uint64_t)seconds < UINT64_MAX / SECOND_NS ? (uint64_t)seconds * SECOND_NS + ns : UINT64_MAX;
+}
+
 bool log_choice_read_moment(const char *text, log_moment *out)
 {
     struct tm parts = {.tm_isdst = -1};
@@ -71,27 +87,30 @@ bool log_choice_read_moment(const char *text, log_moment *out)
         return true;
     }
     if (sscanf(text, "%4d-%2d-%2dT%n", &parts.tm_year, &parts.tm_mon, &parts.tm_mday, &used) == 3 && used &&
-        read_clock(text + used, &parts, &ns)) {
+        is_date(&parts) && read_clock(text + used, &parts, &ns)) {
         parts.tm_year -= 1900;
         parts.tm_mon--;
         time_t seconds = mktime(&parts);
         out->kind = LOG_MOMENT_WALL;
-        out->ns = (uint64_t)seconds * SECOND_NS + ns;
+        out->ns = wall_of(seconds, ns);
         return seconds >= 0;
     }
     out->kind = LOG_MOMENT_SINCE_START;
     return strata_read_duration(text, strlen(text), &out->ns);
 }
 
-/* The wall clock at the last midnight, local time. */
-static uint64_t midnight(uint64_t wall_ns)
+/* A time of day on the day of a moment, local time. That day may have 23 hours, or 25. */
+static uint64_t on_day_of(uint64_t wall_ns, uint64_t of_day_ns)
 {
-    time_t seconds = (time_t)(wall_ns / SECOND_NS);
+    const time_t seconds = (time_t)(wall_ns / SECOND_NS);
+    const int of_day = (int)(of_day_ns / SECOND_NS);
     struct tm parts = {0};
     localtime_r(&seconds, &parts);
-    parts.tm_hour = parts.tm_min = parts.tm_sec = 0;
+    parts.tm_hour = of_day / 3600;
+    parts.tm_min = of_day / 60 % 60;
+    parts.tm_sec = of_day % 60;
     parts.tm_isdst = -1;
-    return (uint64_t)mktime(&parts) * SECOND_NS;
+    return wall_of(mktime(&parts), of_day_ns % SECOND_NS);
 }
 
 static uint64_t settle(const log_moment *moment, uint64_t first, uint64_t none)
@@ -100,7 +119,7 @@ static uint64_t settle(const log_moment *moment, uint64_t first, uint64_t none)
     case LOG_MOMENT_SINCE_START:
         return moment->ns > UINT64_MAX - first ? UINT64_MAX : first + moment->ns;
     case LOG_MOMENT_OF_DAY:
-        return midnight(first) + moment->ns;
+        return on_day_of(first, moment->ns);
     case LOG_MOMENT_WALL:
         return moment->ns;
     case LOG_MOMENT_NONE:

@@ -3,7 +3,7 @@
 
 #include "core/escape.h"
 #include "resources/logging/csv.h"
-#include "tools/json_number.h"
+#include "tools/json_values.h"
 #include "tools/size_words.h"
 
 #include <inttypes.h>
@@ -81,7 +81,7 @@ static bool table_record(FILE *to, const strata_log_record *r)
             clock_cell(r->wall_ns).text, r->thread_id, r->number, kind_cell(r).text, r->address, r->requested, r->bytes,
             stream_cell(r).text, r->slot, r->generation);
     print_more(to, r);
-    return true;
+    return !ferror(to);
 }
 
 const log_style log_style_table = {table_begin, table_record};
@@ -97,7 +97,7 @@ static bool csv_record(FILE *to, const strata_log_record *record)
 {
     char line[LOG_CSV_ROOM];
     fwrite(line, 1, log_csv_line(record, strata_tag_name(record->tag), line), to);
-    return true;
+    return !ferror(to);
 }
 
 const log_style log_style_csv = {csv_begin, csv_record};

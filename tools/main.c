@@ -3,6 +3,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,16 @@ static int position_of_subcommand(char **argv)
     return position;
 }
 
+/* A file that is opened takes the lowest number that is free. Where the command is started with a standard stream
+ * closed, that would be the stream's, and the report would go into a log, or into the memory of the simulated driver.
+ * What is put there can be used no more than a closed one. */
+static void hold_standard_streams(void)
+{
+    for (int number = STDIN_FILENO; number <= STDERR_FILENO; number++)
+        if (fcntl(number, F_GETFD) < 0 && open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
 /* The last thing that happens, --help included: output that was lost is an error with its reason. */
 static void close_output(void)
 {
@@ -85,6 +96,7 @@ int main(int argc, char **argv)
     const subcommand *chosen = NULL;
     char name[] = "strata";
 
+    hold_standard_streams();
     if (atexit(close_output) != 0) {
         fprintf(stderr, "strata: no host memory\n");
         return COMMAND_USAGE;

@@ -2,13 +2,17 @@
  * first, so that the shell's prompt starts a line of its own. */
 #include "tools/progress.h"
 
+#include "core/escape.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { WIDTH = 40, SIGNALS = 3 };
+/* Cells of the bar and bytes of the name, where there is room; what stands around the cells, and before the name. */
+enum { WIDTH = 40, NAME = 40, AROUND = 7, GAP = 2, USUAL_COLUMNS = 80, SIGNALS = 3 };
 
 static const int ending[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -48,17 +52,31 @@ void progress_open(progress *bar, bool wanted)
         watch_signals();
 }
 
+/* How many columns the line may have: of one that goes on in the next, "\r" would not go back to the beginning. The
+ * last column stays free, where terminals differ. */
+static int room_of_line(void)
+{
+    struct winsize is = {.ws_col = 0};
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &is) == 0 && is.ws_col > 0;
+    return (known ? is.ws_col : USUAL_COLUMNS) - 1;
+}
+
 void progress_show(progress *bar, uint64_t done, uint64_t total, const char *what)
 {
     int percent = total ? (int)((double)done / (double)total * 100) : 100;
     if (!bar->visible || percent == bar->drawn)
         return;
-    char cells[WIDTH + 1];
-    int full = percent * WIDTH / 100;
+    char cells[WIDTH + 1], name[NAME + 1] = "";
+    const int room = room_of_line();
+    const int width = room - AROUND < WIDTH ? (room > AROUND ? room - AROUND : 0) : WIDTH;
+    const int rest = room - AROUND - width - GAP;
+    int full = percent * width / 100;
     memset(cells, '#', (size_t)full);
-    memset(cells + full, '.', (size_t)(WIDTH - full));
-    cells[WIDTH] = '\0';
-    fprintf(stderr, "\r[%s] %3d%%  %.40s\033[K", cells, percent, what);
+    memset(cells + full, '.', (size_t)(width - full));
+    cells[width] = '\0';
+    if (rest > 0)
+        strata_escape(name, rest < NAME ? (size_t)rest + 1 : sizeof name, what);
+    fprintf(stderr, "\r[%s] %3d%%%s%s\033[K", cells, percent, *name ? "  " : "", name);
     bar->drawn = percent;
 }
 

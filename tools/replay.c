@@ -162,12 +162,8 @@ static int replay_and_report(const settings *from, report *to, strata_runtime *r
     to->result = result;
     status = replay_is_clean(result) ? COMMAND_FINE : COMMAND_FOUND;
     errno = 0;
-    if (!(from->json ? report_json : report_text)(to, stdout)) {
-        fprintf(stderr, "%s: the report could not be written: %s\n", from->program,
-                errno ? strerror(errno) : "a write failed");
-        clearerr(stdout); /* it has been said */
-        status = COMMAND_FOUND;
-    }
+    if (!(from->json ? report_json : report_text)(to, stdout))
+        status = command_lose_output(from->program, "the report", errno);
 out:
     free(result);
     return status;

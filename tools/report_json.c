@@ -2,20 +2,20 @@
 #include "tools/report.h"
 
 #include "tools/command.h"
-#include "tools/json_number.h"
+#include "tools/json_values.h"
 
 static void set_setting(json_t *object, const report *of)
 {
-    json_object_set_new(object, "driver", json_string(command_driver_word(of->driver)));
-    json_object_set_new(object, "driver_library", json_string(of->driver->library));
+    json_object_set_new(object, "driver", json_text(command_driver_word(of->driver)));
+    json_object_set_new(object, "driver_library", json_text(of->driver->library));
     json_set_number(object, "driver_version", (uint64_t)of->driver->version);
     json_object_set_new(object, "simulated", json_boolean(of->driver->simulated));
     json_set_number(object, "device", (uint64_t)of->device->ordinal);
-    json_object_set_new(object, "device_name", json_string(of->device->name));
-    json_object_set_new(object, "stack", json_string(of->stack));
+    json_object_set_new(object, "device_name", json_text(of->device->name));
+    json_object_set_new(object, "stack", json_text(of->stack));
     json_t *traces = json_array();
     for (size_t i = 0; i < of->trace_count; i++)
-        json_array_append_new(traces, json_string(of->traces[i].path));
+        json_array_append_new(traces, json_text(of->traces[i].path));
     json_object_set_new(object, "traces", traces);
     json_set_number(object, "streams", of->result->streams);
     json_set_number(object, "threads", of->result->threads);
@@ -93,14 +93,14 @@ static void set_findings(json_t *object, const replay_result *result)
 {
     json_t *failures = json_array();
     for (uint32_t i = 0; i < result->failed_count; i++)
-        json_array_append_new(failures, json_string(result->failed[i].text));
+        json_array_append_new(failures, json_text(result->failed[i].text));
     json_object_set_new(object, "first_failures", failures);
 
     json_t *corrupted = json_array();
     for (uint32_t i = 0; i < result->corrupted_count; i++) {
         const replay_corruption *at = &result->corrupted[i];
         json_t *block = json_object();
-        json_object_set_new(block, "trace", json_string(at->trace));
+        json_object_set_new(block, "trace", json_text(at->trace));
         json_set_number(block, "line", at->line);
         json_set_number(block, "pass", at->pass + UINT64_C(1));
         json_set_number(block, "id", at->id);

@@ -1,6 +1,7 @@
 /* The report for people: a column of names, a column of figures, and at the end what went wrong. */
 #include "tools/report.h"
 
+#include "core/escape.h"
 #include "tools/command.h"
 #include "tools/size_words.h"
 
@@ -19,6 +20,14 @@ static void line(FILE *to, const char *name, const char *format, ...)
     va_end(arguments);
 }
 
+/* A text of others' making: what a terminal would obey is shown. */
+static void line_of_text(FILE *to, const char *name, const char *text)
+{
+    char shown[4400];
+    strata_escape(shown, sizeof shown, text);
+    line(to, name, "%s", shown);
+}
+
 static const char *plural(uint64_t count)
 {
     return count == 1 ? "" : "s";
@@ -28,12 +37,12 @@ static void setting(FILE *to, const report *of)
 {
     const strata_driver_info *driver = of->driver;
     for (size_t i = 0; i < of->trace_count; i++)
-        line(to, i ? "" : of->trace_count == 1 ? "trace" : "traces", "%s", of->traces[i].path);
+        line_of_text(to, i ? "" : of->trace_count == 1 ? "trace" : "traces", of->traces[i].path);
     line(to, "driver", "%s, CUDA %d.%d (%s)", driver->simulated ? "simulated" : command_driver_word(driver),
          driver->version / 1000, driver->version % 1000 / 10, driver->library);
     line(to, "device", "%d: %s, %s", of->device->ordinal, of->device->name,
          words_of_bytes(of->device->total_bytes).text);
-    line(to, "stack", "%s", of->stack);
+    line_of_text(to, "stack", of->stack);
     uint32_t passes = of->options->repeat ? of->options->repeat : 1;
     line(to, "replayed with", "%" PRIu32 " stream%s, %" PRIu32 " thread%s, %" PRIu32 " pass%s%s%s", of->result->streams,
          plural(of->result->streams), of->result->threads, plural(of->result->threads), passes, passes == 1 ? "" : "es",

@@ -42,6 +42,19 @@ static bool op_of(const strata_log_record *record, trace_op *op)
     }
 }
 
+enum { SLOT_BITS = 24 }; /* of a stack's table of blocks */
+
+/* Whether slot and generation fit into one number, which names the block in a trace. */
+static bool check_block(trace_builder *builder, uint64_t slot, uint64_t generation)
+{
+    if (slot >> SLOT_BITS)
+        return trace_builder_refuse(builder, "Slot is %" PRIu64 ": expected less than %d", slot, 1 << SLOT_BITS);
+    if (generation >> (64 - SLOT_BITS))
+        return trace_builder_refuse(builder, "Generation is %" PRIu64 ": expected less than %" PRIu64, generation,
+                                    UINT64_C(1) << (64 - SLOT_BITS));
+    return true;
+}
+
 static bool add(trace_builder *builder, const strata_log_record *record, uint32_t line)
 {
     char stream[32];
@@ -52,7 +65,9 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
         builder->trace.recorded_failures++;
         return true;
     }
-    words.id = record->generation << 24 | record->slot;
+    if (!check_block(builder, record->slot, record->generation))
+        return false;
+    words.id = record->generation << SLOT_BITS | record->slot;
     words.bytes = record->requested;
     words.time_us = record->monotonic_ns / 1000;
     const char *home = trace_builder_home(builder, words.id);
@@ -162,7 +177,7 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
         !trace_read_number(builder, "Serial", fields[SERIAL], &record.thread) ||
         !trace_read_number(builder, "Slot", fields[SLOT], &slot) ||
         !trace_read_number(builder, "Generation", fields[GENERATION], &record.generation) ||
-        !read_access(builder, fields[ACCESS], &record))
+        !check_block(builder, slot, record.generation) || !read_access(builder, fields[ACCESS], &record))
         return false;
     record.slot = (uint32_t)slot;
     return add(builder, &record, number);

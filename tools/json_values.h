@@ -1,11 +1,13 @@
-/* Numbers, and texts that may be no UTF-8, in JSON objects. */
-#ifndef STRATA_TOOLS_JSON_NUMBER_H
-#define STRATA_TOOLS_JSON_NUMBER_H
+/* Values of JSON objects: numbers, and texts that may be no UTF-8. */
+#ifndef STRATA_TOOLS_JSON_VALUES_H
+#define STRATA_TOOLS_JSON_VALUES_H
 
 #include "core/escape.h"
 
 #include <jansson.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Sets object[key]. JSON's integers are signed here: what does not fit becomes the largest. */
 static inline int json_set_number(json_t *object, const char *key, uint64_t value)
@@ -23,6 +25,20 @@ static inline const char *json_plain(const char *text, char *room, size_t size)
     }
     strata_make_utf8(room, size, text);
     return room;
+}
+
+/* The same as a string of its own, however long the text is: a path, a stack, a message. NULL without memory. */
+static inline json_t *json_text(const char *text)
+{
+    const size_t size = strlen(text) * (sizeof STRATA_UTF8_REPLACEMENT - 1) + 1;
+    json_t *made = json_string(text);
+    char *room = made ? NULL : malloc(size);
+    if (!room)
+        return made;
+    strata_make_utf8(room, size, text);
+    made = json_string(room);
+    free(room);
+    return made;
 }
 
 #endif
