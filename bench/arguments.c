@@ -3,12 +3,34 @@
 #include "measure.h"
 #include "scene.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pid_t whole; /* the program, whose children end by exit(), too */
+
+/* The last thing that happens, --help included: figures that were lost are an error with its reason. */
+static void close_output(void)
+{
+    if (getpid() != whole)
+        return;
+    const bool failed = ferror(stdout) != 0;
+    errno = 0;
+    if (fclose(stdout) == 0 && !failed)
+        return;
+    fprintf(stderr, "%s: the output could not be written: %s\n", program_invocation_short_name,
+            errno ? strerror(errno) : "a write failed");
+    _exit(EXIT_FAILURE);
+}
 
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into)
 {
+    whole = getpid();
+    if (atexit(close_output) != 0)
+        arguments_refuse("no host memory", NULL);
     argp_err_exit_status = ARGUMENTS_BAD;
     if (argp_parse(argp, argc, argv, 0, NULL, into) != 0)
         exit(ARGUMENTS_BAD);
@@ -19,7 +41,7 @@ static size_t read_rounds(const struct argp_state *state, const char *text)
     char *end;
     errno = 0;
     const unsigned long rounds = strtoul(text, &end, 10);
-    if (errno || end == text || *end || rounds < 1 || rounds > BENCH_ROUNDS_LIMIT)
+    if (errno || !isdigit((unsigned char)*text) || *end || rounds < 1 || rounds > BENCH_ROUNDS_LIMIT)
         argp_error(state, "--rounds takes a number from 1 to %d: %s", BENCH_ROUNDS_LIMIT, text);
     return rounds;
 }

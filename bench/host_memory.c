@@ -134,14 +134,23 @@ static int measure_blocks(const char *count)
     return host_blocks_measure(blocks);
 }
 
-int main(int argc, char **argv)
+static int measure_pairs(void)
 {
-    if (argc > 1)
-        return argc <= 3 && strcmp(argv[1], "blocks") == 0 ? measure_blocks(argv[2]) : refuse();
     printf("ns a pair of 64 to 1087 bytes, medians of %d rounds; Strata's from %s\n", ROUNDS,
            strata_host_allocator_name());
     for (size_t live = 1; live <= MOST_LIVE; live *= MOST_LIVE)
         for (size_t threads = 1; threads <= MOST_THREADS; threads *= 2)
             report(live, threads);
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 3 || (argc > 1 && strcmp(argv[1], "blocks") != 0))
+        return refuse();
+    const int status = argc > 1 ? measure_blocks(argv[2]) : measure_pairs();
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    perror("strata_bench_host: the output could not be written");
+    return 1;
 }
