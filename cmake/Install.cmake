@@ -34,6 +34,13 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/strata-config-vers
 install(FILES "${PROJECT_BINARY_DIR}/cmake/strata-config.cmake" "${PROJECT_BINARY_DIR}/cmake/strata-config-version.cmake"
   DESTINATION "${package_dir}")
 
-file(RELATIVE_PATH strata_pc_to_prefix "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
+# A folder that is given as an absolute path stays where it is, whatever the prefix.
+file(RELATIVE_PATH strata_pc_to_prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+foreach(folder LIBDIR INCLUDEDIR)
+  set(strata_pc_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+    set(strata_pc_${folder} "${CMAKE_INSTALL_${folder}}")
+  endif()
+endforeach()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/strata.pc.in" "${PROJECT_BINARY_DIR}/cmake/strata.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/cmake/strata.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
