@@ -577,6 +577,19 @@ static void a_checker_that_the_program_turned_on_writes_if_the_environment_says_
     assert_non_null(strstr(contents_of(errors), "a write does not come after another"));
 }
 
+static void reports_that_the_file_does_not_take_go_to_standard_error(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"/dev/full", "/nowhere/reports", "/tmp"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        assert_int_equal(truncate(errors, 0), 0);
+        assert_int_equal(run_in_process("1", files[i], "race"), STATUS);
+        const char *text = contents_of(errors);
+        assert_int_equal(times_in(text, "a write does not come after another"), 1);
+        assert_int_equal(times_in(text, "strata-sim: 1 report\n"), 1);
+    }
+}
+
 /* A relative name is one of the folder that the process started in; %p is the process. */
 static void the_file_is_named_when_the_process_starts(void **state)
 {
@@ -738,6 +751,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(reports_are_written_however_the_process_ends),
         cmocka_unit_test(what_is_found_again_is_counted_at_exit),
         cmocka_unit_test(a_checker_that_the_program_turned_on_writes_if_the_environment_says_where_or_what_for),
+        cmocka_unit_test(reports_that_the_file_does_not_take_go_to_standard_error),
         cmocka_unit_test(the_file_is_named_when_the_process_starts),
         cmocka_unit_test(a_forked_child_writes_no_report),
         cmocka_unit_test(a_report_of_an_access_does_not_use_the_programs_alternate_stack),

@@ -52,7 +52,8 @@ static outcome run(const char *settings, const char *example)
 {
     static char command[2 * PATH_MAX];
     outcome result;
-    snprintf(command, sizeof command, "LD_LIBRARY_PATH=%s %s %s/example_%s 2>&1", driver, settings, programs, example);
+    snprintf(command, sizeof command, "LD_LIBRARY_PATH=%s %s '%s'/example_%s 2>&1", driver, settings, programs,
+             example);
     FILE *output = popen(command, "r");
     assert_non_null(output);
     result.text[fread(result.text, 1, OUTPUT_LIMIT - 1, output)] = '\0';

@@ -279,7 +279,8 @@ static int open_file(void)
     return name ? open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
 }
 
-/* Past the program's own buffers, and in one piece unless the system splits it. */
+/* Past the program's own buffers, and in one piece unless the system splits it. What the file does not take, or all of
+ * it where there can be no file, goes to standard error: a full disk loses no report. */
 static void write_out(const char *text, size_t bytes)
 {
     int before = errno;
@@ -287,7 +288,11 @@ static void write_out(const char *text, size_t bytes)
     while (bytes > 0) {
         ssize_t written = write(file >= 0 ? file : STDERR_FILENO, text, bytes);
         if (written < 0 && errno != EINTR) {
-            break;
+            if (file < 0) {
+                break;
+            }
+            close(file);
+            file = -1;
         }
         text += written > 0 ? written : 0;
         bytes -= written > 0 ? (size_t)written : 0;
