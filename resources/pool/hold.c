@@ -60,11 +60,11 @@ static strata_status check_block(pool *self, const strata_block *block)
 }
 
 /* Whether a frame has bytes of the block; what of it is the block's. One that leaves has none, though another one may
- * have come where it was before its number is free. */
+ * have come where it was before its number is free. One that is of no use has none either: it is in no piece. */
 static bool part_in(const pool_frame *frame, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = frame->address + pool_frame_bytes(frame), block_end = block->address + block->bytes;
-    if (!pool_frame_bytes(frame) || !frame->address || frame->leaving || frame->useless || end <= block->address ||
+    if (!pool_frame_bytes(frame) || !frame->address || frame->leaving || end <= block->address ||
         frame->address >= block_end)
         return false;
     const CUdeviceptr from = frame->address > block->address ? frame->address : block->address;
