@@ -1,5 +1,6 @@
 /* The async resource's own matters: its options as the driver has them, views of pools that belong to others, and
  * giving memory back. */
+#include "core/error.h"
 #include "support/faults.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
@@ -179,6 +180,38 @@ static void the_limit_that_is_reported_is_the_one_that_holds(test_fixture *fixtu
     }
 }
 
+static PFN_cuMemPoolCreate_v11020 create_pool;
+
+/* As a driver that takes any size. */
+static CUresult CUDAAPI create_of_any_size(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    CUmemPoolProps without = *properties;
+    without.maxSize = 0;
+    return create_pool(pool, &without);
+}
+
+/* Rounded up it would be no number any more. */
+static void a_maximum_size_near_the_end_of_the_numbers_is_no_small_limit(test_fixture *fixture)
+{
+    (void)fixture;
+    const uint64_t most = UINT64_MAX / (32 * MIB) * (32 * MIB);
+    const uint64_t sizes[] = {most - 1, most, most + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        strata_resource *resource;
+        strata_usage usage;
+        create_pool = strata_cu.MemPoolCreate;
+        strata_cu.MemPoolCreate = create_of_any_size;
+        const strata_status status = strata_async_create(0, &(strata_async_options){.max_size = sizes[i]}, &resource);
+        strata_cu.MemPoolCreate = create_pool;
+        check_ok(status);
+        strata_stack *stack;
+        check_ok(strata_stack_build(&resource, 1, 0, &stack));
+        check_ok(strata_resource_usage(strata_stack_top(stack), &usage));
+        assert_true(usage.limit == most);
+        check_ok(strata_stack_destroy(stack));
+    }
+}
+
 static void options_that_make_no_sense_are_refused_and_leave_nothing(test_fixture *fixture)
 {
     (void)fixture;
@@ -253,6 +286,50 @@ static void an_initial_size_that_does_not_fit_leaves_no_pool(test_fixture *fixtu
     assert_null(resource);
     assert_int_equal(test_calls_of(&calls, "cuMemPoolCreate"), test_calls_of(&calls, "cuMemPoolDestroy"));
     assert_int_equal(test_calls_of(&calls, "cuStreamCreate"), test_calls_of(&calls, "cuStreamDestroy"));
+}
+
+static CUmemoryPool not_ended;
+
+static CUresult CUDAAPI refuse_to_end(CUmemoryPool pool)
+{
+    not_ended = pool;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void hear_of_pools(const strata_error *error, void *data)
+{
+    *(unsigned *)data += error->driver_call && strcmp(error->driver_call, "cuMemPoolDestroy") == 0;
+}
+
+/* That it stays is said, and why it came to nothing is what the call fails for. */
+static void a_pool_that_came_to_nothing_and_cannot_be_ended_is_told(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_resource *resource;
+    PFN_cuMemPoolDestroy_v11020 real = strata_cu.MemPoolDestroy;
+    for (int hushed = 0; hushed < 2; hushed++) {
+        unsigned heard = 0;
+        check_status(strata_stack_create("nothing", 0, &(strata_stack *){0}), STRATA_ERROR_SYNTAX);
+        strata_set_log_callback(hear_of_pools, &heard);
+        strata_cu.MemPoolDestroy = refuse_to_end;
+        if (hushed)
+            strata_error_hush();
+        const strata_status status =
+            strata_async_create(0, &(strata_async_options){.initial_size = UINT64_C(1) << 50}, &resource);
+        const strata_error error = *strata_error_in_force();
+        if (hushed)
+            strata_error_unhush(status != STRATA_ERROR_OUT_OF_MEMORY);
+        strata_cu.MemPoolDestroy = real;
+        if (not_ended)
+            real(not_ended);
+        not_ended = NULL;
+        strata_set_log_callback(NULL, NULL);
+        check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+        assert_null(resource);
+        assert_int_equal(error.status, STRATA_ERROR_OUT_OF_MEMORY);
+        assert_non_null(strstr(error.message, "initial size"));
+        assert_int_equal(heard, !hushed);
+    }
 }
 
 static void handles_for_other_processes_are_made_where_the_device_can(test_fixture *fixture)
@@ -508,9 +585,11 @@ int main(void)
         TEST_CASE(retired_bytes_are_not_free),
         TEST_CASE(the_maximum_size_is_a_limit_and_a_refusal_spoils_nothing),
         TEST_CASE(the_limit_that_is_reported_is_the_one_that_holds),
+        TEST_CASE(a_maximum_size_near_the_end_of_the_numbers_is_no_small_limit),
         TEST_CASE(options_that_make_no_sense_are_refused_and_leave_nothing),
         TEST_CASE(options_of_another_version_are_read_as_far_as_both_know_them),
         TEST_CASE(an_initial_size_that_does_not_fit_leaves_no_pool),
+        TEST_CASE(a_pool_that_came_to_nothing_and_cannot_be_ended_is_told),
         TEST_CASE(handles_for_other_processes_are_made_where_the_device_can),
         TEST_CASE(own_pools_are_different_and_end_with_their_resource),
         TEST_CASE(a_view_uses_the_pool_and_leaves_it_alone),

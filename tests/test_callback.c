@@ -20,6 +20,8 @@ typedef struct program {
     strata_status refuse_allocate, refuse_free; /* SUCCESS: it does it */
     CUdeviceptr instead;                        /* answered in place of memory, if not 0 */
     bool none;                                  /* answers address 0 */
+    bool fails;                                 /* makes a call that fails */
+    strata_status last;                         /* error that such a call left */
     size_t count;
     call calls[ROOM];
     CUcontext context; /* current in the last call */
@@ -27,6 +29,10 @@ typedef struct program {
 
 static void note(program *self, call made)
 {
+    if (self->fails) {
+        strata_stack_create(NULL, 0, NULL);
+        self->last = strata_last_error()->status;
+    }
     assert_true(self->count < ROOM);
     self->calls[self->count++] = made;
     test_cu()->CtxGetCurrent(&self->context);
@@ -124,6 +130,52 @@ static void larger_alignments_are_asked_for_and_checked(test_fixture *fixture)
     assert_int_equal(self.count, 4); /* it was given back */
     assert_true(self.calls[3].free && self.calls[3].address == 0x48000 && self.calls[3].bytes == 100);
     check_ok(strata_runtime_destroy(runtime));
+}
+
+static void count_invalid(const strata_error *error, void *count)
+{
+    *(unsigned *)count += error->status == STRATA_ERROR_INVALID_VALUE;
+}
+
+/* A layer above tries, and keeps what goes wrong to itself; and so does this one, where it gives back what is of no
+ * use. That has nothing to do with the calls that the two functions make. */
+static void what_goes_wrong_in_the_functions_is_heard_while_others_keep_it_to_themselves(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {.instead = 0x48000, .fails = true};
+    const strata_callback_options options = {.allocate = allocate, .deallocate = deallocate, .data = &self};
+    strata_resource *layers[2];
+    strata_stack *stack;
+    strata_block block;
+    unsigned heard = 0;
+    check_ok(strata_failure_callback_create(NULL, &layers[0]));
+    check_ok(strata_callback_create(0, &options, &layers[1]));
+    check_ok(strata_stack_build(layers, 2, 0, &stack));
+    check_status(strata_stack_create("nothing", 0, &(strata_stack *){0}), STRATA_ERROR_SYNTAX);
+    const strata_error before = *strata_last_error();
+    strata_set_log_callback(count_invalid, &heard);
+    const strata_status status =
+        strata_resource_allocate(strata_stack_top(stack), &(strata_request){.bytes = 100}, &block);
+    const unsigned heard_of_one = heard;
+    const strata_status last_of_one = self.last;
+    const strata_error after = *strata_last_error();
+    self.last = STRATA_SUCCESS;
+    const strata_request request = {.bytes = 100, .alignment = 0x10000};
+    strata_block none;
+    const strata_status refused = strata_resource_allocate(strata_stack_top(stack), &request, &none);
+    strata_set_log_callback(NULL, NULL);
+    check_ok(status);
+    assert_int_equal(heard_of_one, 1);
+    assert_int_equal(last_of_one, STRATA_ERROR_INVALID_VALUE);
+    assert_memory_equal(&after, &before, sizeof before);
+    check_status(refused, STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "not aligned");
+    assert_int_equal(self.count, 3);
+    assert_true(self.calls[2].free);
+    assert_int_equal(self.last, STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(heard, 1 + 2 + 1); /* that it is not aligned, in the end */
+    check_ok(strata_resource_deallocate(strata_stack_top(stack), &block, NULL));
+    check_ok(strata_stack_destroy(stack));
 }
 
 static void an_address_where_a_block_lives_is_refused_and_that_block_stays(test_fixture *fixture)
@@ -277,6 +329,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(both_functions_are_called_with_what_belongs_to_the_block),
         TEST_CASE(larger_alignments_are_asked_for_and_checked),
+        TEST_CASE(what_goes_wrong_in_the_functions_is_heard_while_others_keep_it_to_themselves),
         TEST_CASE(an_address_where_a_block_lives_is_refused_and_that_block_stays),
         TEST_CASE(what_the_functions_refuse_is_what_the_call_answers),
         TEST_CASE(a_free_waits_on_the_host_unless_the_function_is_stream_ordered),

@@ -183,6 +183,34 @@ static void a_block_that_can_be_neither_buried_nor_freed_stays_its_users(void **
     refuser_end(&self);
 }
 
+/* A free that failed and one that did not, and then another: what is said of the first one is where the block was
+ * freed, and not where that had failed. Both blocks go the same way, so that this is the same call stack. */
+static void a_free_that_failed_is_not_taken_for_the_one_that_a_double_free_comes_after(void **state)
+{
+    (void)state;
+    const volatile size_t rounds = 2;
+    strata_guard_finding findings[2];
+    refuser self;
+    strata_block block;
+    refuser_begin(&self, (strata_guard_options){0});
+    for (size_t i = 0; i < rounds; i++) {
+        check_ok(strata_runtime_allocate(self.runtime, BYTES, NULL, &block));
+        self.no_prepare = true;
+        if (i == 1)
+            check_status(strata_runtime_deallocate(self.runtime, &block), STRATA_ERROR_OUT_OF_MEMORY);
+        self.no_prepare = false;
+        check_ok(strata_runtime_deallocate(self.runtime, &block));
+        check_status(strata_runtime_deallocate(self.runtime, &block), STRATA_ERROR_DOUBLE_FREE);
+        findings[i] = (strata_guard_finding){.size = sizeof findings[i]};
+        assert_true(strata_guard_take_finding(self.guard, &findings[i]));
+        assert_int_equal(findings[i].kind, STRATA_GUARD_DOUBLE_FREE);
+    }
+    assert_true(findings[0].allocated_at && findings[0].allocated_at == findings[1].allocated_at);
+    assert_true(findings[0].freed_at && findings[0].freed_at == findings[1].freed_at);
+    strata_guard_check(self.guard, NULL); /* says once more that there were findings */
+    refuser_end(&self);
+}
+
 static void an_allocation_that_cannot_be_filled_or_noted_leaves_nothing(void **state)
 {
     (void)state;
@@ -777,6 +805,7 @@ int main(void)
         CASE(many_blocks_that_could_be_neither_filled_nor_freed_are_all_freed_later),
         CASE(a_block_whose_burial_cannot_be_noted_is_freed_unchecked),
         CASE(a_block_that_can_be_neither_buried_nor_freed_stays_its_users),
+        CASE(a_free_that_failed_is_not_taken_for_the_one_that_a_double_free_comes_after),
         CASE(an_allocation_that_cannot_be_filled_or_noted_leaves_nothing),
         CASE(an_allocation_that_finds_no_memory_says_so_whatever_the_quarantine_answers),
         CASE(a_block_that_is_freed_while_its_address_is_looked_for_is_not_found),

@@ -532,6 +532,45 @@ static void a_tag_that_could_not_be_interned_is_interned_later(test_fixture *fix
     }
 }
 
+/* ---- a pool ---- */
+
+/* The free finds no place for its own point beside those of two uses: then it waits itself. The copy is known to the
+ * library by the free alone. */
+static void memory_whose_free_could_not_be_noted_is_free_when_that_is_over(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream last = test_stream(fixture, TEST_STREAM_POOL), next = test_stream(fixture, TEST_STREAM_POOL);
+    bool any = true;
+    for (size_t which = 1; any; which++) {
+        uint64_t reserved, free_bytes;
+        strata_block block = test_allocate(fixture, BYTES, home), rest, again;
+        test_write(fixture, &block, 0x11, home);
+        test_read(fixture, &block, reader);
+        check_ok(strata_control(stack, "pool.reserved", &reserved, NULL));
+        check_ok(strata_control(stack, "pool.limit", NULL, &reserved));
+        check_ok(strata_control(stack, "pool.free.largest", &free_bytes, NULL));
+        check_ok(strata_runtime_allocate(fixture->runtime, free_bytes, next, &rest));
+        test_synchronize(home);
+        test_synchronize(reader);
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, last);
+        begin_refusing(which, false);
+        const strata_status status = strata_runtime_deallocate_on(fixture->runtime, &block, last);
+        any = end_refusing();
+        check_ok(status);
+        check_ok(strata_runtime_allocate(fixture->runtime, BYTES, next, &again));
+        assert_true(again.address == block.address);
+        test_write(fixture, &again, 0x22, next);
+        check_cu(test_cu()->CtxSynchronize());
+        check_bytes(seen, 0x11, BYTES);
+        check_ok(strata_control(stack, "pool.limit", NULL, &(uint64_t){0}));
+        test_free_on(fixture, &again, next);
+        test_free_on(fixture, &rest, next);
+        check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+        fixture->seen_used = 0;
+    }
+}
+
 /* ---- budgets ---- */
 
 static strata_runtime *make_budget(const char *text, strata_budget_account **base)
@@ -769,6 +808,9 @@ int main(int count, char **arguments)
         return failed;
     static const char *const owner[] = {"async"};
     failed += test_run_on(owner, 1, budget_cases, sizeof budget_cases / sizeof budget_cases[0]);
+    static const test_case pool_cases[] = {TEST_CASE(memory_whose_free_could_not_be_noted_is_free_when_that_is_over)};
+    static const char *const pool[] = {"pool"};
+    failed += test_run_on(pool, 1, pool_cases, 1);
     static const char *const layers[] = {"aligned(alignment=4KiB), failure_callback, fault, prefetch, managed",
                                          "pinned",
                                          "budget(limit=1GiB), statistics(stacks=on), async",

@@ -118,6 +118,28 @@ static void an_unknown_stream_is_asked_by_its_event_alone(test_fixture *fixture)
     test_free_on(fixture, &block, second);
 }
 
+/* What it is given after that is marked by an event of its own. */
+static void what_an_unknown_stream_is_given_after_it_was_asked_is_not_done(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, 2 * ALL);
+    strata_block later = test_allocate(fixture, ALL, second);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.event_queries == 1 && !made.waits);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &later, 0x33, first);
+    test_write(fixture, &later, 0x44, second);
+    test_stall_end(stall);
+    check_ends(fixture, &later, 0x44, second);
+    test_free_on(fixture, &later, second);
+    test_free_on(fixture, &block, second);
+}
+
 /* Nor can it be asked itself, since a capture might be under way that this would kill. */
 static void the_legacy_stream_is_asked_by_an_event(test_fixture *fixture)
 {
@@ -562,6 +584,7 @@ int main(void)
         TEST_CASE(a_stream_that_still_works_is_marked_once_and_waited_for),
         TEST_CASE(what_a_stream_is_given_after_it_was_asked_is_not_done),
         TEST_CASE(an_unknown_stream_is_asked_by_its_event_alone),
+        TEST_CASE(what_an_unknown_stream_is_given_after_it_was_asked_is_not_done),
         TEST_CASE(the_legacy_stream_is_asked_by_an_event),
         TEST_CASE(the_callers_capture_mode_is_as_it_was),
         TEST_CASE(all_that_a_stream_has_finished_is_complete_at_once),

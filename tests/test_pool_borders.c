@@ -257,6 +257,21 @@ static void a_pool_over_null_serves(void **state)
     }
 }
 
+/* Each request has a number for its frame while the layer below is asked. */
+static void requests_that_the_layer_below_refuses_leave_no_numbers(void **state)
+{
+    (void)state;
+    strata_runtime *runtime = runtime_of("pool, budget(limit=4MiB, wait=none), null");
+    const pool *self = (const pool *)strata_stack_top(strata_runtime_stack(runtime));
+    strata_block block;
+    for (int i = 0; i < 100; i++)
+        check_status(strata_runtime_allocate(runtime, 8 * MIB, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_true(self->pages.frame_count < 10);
+    check_ok(strata_runtime_allocate(runtime, MIB, NULL, &block));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool", "pool, direct"};
@@ -272,6 +287,7 @@ int main(void)
         cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),
         cmocka_unit_test(a_text_counts_many_frames_and_an_object_has_each),
         cmocka_unit_test(a_pool_over_null_serves),
+        cmocka_unit_test(requests_that_the_layer_below_refuses_leave_no_numbers),
     };
     test_open_driver();
     int failed = test_run_on(stacks, 2, cases, 1);

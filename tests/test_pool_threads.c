@@ -108,6 +108,37 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken(test_
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
 }
 
+/* All memory that there may be is what the trim waits for. Who would be refused without it comes after the trim, so
+ * that it is waited for in vain; long enough for one that is refused. */
+static void a_request_is_not_refused_for_what_a_trim_waits_for(test_fixture *fixture)
+{
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, 4 * MIB);
+    strata_block block = test_allocate(fixture, 4 * MIB, a);
+    test_stall *stall = test_stall_begin(a);
+    test_write(fixture, &block, 0x11, a);
+    test_free_on(fixture, &block, a);
+    caller trim = {.fixture = fixture};
+    caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
+    begin_to_wait(&trim);
+    const bool entered = wait_a_while(&waits.entered) && !waits.armed && !trim.done;
+    const bool begun = pthread_create(&request.thread, NULL, call, &request) == 0;
+    const struct timespec meanwhile = {.tv_nsec = MEANWHILE_MS * 1000000};
+    nanosleep(&meanwhile, NULL);
+    test_stall_release(stall);
+    pthread_join(trim.thread, NULL);
+    if (begun)
+        pthread_join(request.thread, NULL);
+    strata_cu.EventSynchronize = waits.synchronize;
+    test_stall_end(stall);
+    assert_true(entered && begun);
+    check_ok(trim.status);
+    check_ok(request.status);
+    test_write(fixture, &request.block, 0x22, b);
+    check_ends(fixture, &request.block, 0x22, b);
+    test_free_on(fixture, &request.block, b);
+}
+
 /* Two gaps between walls, one complete and one of a stream that is held back; a request of `b` needs both. */
 static test_stall *leave_gaps(test_fixture *fixture, strata_block *walls, CUstream b)
 {
@@ -303,6 +334,72 @@ static void a_bundle_is_handed_over_with_one_wait(test_fixture *fixture)
     test_free_on(fixture, &rest, c);
 }
 
+enum { PIECE = 8192, SMALLER = 4096, COLLIDING = PIECE + POOL_DEPOT * POOL_GRANULE };
+
+static strata_block written(test_fixture *fixture, size_t bytes, CUstream stream)
+{
+    const strata_block block = test_allocate(fixture, bytes, stream);
+    test_write(fixture, &block, 0x11, stream);
+    return block;
+}
+
+/* Bundles of two sizes stand in one bucket of the depot, the second one before the first, which is taken all the same,
+ * once. */
+static void a_bundle_behind_one_of_another_size_is_handed_over_once(test_fixture *fixture)
+{
+    enum { BLOCKS = 5, GOT = 4 };
+    static const size_t sizes[BLOCKS] = {PIECE, PIECE, COLLIDING, COLLIDING, PIECE};
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[BLOCKS], got[GOT];
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = written(fixture, sizes[i], a);
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    strata_block wall = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), c);
+    for (int i = 0; i < BLOCKS; i++)
+        test_free_on(fixture, &blocks[i], b);
+    for (int i = 0; i < GOT; i++) {
+        got[i] = test_allocate(fixture, PIECE, c);
+        test_write(fixture, &got[i], (unsigned char)(0x20 + i), c);
+        for (int before = 0; before < i; before++)
+            assert_false(overlap(&got[i], &got[before]));
+    }
+    assert_true(overlap(&got[0], &blocks[0]) || overlap(&got[0], &blocks[1]));
+    for (int i = 0; i < GOT; i++) {
+        check_ends(fixture, &got[i], (unsigned char)(0x20 + i), c);
+        test_free_on(fixture, &got[i], c);
+    }
+    test_free_on(fixture, &wall, c);
+}
+
+/* The stream that has the rest of a bundle waits for who wrote it, and who gets that from there comes after it. */
+static void what_is_left_of_a_bundle_is_waited_for_by_whoever_gets_it(test_fixture *fixture)
+{
+    enum { BLOCKS = 3 };
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL), d = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[BLOCKS], wall, next;
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = test_allocate(fixture, PIECE, a);
+    strata_block smaller = written(fixture, SMALLER, a);
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    wall = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), d);
+    test_stall *stall = test_stall_begin(a);
+    for (int i = 0; i < BLOCKS; i++)
+        test_write(fixture, &blocks[i], 0x22, a);
+    for (int i = 0; i < BLOCKS; i++)
+        test_free_on(fixture, &blocks[i], b);
+    test_free_on(fixture, &smaller, b); /* takes the bundle's place, which goes to the depot */
+    strata_block first = test_allocate(fixture, PIECE, c);
+    check_ok(try_to_allocate(fixture, PIECE, d, &next));
+    test_write(fixture, &next, 0x33, d);
+    test_stall_end(stall);
+    check_ends(fixture, &next, 0x33, d);
+    test_free_on(fixture, &next, d);
+    test_free_on(fixture, &first, c);
+    test_free_on(fixture, &wall, d);
+}
+
 /* ---- a thread that asks the source, or gives back to it ---- */
 
 /* What the second thread does is let go on where the first one's call is over: no clock decides who comes first. */
@@ -414,6 +511,67 @@ static void a_request_is_not_refused_for_what_a_trim_is_about_to_give_back(test_
     check_ok(status);
     check_ok(second.status);
     test_free_on(fixture, &second.block, other);
+}
+
+static struct {
+    test_fixture *fixture;
+    CUstream stream;
+    strata_block block;
+    strata_status statuses[3];
+    _Atomic bool armed; /* for once: behind the driver's answer */
+    bool begun;
+} beside;
+
+/* Gets a frame and gives it back. */
+static void *come_and_go(void *data)
+{
+    (void)data;
+    test_make_current();
+    beside.statuses[0] = try_to_allocate(beside.fixture, 4 * MIB, beside.stream, &beside.block);
+    if (beside.statuses[0] == STRATA_SUCCESS)
+        beside.statuses[1] = strata_runtime_deallocate_on(beside.fixture->runtime, &beside.block, beside.stream);
+    beside.statuses[2] = strata_runtime_trim(beside.fixture->runtime, 0, NULL);
+    return NULL;
+}
+
+static CUresult CUDAAPI free_and_let_others_in(CUdeviceptr address)
+{
+    const CUresult result = turns.free(address);
+    pthread_t thread;
+    if (atomic_exchange(&beside.armed, false)) {
+        beside.begun = pthread_create(&thread, NULL, come_and_go, NULL) == 0;
+        if (beside.begun)
+            pthread_join(thread, NULL);
+    }
+    return result;
+}
+
+/* The driver has the frame back, and the pool has not heard of it. Another one comes in its place meanwhile, under a
+ * number that is looked at later; it goes once, and not for the first one, too. */
+static void a_frame_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block first = test_allocate(fixture, 2 * MIB, stream), wall = test_allocate(fixture, 2 * MIB, stream);
+    strata_block last = test_allocate(fixture, 4 * MIB, stream);
+    test_free_on(fixture, &first, stream);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL)); /* its number is the next one's */
+    test_free_on(fixture, &last, stream);
+    turns.free = strata_cu.MemFree;
+    beside.fixture = fixture;
+    beside.stream = stream;
+    beside.begun = false;
+    beside.armed = true;
+    strata_cu.MemFree = free_and_let_others_in;
+    const strata_status status = strata_runtime_trim(fixture->runtime, 0, NULL);
+    strata_cu.MemFree = turns.free;
+    check_ok(status);
+    assert_true(beside.begun);
+    for (int i = 0; i < 3; i++)
+        check_ok(beside.statuses[i]);
+    assert_true(beside.block.address == last.address || !test_on_simulated_driver());
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 2 * MIB);
+    test_free_on(fixture, &wall, stream);
+    empty_the_pool(fixture);
 }
 
 /* One piece of a bundle was written later than the others. */
@@ -529,11 +687,15 @@ int main(void)
     static const test_case of_mapped[] = {
         TEST_CASE(what_is_free_is_no_more_than_there_is_while_a_request_waits),
         TEST_CASE(what_a_request_holds_in_hand_is_not_given_back),
+        TEST_CASE(a_request_is_not_refused_for_what_a_trim_waits_for),
         TEST_CASE(a_bundle_waits_for_the_latest_writes_of_all_its_pieces),
+        TEST_CASE(a_bundle_behind_one_of_another_size_is_handed_over_once),
+        TEST_CASE(what_is_left_of_a_bundle_is_waited_for_by_whoever_gets_it),
     };
     static const test_case of_turns[] = {
         TEST_CASE(one_frame_does_for_all_who_want_memory_at_a_time),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_is_about_to_give_back),
+        TEST_CASE(a_frame_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place),
         TEST_CASE(what_is_left_of_a_new_frame_serves_who_looked_before),
         TEST_CASE(a_request_is_not_refused_beside_what_is_left_of_a_new_frame),
     };

@@ -8,6 +8,7 @@
 #include "core/asymmetric.h"
 #include "core/stream_map.h"
 #include "pool_support.h"
+#include "resources/pool/cache.h"
 #include "runtime/runtime.h"
 #include "support/child.h"
 #include "support/effort.h"
@@ -443,6 +444,108 @@ static void a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_blo
     take_and_hand_on(fixture, true);
 }
 
+/* The stream has memory of that size at hand, and is not ordered after the one that wrote this. */
+static void memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_that_freed_it(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), writer = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, KEPT, writer);
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    leave_behind(fixture, KEPT, 0x11, stream);
+    test_stall *stall = test_stall_begin(writer);
+    test_write(fixture, &block, 0x22, writer);
+    test_free_on(fixture, &block, stream);
+    strata_block rest = test_allocate(fixture, KEPT, stream), again;
+    check_ok(try_to_allocate(fixture, KEPT, stream, &again));
+    test_write(fixture, &rest, 0x33, stream);
+    test_write(fixture, &again, 0x33, stream);
+    test_stall_end(stall);
+    check_ends(fixture, &rest, 0x33, stream);
+    check_ends(fixture, &again, 0x33, stream);
+    test_free_on(fixture, &rest, stream);
+    test_free_on(fixture, &again, stream);
+}
+
+/* What the freeing stream was given before the free may use the memory, though no use of it was named. */
+static void memory_that_was_freed_on_another_stream_waits_for_that_one_too(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, KEPT, home);
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), other);
+    test_write(fixture, &block, 0x11, home);
+    test_synchronize(home);
+    test_stall *stall = test_stall_begin(stream);
+    const unsigned char *seen = test_copy_back(fixture, block.address, EDGE, stream);
+    test_free_on(fixture, &block, stream);
+    strata_block again = test_allocate(fixture, KEPT, other);
+    assert_true(again.address == block.address);
+    test_write(fixture, &again, 0x22, other);
+    test_stall_end(stall);
+    check_bytes(seen, 0x11, EDGE);
+    test_free_on(fixture, &again, other);
+    test_free_on(fixture, &rest, other);
+}
+
+/* Its own two points are of one stream, and there is a third one. */
+static void memory_that_its_stream_frees_waits_for_who_read_it_besides(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, KEPT, stream), mark = test_allocate(fixture, KEPT, stream);
+    set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
+    strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), stream);
+    test_write(fixture, &block, 0x11, stream);
+    write_head(fixture, &mark, 0x11, stream);
+    read_head(fixture, &mark, test_stream(fixture, TEST_STREAM_POOL)); /* the stream's next use is another point */
+    read_head(fixture, &block, stream);
+    test_synchronize(stream);
+    test_stall *stall = test_stall_begin(other);
+    const unsigned char *seen = test_read(fixture, &block, other);
+    test_free_on(fixture, &block, stream);
+    strata_block again = test_allocate(fixture, KEPT, stream);
+    assert_true(again.address == block.address);
+    test_write(fixture, &again, 0x22, stream);
+    test_stall_end(stall);
+    check_bytes(seen, 0x11, KEPT);
+    test_free_on(fixture, &again, stream);
+    test_free_on(fixture, &rest, stream);
+    test_free_on(fixture, &mark, stream);
+}
+
+/* Two streams that have the same place among a thread's caches. */
+static void find_neighbours(test_fixture *fixture, CUstream found[2])
+{
+    CUstream streams[POOL_CACHES + 1], by_place[POOL_CACHES] = {NULL};
+    found[0] = NULL;
+    for (size_t i = 0; i < POOL_CACHES + 1 && !found[0]; i++) {
+        strata_stream_ref ref;
+        streams[i] = test_stream(fixture, TEST_STREAM_POOL);
+        check_ok(strata_stream_resolve(fixture->runtime->device, streams[i], &ref));
+        CUstream *place = &by_place[ref.timeline->number % POOL_CACHES];
+        found[0] = *place;
+        found[1] = *place = streams[i];
+    }
+    assert_non_null(found[0]);
+}
+
+/* What a thread kept for the first goes with the place to nobody. */
+static void
+a_stream_that_takes_anothers_place_gets_nothing_of_what_was_kept_for_that_without_a_wait(test_fixture *fixture)
+{
+    CUstream streams[2];
+    find_neighbours(fixture, streams);
+    strata_block block = test_allocate(fixture, KEPT, streams[0]);
+    test_stall *stall = test_stall_begin(streams[0]);
+    test_write(fixture, &block, 0x11, streams[0]);
+    test_free_on(fixture, &block, streams[0]);
+    leave_behind(fixture, 2 * KEPT, 0x22, streams[1]);
+    strata_block other = test_allocate(fixture, KEPT, streams[1]);
+    test_write(fixture, &other, 0x33, streams[1]);
+    test_stall_end(stall);
+    check_ends(fixture, &other, 0x33, streams[1]);
+    test_free_on(fixture, &other, streams[1]);
+}
+
 enum { PASSERS_BY = 100 }; /* enough that what is remembered of idle streams may be forgotten */
 
 /* They take threads' caches over, or with `only_seen` do nothing with memory. */
@@ -734,6 +837,10 @@ int main(int count, char **arguments)
         TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
         TEST_CASE(memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free),
         TEST_CASE(memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event),
+        TEST_CASE(memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_that_freed_it),
+        TEST_CASE(memory_that_its_stream_frees_waits_for_who_read_it_besides),
+        TEST_CASE(a_stream_that_takes_anothers_place_gets_nothing_of_what_was_kept_for_that_without_a_wait),
+        TEST_CASE(memory_that_was_freed_on_another_stream_waits_for_that_one_too),
         TEST_CASE(a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_block_before_it),
         TEST_CASE(a_block_of_kept_memory_is_its_streams_whoever_passes_by),
         TEST_CASE(streams_whose_memory_a_pool_kept_are_forgotten_after_it),

@@ -117,19 +117,26 @@ static void with_on_use_each_prepared_use_moves_its_block_to_where_it_was_asked(
     test_stream_close(fixture, user);
 }
 
+/* Also where moving is switched off before the use is over. */
 static void a_use_that_came_to_nothing_leaves_its_move_noted(test_fixture *fixture)
 {
     CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     watch_moves();
-    moves.answer = CUDA_ERROR_UNKNOWN; /* so that nothing is noted of the allocation's */
-    strata_block block = test_allocate(fixture, BYTES, home);
-    assert_false(is_touched(fixture, &block));
-    moves.answer = CUDA_SUCCESS;
-    set(fixture, "prefetch.on_use", 1);
-    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
-    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_NONE));
-    assert_true(is_touched(fixture, &block) || value(fixture, "prefetch.prefetches") == 0);
-    test_free_on(fixture, &block, home); /* and it is not pinned */
+    for (int switched_off = 0; switched_off < 2; switched_off++) {
+        moves.answer = CUDA_ERROR_UNKNOWN; /* so that nothing is noted of the allocation's */
+        strata_block block = test_allocate(fixture, BYTES, home);
+        assert_false(is_touched(fixture, &block));
+        moves.answer = CUDA_SUCCESS;
+        set(fixture, "prefetch.on_use", 1);
+        const uint64_t before = value(fixture, "prefetch.prefetches");
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
+        const bool moved = value(fixture, "prefetch.prefetches") > before;
+        set(fixture, "prefetch.on_use", !switched_off);
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_NONE));
+        assert_true(moved || test_is_swept());
+        assert_true(is_touched(fixture, &block) || !moved);
+        test_free_on(fixture, &block, home); /* and it is not pinned */
+    }
     end_watching();
     test_stream_close(fixture, home);
     test_stream_close(fixture, user);

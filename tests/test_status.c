@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -207,6 +208,59 @@ static void the_log_callback_hears_nothing_of_successes(test_fixture *fixture)
     assert_int_equal(all.status, STRATA_ERROR_DOUBLE_FREE);
 }
 
+/* ---- calls of the program's own, while the thread is hushed ---- */
+
+static struct {
+    unsigned count;
+    strata_status last;
+} said;
+
+static void note_said(const strata_error *error, void *data)
+{
+    (void)data;
+    said.count++;
+    said.last = error->status;
+}
+
+/* What the library had begun is as it was: what was not said yet, the findings that wait, and the thread's last error.
+ */
+static void errors_of_a_call_in_between_are_its_own(void **state)
+{
+    (void)state;
+    strata_error_aside aside;
+    strata_fail(STRATA_ERROR_SYNTAX, "before");
+    said.count = 0;
+    strata_set_log_callback(note_said, NULL);
+    strata_error_hush();
+    strata_error_raise(strata_error_begin_finding(STRATA_ERROR_CORRUPTED), "a finding");
+    strata_fail(STRATA_ERROR_BUSY, "not said yet");
+    strata_error_set_aside(&aside);
+    strata_error_hush();
+    strata_error_raise(strata_error_begin_finding(STRATA_ERROR_CORRUPTED), "a finding of the call's own");
+    strata_fail(STRATA_ERROR_DRIVER, "a try of the call's own");
+    strata_error_unhush(false);
+    const unsigned after_try = said.count;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "in between");
+    const unsigned in_between = said.count;
+    const strata_status in_between_last = strata_last_error()->status;
+    strata_error_take_back(&aside);
+    const strata_status unsaid = strata_error_unsaid()->status, last = strata_last_error()->status;
+    strata_fail(STRATA_ERROR_NOT_READY, "hushed again");
+    strata_error_raise(strata_error_begin_finding(STRATA_ERROR_CORRUPTED), "another finding");
+    const unsigned afterwards = said.count;
+    strata_error_unhush(false);
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(after_try, 1);
+    assert_int_equal(in_between, 2);
+    assert_int_equal(in_between_last, STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(unsaid, STRATA_ERROR_BUSY);
+    assert_int_equal(last, STRATA_ERROR_SYNTAX);
+    assert_int_equal(afterwards, 2);
+    assert_int_equal(said.count, 4);
+    assert_int_equal(said.last, STRATA_ERROR_CORRUPTED);
+    check_last_error(STRATA_ERROR_SYNTAX, "before");
+}
+
 /* ---- out of memory ---- */
 
 static void check_number_in_message(const char *words, size_t number)
@@ -368,6 +422,7 @@ int main(void)
         cmocka_unit_test(each_thread_sees_its_own_failures),
         cmocka_unit_test(a_message_that_is_too_long_is_cut_and_ends),
         cmocka_unit_test(the_log_callback_hears_each_failure_on_the_thread_that_fails),
+        cmocka_unit_test(errors_of_a_call_in_between_are_its_own),
         cmocka_unit_test(out_of_memory_at_a_limit_names_the_limit_and_what_is_left),
     };
     static const test_case cases[] = {
