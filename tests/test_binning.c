@@ -481,6 +481,64 @@ static void what_is_complete_makes_room_behind_what_is_not(test_fixture *fixture
     close_all(fixture, streams, 3);
 }
 
+static void *release_soon(void *stall)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    test_stall_release(stall);
+    return NULL;
+}
+
+/* What `request` gets while `stream` is busy for a while yet. */
+static strata_block allocate_beside_work(test_fixture *fixture, size_t bytes, CUstream stream, test_stall *stall)
+{
+    strata_block block;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, release_soon, stall), 0);
+    const strata_status status = strata_runtime_allocate(fixture->runtime, bytes, stream, &block);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    test_stall_end(stall);
+    return block;
+}
+
+static void what_was_freed_makes_room_once_it_is_complete(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    use_stack(fixture, "binning(bins=64KiB;128KiB, chunk=256KiB), budget(limit=448KiB, wait=none), async");
+    CUstream streams[2] = {pooled(fixture), pooled(fixture)};
+    strata_block blocks[4], other, large;
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = test_allocate(fixture, BYTES, streams[0]);
+    test_stall *stall = test_stall_begin(streams[0]);
+    free_blocks(fixture, streams[0], blocks, 4);
+    other = allocate_beside_work(fixture, 2 * BYTES, streams[1], stall); /* one place, without a wait */
+    assert_int_equal(value(fixture, "binning.chunks"), 2);
+    stall = test_stall_begin(streams[1]);
+    test_free_on(fixture, &other, streams[1]);
+    large = allocate_beside_work(fixture, 7 * BYTES, streams[0], stall);
+    assert_true(value(fixture, "binning.chunks") == 0 && value(fixture, "binning.given_back") == 2);
+    test_free_on(fixture, &large, streams[0]);
+    close_all(fixture, streams, 2);
+}
+
+static void a_chunk_of_another_bin_makes_room_once_it_is_complete(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    use_stack(fixture, "binning(bins=64KiB;128KiB, chunk=256KiB), budget(limit=320KiB, wait=none), async");
+    CUstream streams[2] = {pooled(fixture), pooled(fixture)};
+    strata_block blocks[4], other;
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = test_allocate(fixture, BYTES, streams[0]);
+    test_stall *stall = test_stall_begin(streams[0]);
+    free_blocks(fixture, streams[0], blocks, 4);
+    other = allocate_beside_work(fixture, 2 * BYTES, streams[1], stall);
+    assert_true(value(fixture, "binning.chunks") == 1 && value(fixture, "binning.given_back") == 1);
+    test_free_on(fixture, &other, streams[1]);
+    close_all(fixture, streams, 2);
+}
+
 /* ---- captures ---- */
 
 /* While a blocking stream is captured, nothing can be given to the legacy stream that waits for anything, and no event
@@ -738,6 +796,8 @@ int main(void)
         TEST_CASE(where_no_chunk_fits_a_block_may),
         TEST_CASE(what_was_freed_and_is_complete_makes_room_unasked),
         TEST_CASE(what_is_complete_makes_room_behind_what_is_not),
+        TEST_CASE(what_was_freed_makes_room_once_it_is_complete),
+        TEST_CASE(a_chunk_of_another_bin_makes_room_once_it_is_complete),
         TEST_CASE(larger_requests_are_refused_where_that_is_asked_for),
         TEST_CASE(in_sanitizer_mode_every_block_is_one_of_the_owners),
         TEST_CASE(a_request_gets_the_smallest_bin_that_is_large_enough),

@@ -261,9 +261,15 @@ strata_status bin_grow(binning *layer, bin *self, const strata_request *request,
  * layer below. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 
-/* Where there is no memory below: gives back the chunks of which nothing is in use once the driver was asked; waits for
- * no work of the program's. *given is how many bytes. */
-void bins_make_room(binning *self, size_t *given);
+/* Whether that is what was answered. */
+bool bin_is_for_want_of_memory(strata_status status);
+
+/* How far a request goes for which there is no memory below: it asks how far the streams are, and only then waits. */
+typedef enum bin_effort { BIN_ASK, BIN_WAIT, BIN_EFFORTS } bin_effort;
+
+/* Where there is no memory below: gives back the chunks of which nothing is in use once the driver was asked, or once
+ * all is done that retired places wait for. *given is how many bytes. */
+void bins_make_room(binning *self, bin_effort effort, size_t *given);
 
 /* Gives all chunks back, whose places all are clean, waits until they are free, and ends the stream. */
 void bins_close(binning *self);

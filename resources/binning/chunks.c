@@ -195,10 +195,14 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
     return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self, STRATA_REAP_FINISHED) : status;
 }
 
-void bins_make_room(binning *self, size_t *given)
+void bins_make_room(binning *self, bin_effort effort, size_t *given)
 {
-    for (size_t i = 0; i < self->bin_count; i++)
-        bin_ask(self, self->bins[i]);
+    for (size_t i = 0, bytes = 0; i < self->bin_count; i++) {
+        if (effort == BIN_WAIT)
+            bin_wait(self, self->bins[i], &bytes);
+        else
+            bin_ask(self, self->bins[i]);
+    }
     bins_give_back(self, SIZE_MAX, given);
 }
 
@@ -317,7 +321,7 @@ static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t p
     return STRATA_SUCCESS;
 }
 
-static bool is_for_want_of_memory(strata_status status)
+bool bin_is_for_want_of_memory(strata_status status)
 {
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
@@ -326,17 +330,17 @@ static bool is_for_want_of_memory(strata_status status)
 static strata_status try_to_take(binning *self, bin *of, bin_place **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->places, out);
-    if (!is_for_want_of_memory(status))
-        return status;
-    size_t given;
-    const strata_error why = *strata_error_unsaid();
-    bins_make_room(self, &given);
-    if (given)
-        status = take_chunk(self, of, of->chunk_bytes, of->places, out);
-    else if (why.status == status)
-        strata_error_raise_again(&why); /* whatever was met meanwhile */
-    if (is_for_want_of_memory(status) && of->places > 1)
-        status = take_chunk(self, of, of->size, 1, out);
+    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS && bin_is_for_want_of_memory(status); effort++) {
+        const strata_error why = *strata_error_unsaid();
+        size_t given;
+        bins_make_room(self, effort, &given);
+        if (given)
+            status = take_chunk(self, of, of->chunk_bytes, of->places, out);
+        else if (why.status == status)
+            strata_error_raise_again(&why); /* whatever was met meanwhile */
+        if (bin_is_for_want_of_memory(status) && of->places > 1 && (given || effort == BIN_ASK))
+            status = take_chunk(self, of, of->size, 1, out);
+    }
     return status;
 }
 
@@ -347,7 +351,7 @@ static __attribute__((cold)) strata_status refuse(const binning *self, const bin
     const strata_error kept = *why;
     if (kept.status != status) /* it said nothing */
         return status;
-    if (!is_for_want_of_memory(status))
+    if (!bin_is_for_want_of_memory(status))
         return strata_error_raise_again(&kept);
     strata_error *error = strata_error_begin(kept.status);
     *error = kept;

@@ -331,20 +331,19 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
     *out = (strata_block){0};
     if (self->refuse_larger && request->bytes > self->bins[self->bin_count - 1]->size)
         return refuse_larger(self, request);
-    size_t given = 0;
+    const bool fits = request->bytes <= self->resource.stack->device->info.total_bytes;
     strata_error_hush();
     strata_status status = below->ops->allocate(below, request, out);
-    bool full = (status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) &&
-                request->bytes <= self->resource.stack->device->info.total_bytes;
-    if (full) {
+    for (bin_effort effort = BIN_ASK; fits && effort < BIN_EFFORTS && bin_is_for_want_of_memory(status); effort++) {
         const strata_error why = *strata_error_unsaid();
-        bins_make_room(self, &given);
-        if (!given && why.status == status)
+        size_t given;
+        bins_make_room(self, effort, &given);
+        if (given)
+            status = below->ops->allocate(below, request, out);
+        else if (why.status == status)
             strata_error_raise_again(&why);
     }
-    strata_error_unhush(status != STRATA_SUCCESS && !given);
-    if (given)
-        status = below->ops->allocate(below, request, out);
+    strata_error_unhush(status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS)
         atomic_fetch_add_explicit(&self->passed, 1, memory_order_relaxed);
     return status;
