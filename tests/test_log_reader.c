@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <time.h>
+#include <zlib.h>
 
 enum { RECORDS = 700, CUT = 110 };
 
@@ -255,6 +256,114 @@ static void a_log_that_grows_is_read_piece_by_piece(void **state)
 }
 
 /* Entries that no encoder writes, behind a checksum that is right. */
+/* ---- files ---- */
+
+/* Whether a file with these bytes is read as they are out of memory. */
+static void check_file_of(const unsigned char *bytes, size_t size)
+{
+    scratch_file file = scratch_write_bytes(bytes, size);
+    log_contents expected, read;
+    log_problem problem;
+    assert_true(log_read_bytes(bytes, size, &expected, &problem));
+    const bool good = log_read_file(file.path, &read, &problem);
+    scratch_remove(&file);
+    if (!good)
+        fail_msg("%s", problem.text);
+    assert_int_equal(read.count, expected.count);
+    assert_memory_equal(read.records, expected.records, read.count * sizeof *read.records);
+    assert_int_equal(read.torn, expected.torn);
+    assert_int_equal(read.damages, expected.damages);
+    for (size_t i = 0; i < read.damages && i < LOG_DAMAGES; i++)
+        assert_string_equal(read.damage[i].text, expected.damage[i].text);
+    log_contents_free(&read);
+    log_contents_free(&expected);
+}
+
+/* The same batches again and again, more than are read at once. */
+static void a_long_file_is_read_as_it_is_out_of_memory(void **state)
+{
+    (void)state;
+    whole_log *made = make_log(RECORDS);
+    const size_t part = made->size - LOG_FILE_HEADER, parts = 2 * LOG_READ_ROOM / part + 3;
+    const size_t size = LOG_FILE_HEADER + parts * part;
+    unsigned char *bytes = malloc(size);
+    assert_non_null(bytes);
+    memcpy(bytes, made->bytes, LOG_FILE_HEADER);
+    for (size_t i = 0; i < parts; i++)
+        memcpy(bytes + LOG_FILE_HEADER + i * part, made->bytes + LOG_FILE_HEADER, part);
+    check_file_of(bytes, size);
+    check_file_of(bytes, LOG_READ_ROOM);
+    check_file_of(bytes, LOG_READ_ROOM - 5);
+    static const size_t damaged[] = {100, LOG_READ_ROOM - 3, LOG_READ_ROOM + 900, 2 * LOG_READ_ROOM - 20000};
+    for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++)
+        bytes[damaged[i]] ^= 0x20;
+    check_file_of(bytes, size);
+    check_file_of(bytes, size - 11);
+    free(bytes);
+    free(made);
+}
+
+/* Some bytes of a log, compressed. */
+static size_t compress_into(const unsigned char *bytes, size_t size, unsigned char *to, size_t room)
+{
+    z_stream stream = {.next_in = (unsigned char *)(uintptr_t)bytes,
+                       .avail_in = (unsigned)size,
+                       .next_out = to,
+                       .avail_out = (unsigned)room};
+    assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&stream);
+    return stream.total_out;
+}
+
+static void a_compressed_file_that_is_cut_off_is_read_up_to_there(void **state)
+{
+    (void)state;
+    static unsigned char bytes[RECORDS * 160];
+    whole_log *made = make_log(RECORDS);
+    const size_t size = compress_into(made->bytes, made->size, bytes, sizeof bytes);
+    size_t most = 0;
+    for (size_t left = 12; left <= size; left += left < 40 ? 1 : 97) {
+        scratch_file file = scratch_write_bytes(bytes, left);
+        log_contents read;
+        log_problem problem;
+        const bool good = log_read_file(file.path, &read, &problem);
+        scratch_remove(&file);
+        if (!good) {
+            assert_string_equal(problem.text, "cannot read on: the compressed file is cut off");
+            assert_int_equal(most, 0);
+            continue;
+        }
+        assert_true(read.count >= most && read.count <= RECORDS && read.torn == 0);
+        assert_true(!read.count || memcmp(read.records, made->records, read.count * sizeof *read.records) == 0);
+        assert_int_equal(read.damages, 1);
+        assert_string_equal(read.damage[0].text, "cannot read on: the compressed file is cut off; "
+                                                 "what stands before that was read");
+        most = read.count;
+        log_contents_free(&read);
+    }
+    assert_true(most > RECORDS / 2);
+    scratch_file file = scratch_write_bytes(bytes, size);
+    log_contents read;
+    log_problem problem;
+    assert_true(log_read_file(file.path, &read, &problem));
+    scratch_remove(&file);
+    assert_true(read.count == RECORDS && !read.damages);
+    log_contents_free(&read);
+    free(made);
+}
+
+static void what_is_no_log_is_refused_by_its_beginning(void **state)
+{
+    (void)state;
+    log_contents read;
+    log_problem problem;
+    assert_false(log_read_file("/dev/zero", &read, &problem)); /* which has no end */
+    assert_string_equal(problem.text, "byte 0: this is no log of Strata's");
+    assert_false(log_read_file("/", &read, &problem));
+    assert_string_equal(problem.text, "cannot read on: Is a directory");
+}
+
 static void entries_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -521,6 +630,9 @@ int main(void)
         cmocka_unit_test(damage_anywhere_is_noticed_and_its_place_is_said),
         cmocka_unit_test(a_log_that_is_damaged_in_the_middle_is_read_before_and_behind_that),
         cmocka_unit_test(a_log_that_grows_is_read_piece_by_piece),
+        cmocka_unit_test(a_long_file_is_read_as_it_is_out_of_memory),
+        cmocka_unit_test(a_compressed_file_that_is_cut_off_is_read_up_to_there),
+        cmocka_unit_test(what_is_no_log_is_refused_by_its_beginning),
         cmocka_unit_test(entries_that_make_no_sense_are_refused),
         cmocka_unit_test(the_checksum_is_that_of_zlib),
         cmocka_unit_test(records_are_sorted_and_those_of_one_time_keep_their_order),

@@ -25,22 +25,33 @@ static const char *without_path(const char *text, const char *path)
     return named ? text + length + 2 : text;
 }
 
-static bool fill(line_reader *reader)
+/* -1, and the reason in `problem`, if no byte comes any more. `cut`: what comes is the last of a compressed file that
+ * is cut off. */
+static int read_some(line_reader *reader, void *to, size_t room, bool *cut)
 {
     errno = 0;
-    int bytes = gzread(reader->file, reader->buffer, sizeof reader->buffer);
+    int bytes = gzread(reader->file, to, (unsigned)room);
     int code = Z_OK;
     const char *text = gzerror(reader->file, &code);
-    if (bytes < 0 || (code != Z_OK && code != Z_STREAM_END)) {
-        if (code == Z_BUF_ERROR)
-            text = "the compressed file is cut off";
-        else if (code == Z_ERRNO)
-            text = strerror(errno);
-        else
-            text = without_path(text, reader->path);
-        snprintf(reader->problem, sizeof reader->problem, "cannot read on: %s", text);
+    *cut = code == Z_BUF_ERROR;
+    if (bytes >= 0 && (code == Z_OK || code == Z_STREAM_END))
+        return bytes;
+    if (*cut)
+        text = "the compressed file is cut off";
+    else if (code == Z_ERRNO)
+        text = strerror(errno);
+    else
+        text = without_path(text, reader->path);
+    snprintf(reader->problem, sizeof reader->problem, "cannot read on: %s", text);
+    return *cut && bytes > 0 ? bytes : -1;
+}
+
+static bool fill(line_reader *reader)
+{
+    bool cut;
+    int bytes = read_some(reader, reader->buffer, sizeof reader->buffer, &cut);
+    if (bytes < 0 || cut)
         return false;
-    }
     reader->at = 0;
     reader->filled = (size_t)bytes;
     reader->at_end = bytes == 0;
@@ -116,6 +127,20 @@ unsigned char *line_reader_take_all(line_reader *reader, size_t *size)
 refuse:
     free(bytes);
     return NULL;
+}
+
+bool line_reader_read(line_reader *reader, void *to, size_t room, size_t *size)
+{
+    bool cut = false;
+    *size = 0;
+    while (*size < room && !reader->at_end && !cut) {
+        int bytes = read_some(reader, (char *)to + *size, room - *size, &cut);
+        if (bytes < 0)
+            return false;
+        *size += (size_t)bytes;
+        reader->at_end = bytes == 0;
+    }
+    return !cut;
 }
 
 void line_reader_close(line_reader *reader)

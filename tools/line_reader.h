@@ -36,6 +36,10 @@ line_status line_reader_next(line_reader *reader);
  * caller's to free; NULL: problem says why. */
 unsigned char *line_reader_take_all(line_reader *reader, size_t *size);
 
+/* Reads `room` bytes, below 2 GiB, or what there is up to the end, out of a file of which no line was read; *size is
+ * how many. False: problem says why there are no more, and *size bytes are good all the same. */
+bool line_reader_read(line_reader *reader, void *to, size_t room, size_t *size);
+
 void line_reader_close(line_reader *reader);
 
 #endif

@@ -144,8 +144,9 @@ static const struct argp_option options[] = {
 static const char documentation[] =
     "Prints what the layer \"logging\" has recorded."
     "\vA FILE is a binary log, plain or gzip. Several, such as those of one rotation, are merged. Records that came "
-    "late stand in their places. A plain log that ends in the middle of a write is read up to there, and what is "
-    "damaged is left out up to where it can be read again; both are said on stderr.\n\n"
+    "late stand in their places. A log that ends in the middle of a write, or a compressed one that is cut off, is "
+    "read up to there, and what is damaged is left out up to where it can be read again; all of it is said on "
+    "stderr.\n\n"
     "With --follow, records are printed as they come, late ones where they come; with --summary, totals at the end. "
     "Ctrl-C or SIGTERM ends it, once all that was there is printed.\n\n"
     "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "

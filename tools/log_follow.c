@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, ROOM = 4 * LOG_BATCH_BYTES, PATH_ROOM = 4096 };
+enum { LOOK_MS = 50, PATH_ROOM = 4096 };
 
 typedef struct follower {
     const char *path;
@@ -136,8 +136,8 @@ static log_follow_end pass_on(follower *self)
 static ssize_t fill_room(const follower *self)
 {
     size_t size = 0;
-    while (size < ROOM) {
-        ssize_t got = pread(self->descriptor, self->room + size, ROOM - size, (off_t)(self->at + size));
+    while (size < LOG_READ_ROOM) {
+        ssize_t got = pread(self->descriptor, self->room + size, LOG_READ_ROOM - size, (off_t)(self->at + size));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -180,7 +180,7 @@ static log_follow_end read_file(follower *self, bool last)
         }
         if (size == 0)
             return LOG_FOLLOW_INTERRUPTED;
-        bool ends = last && size < ROOM;
+        bool ends = last && size < LOG_READ_ROOM;
         if (!log_decoder_read(self->decoder, self->room, (size_t)size, ends, &used, &problem)) {
             say(self, problem.text);
             return LOG_FOLLOW_REFUSED;
@@ -298,7 +298,7 @@ log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_
     *damages = 0;
     if (!self)
         return end;
-    *self = (follower){.path = path, .sink = sink, .descriptor = -1, .room = malloc(ROOM)};
+    *self = (follower){.path = path, .sink = sink, .descriptor = -1, .room = malloc(LOG_READ_ROOM)};
     if (!self->room)
         say(self, "no host memory");
     else {

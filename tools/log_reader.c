@@ -2,7 +2,6 @@
 #include "tools/log_reader.h"
 
 #include "core/escape.h"
-#include "tools/line_reader.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -540,27 +539,6 @@ bool log_read_bytes(const void *bytes, size_t size, log_contents *out, log_probl
         read = refuse(problem, "no host memory");
     if (!read)
         log_contents_free(out);
-    return read;
-}
-
-bool log_read_file(const char *path, log_contents *out, log_problem *problem)
-{
-    bool read = false;
-    size_t size;
-    *out = (log_contents){0};
-    line_reader *file = malloc(sizeof *file);
-    if (!file)
-        return refuse(problem, "no host memory");
-    if (!line_reader_open(file, path)) {
-        refuse(problem, "%s", file->problem);
-        goto out;
-    }
-    unsigned char *bytes = line_reader_take_all(file, &size);
-    read = bytes ? log_read_bytes(bytes, size, out, problem) : refuse(problem, "%s", file->problem);
-    free(bytes);
-    line_reader_close(file);
-out:
-    free(file);
     return read;
 }
 

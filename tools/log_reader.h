@@ -9,7 +9,11 @@
 
 #include <strata/logging.h>
 
-enum { LOG_STACK_ROOM = 4097, LOG_DAMAGES = 8 };
+enum {
+    LOG_STACK_ROOM = 4097,
+    LOG_DAMAGES = 8,
+    LOG_READ_ROOM = 4 * LOG_BATCH_BYTES, /* of so many bytes a decoder always uses some */
+};
 
 typedef struct log_problem {
     char text[512]; /* "byte 1234: reason", or a reason alone */
@@ -34,7 +38,8 @@ typedef struct log_contents {
  * damaged. */
 bool log_read_bytes(const void *bytes, size_t size, log_contents *out, log_problem *problem);
 
-/* The same from a file, plain or gzip. */
+/* The same from a file, plain or gzip. One that cannot be read to its end is read as far as it can be, and that is told
+ * as damage. */
 bool log_read_file(const char *path, log_contents *out, log_problem *problem);
 
 /* Reads a log piece by piece. What is read is added to *to, in the order of the file. NULL without host memory. */
