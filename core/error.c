@@ -1,6 +1,7 @@
 /* Status names and the calling thread's error record. */
 #include "core/error.h"
 
+#include "core/asymmetric.h"
 #include "core/escape.h"
 #include "core/memory.h"
 #include "core/suspects.h"
@@ -323,7 +324,10 @@ strata_status strata_fail_driver(CUresult result, const char *call, const char *
 strata_status strata_driver_open(void)
 {
     strata_door_failure failure;
-    if (strata_door_now() == STRATA_DOOR_OPEN || strata_door_open(&failure))
+    if (strata_door_now() == STRATA_DOOR_OPEN)
+        return STRATA_SUCCESS;
+    strata_barriers_open(); /* before the driver makes threads: of several the kernel takes some 10 ms */
+    if (strata_door_open(&failure))
         return STRATA_SUCCESS;
     strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;
     if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
