@@ -58,8 +58,9 @@ static _Atomic int decided; /* a source: written once, under decide_once; any th
 static pthread_once_t decide_once = PTHREAD_ONCE_INIT;
 static const char *reason; /* written before `decided`, constant then */
 
-/* Where there is a leak sanitizer, the program has this. */
+/* Where there is a leak sanitizer, the program has this; where there is the thread sanitizer, that. */
 extern void __lsan_do_leak_check(void) __attribute__((weak));
+extern void __tsan_init(void) __attribute__((weak));
 
 static const char *why_not_the_arena(void)
 {
@@ -72,6 +73,8 @@ static const char *why_not_the_arena(void)
 #endif
     if (__lsan_do_leak_check)
         return "under a leak sanitizer";
+    if (__tsan_init)
+        return "under the thread sanitizer";
     return strata_arena_make() ? NULL : "there was no memory for an arena";
 }
 
