@@ -301,8 +301,9 @@ void strata_deferred_settle_for_reap(strata_deferred *set, bool wait)
 
 strata_status strata_deferred_refuse(const strata_deferred *set)
 {
+    const size_t count = atomic_load_explicit(&set->count, memory_order_relaxed);
     return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                       "%zu blocks were freed inside captures whose end was not seen; if they have ended, say so with "
+                       "%zu block%s freed inside captures whose end was not seen; if they have ended, say so with "
                        "strata_stack_captures_ended",
-                       atomic_load_explicit(&set->count, memory_order_relaxed));
+                       count, count == 1 ? " was" : "s were");
 }

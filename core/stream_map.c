@@ -139,8 +139,10 @@ static __attribute__((cold)) strata_status refuse_stream(CUresult result, const 
 {
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, call, "identifying a stream");
-    return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream is being captured into a graph; memory that comes from "
-                                                    "outside the graph cannot be ordered inside it");
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "the stream is being captured into a graph; memory that comes from outside the graph cannot be "
+                       "ordered inside it. Allocate before the capture or on another stream, and name the blocks "
+                       "around the graph's launches");
 }
 
 static inline strata_status ask_identity(CUstream handle, uint64_t *id)

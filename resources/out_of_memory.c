@@ -86,6 +86,9 @@ strata_status strata_check_alignment(const strata_resource *owner, const strata_
 {
     if (request->alignment <= most)
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_UNSUPPORTED, "%s aligns blocks to %zu bytes; %zu were asked for", owner->ops->name,
-                       most, request->alignment);
+    return strata_fail(
+        STRATA_ERROR_UNSUPPORTED,
+        "%s aligns blocks to %zu bytes; %zu were asked for: the layer aligned serves that above it, as in "
+        "\"aligned, %s\"",
+        owner->ops->name, most, request->alignment, owner->ops->name);
 }

@@ -212,6 +212,7 @@ static strata_block free_inside(test_fixture *fixture, CUstream captured, CUstre
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, captured));
     check_deferred(fixture, &block);
     check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "1 block was freed inside captures");
     check_deferred(fixture, &block);
     return block;
 }

@@ -266,12 +266,25 @@ static void what_a_layer_below_gives_beyond_the_limit_is_not_the_pools(void **st
     check_ok(strata_runtime_destroy(runtime));
 }
 
+static void what_too_few_addresses_are_about_is_said(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    test_refuse("cuMemAddressReserve", 1, 3, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_status status = strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime);
+    test_refuse_no_more();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "at least 2 times its 1073741824 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "ulimit -v");
+}
+
 int main(void)
 {
     setenv("STRATA_SIM_MEMORY", "1GiB", 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_the_device_has_is_refused_at_once),
+        cmocka_unit_test(what_too_few_addresses_are_about_is_said),
         cmocka_unit_test(what_others_have_is_not_tried_to_be_had),
         cmocka_unit_test(what_the_device_makes_room_for_is_had),
         cmocka_unit_test(nothing_is_given_back_where_the_device_has_nothing_left),

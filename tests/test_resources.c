@@ -153,6 +153,7 @@ static void alignments_are_powers_of_two_up_to_the_owners_most(test_fixture *fix
     }
     strata_request request = {.bytes = 100, .alignment = 2 * most};
     check_status(strata_runtime_allocate_request(fixture->runtime, &request, &block), STRATA_ERROR_UNSUPPORTED);
+    check_last_error(STRATA_ERROR_UNSUPPORTED, "\"aligned, ");
     assert_int_equal(block.address, 0);
     assert_int_equal(test_usage(fixture).live_blocks, 0);
 }

@@ -307,6 +307,8 @@ static void a_stream_that_is_being_captured_is_refused_and_asked_nothing_else(te
         uint64_t context = test_calls_of(&calls, "cuCtxGetCurrent") + test_calls_of(&calls, "cuCtxSetCurrent");
         assert_int_equal(test_calls_total(&calls) - context, 1);
         assert_int_equal(test_usage(fixture).live_blocks, 1);
+        if (i < 3)
+            check_last_error(STRATA_ERROR_STREAM_CAPTURE, "Allocate before the capture or on another stream");
     }
     test_fault_end();
     check_ok(strata_runtime_deallocate(fixture->runtime, &with.block)); /* nothing was pinned or noted */

@@ -238,8 +238,10 @@ static strata_status check_request(guard *self, const strata_request *request)
     if (status != STRATA_SUCCESS)
         return status;
     if (capturing)
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                           "guard fills red zones in the order of the stream, and that is being captured");
+        return strata_fail(
+            STRATA_ERROR_STREAM_CAPTURE,
+            "guard fills red zones in the order of the stream, and that is being captured: allocate before, "
+            "or on another stream");
     return guard_fail_once(&self->report);
 }
 

@@ -69,9 +69,13 @@ static strata_status mapped_open(pool_pages *pages, strata_export_type export_ty
         result = reserve(pages);
     }
     strata_scope_leave(&scope);
-    return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, call, "reserving addresses for a pool on device %d",
-                                                       pages->device->ordinal);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, call,
+                                    "reserving addresses for a pool on device %d, at least %d times "
+                                    "its %zu bytes of memory (a limit on the process's addresses, "
+                                    "as ulimit -v, may be in the way; \"pool, direct\" needs none)",
+                                    pages->device->ordinal, LEAST_TIMES, pages->device->info.total_bytes);
 }
 
 static void mapped_close(pool_pages *pages)
