@@ -227,7 +227,8 @@ static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture
         check_ok(try_allocate(fixture, 100, NULL, &block));
         time_t before = time(NULL);
         check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, i < 2 ? "No account counts so much" : "beyond the limit alone");
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET,
+                         i < 2 ? "does not fit: no limit. No account counts so much" : "beyond the limit alone");
         check_status(try_allocate(fixture, SIZE_MAX / 2, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
         assert_true(time(NULL) - before < 4);
         assert_int_equal(usage_of(account).in_use, 100);

@@ -13,6 +13,7 @@
 #include "resources/budget/shared.h"
 #include "resources/builtin.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -330,12 +331,14 @@ static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
     error->remaining = usage.remaining;
     error->limit = usage.limit;
     error->tag = tag;
-    return strata_error_raise(
-        error,
-        "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: limit %zu, in use %zu, "
-        "remaining %zu. %s",
-        failing->name, attempt->request ? "a request" : "a promise", error->requested, strata_tag_name(tag),
-        (unsigned long long)attempt->bytes, usage.limit, usage.in_use, usage.remaining, advice);
+    char limits[80] = "no limit"; /* only where no account counts so much, or one has lost its limit just now */
+    if (usage.limit)
+        snprintf(limits, sizeof limits, "limit %zu, in use %zu, remaining %zu", usage.limit, usage.in_use,
+                 usage.remaining);
+    return strata_error_raise(error,
+                              "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: %s. %s",
+                              failing->name, attempt->request ? "a request" : "a promise", error->requested,
+                              strata_tag_name(tag), (unsigned long long)attempt->bytes, limits, advice);
 }
 
 /* Whether it fits nowhere, however long it waits; then that account is the failing one. */
