@@ -25,6 +25,7 @@
     X(OPTIONAL, DeviceGetUuid, 11040, (CUuuid *uuid, CUdevice device), (uuid, device))                                             \
     X(REQUIRED, DeviceTotalMem, 3020, (size_t *bytes, CUdevice device), (bytes, device))                                           \
     X(REQUIRED, DeviceGetAttribute, 2000, (int *value, CUdevice_attribute attribute, CUdevice device), (value, attribute, device)) \
+    X(OPTIONAL, DeviceCanAccessPeer, 4000, (int *can, CUdevice device, CUdevice peer), (can, device, peer))                        \
     X(OPTIONAL, DeviceGetPCIBusId, 4010, (char *id, int length, CUdevice device), (id, length, device))                            \
     X(OPTIONAL, DeviceGetDefaultMemPool, 11020, (CUmemoryPool *pool, CUdevice device), (pool, device))                             \
     X(OPTIONAL, DeviceGetMemPool, 11020, (CUmemoryPool *pool, CUdevice device), (pool, device))                                    \

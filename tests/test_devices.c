@@ -191,6 +191,122 @@ static void later_streams_of_a_device_are_given_no_events_of_another(test_fixtur
     second_end(&second);
 }
 
+/* ---- a pool for several devices ---- */
+
+static strata_status make_pool(const char *text, strata_runtime **out)
+{
+    return strata_runtime_create(&(strata_runtime_config){.stack_text = text}, out);
+}
+
+/* What a fill on a stream of device 1 is answered. It is over when the call returns. */
+static CUresult fill(const strata_block *block, CUstream stream)
+{
+    CUresult result = test_cu()->MemsetD8Async(block->address, 0x5a, block->bytes, stream);
+    check_cu(test_cu()->StreamSynchronize(stream));
+    return result;
+}
+
+/* Also where memory has come from elsewhere by being mapped anew. */
+static void peers_use_a_pools_memory_wherever_it_is(void **state)
+{
+    enum { PIECE = 4 << 20 };
+    static const char *const texts[] = {"pool(peers=1, max_size=16MiB, frame=2MiB)", "pool(peers=all, max_size=16MiB)",
+                                        "pool(peers=1;0;1, max_size=16MiB)"};
+    (void)state;
+    CUcontext context;
+    strata_runtime *runtime;
+    strata_block pieces[4], joined;
+    check_cu(test_cu()->DevicePrimaryCtxRetain(&context, 1));
+    check_cu(test_cu()->CtxSetCurrent(context));
+    CUstream stream = make_stream();
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        uint64_t moved = 0;
+        check_ok(make_pool(texts[i], &runtime));
+        for (size_t k = 0; k < 4; k++)
+            check_ok(strata_runtime_allocate(runtime, PIECE, NULL, &pieces[k]));
+        for (size_t k = 0; k < 4; k++)
+            check_cu(fill(&pieces[k], stream));
+        check_ok(strata_runtime_deallocate_on(runtime, &pieces[0], NULL));
+        check_ok(strata_runtime_deallocate_on(runtime, &pieces[2], NULL));
+        check_ok(strata_runtime_allocate(runtime, 2 * PIECE, NULL, &joined));
+        check_ok(strata_control(strata_runtime_stack(runtime), "pool.frames.moved", &moved, NULL));
+        assert_true(moved > 0);
+        check_cu(fill(&joined, stream));
+        check_ok(strata_runtime_deallocate_on(runtime, &joined, NULL));
+        check_ok(strata_runtime_deallocate_on(runtime, &pieces[1], NULL));
+        check_ok(strata_runtime_deallocate_on(runtime, &pieces[3], NULL));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+    end_stream(stream);
+    check_cu(test_cu()->DevicePrimaryCtxRelease(1));
+    test_make_current();
+}
+
+static void a_pools_memory_is_its_own_devices_unless_peers_are_named(void **state)
+{
+    (void)state;
+    CUcontext context;
+    strata_runtime *runtime;
+    strata_block block;
+    check_ok(make_pool("pool", &runtime));
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    check_cu(test_cu()->DevicePrimaryCtxRetain(&context, 1));
+    check_cu(test_cu()->CtxSetCurrent(context));
+    CUstream stream = make_stream();
+    assert_int_equal(fill(&block, stream), CUDA_ERROR_INVALID_VALUE);
+    end_stream(stream);
+    check_cu(test_cu()->DevicePrimaryCtxRelease(1));
+    test_make_current();
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static CUresult CUDAAPI deny_access(int *can, CUdevice device, CUdevice peer)
+{
+    (void)device;
+    (void)peer;
+    *can = 0;
+    return CUDA_SUCCESS;
+}
+
+static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
+{
+    static const struct {
+        const char *text;
+        strata_status status;
+        const char *words;
+    } wrong[] = {
+        {"pool(peers=1;x)", STRATA_ERROR_INVALID_VALUE,
+         "pool: peers, character 3 (\"x\"): expected numbers of devices"},
+        {"pool(peers=1;)", STRATA_ERROR_INVALID_VALUE, "pool: peers, character 3 (\"\")"},
+        {"pool(peers=9999)", STRATA_ERROR_INVALID_VALUE, "pool: peers, character 1"},
+        {"pool(peers=64)", STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device 64"},
+        {"pool(peers=63)", STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device 63"},
+        {"pool(peers=1), direct", STRATA_ERROR_UNSUPPORTED, "pool: peers needs memory that the pool maps itself"},
+    };
+    (void)state;
+    strata_runtime *runtime;
+    strata_resource *made;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_status(make_pool(wrong[i].text, &runtime), wrong[i].status);
+        check_last_error(wrong[i].status, wrong[i].words);
+    }
+    check_status(strata_pool_create(0, &(strata_pool_options){.peer_count = 1}, &made), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_pool_create(0, &(strata_pool_options){.peers = &(int){-1}, .peer_count = 1}, &made),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no device -1");
+    const strata_entry_table before = strata_cu;
+    strata_cu.DeviceCanAccessPeer = deny_access;
+    const strata_status named = make_pool("pool(peers=1)", &runtime);
+    const strata_error why = *strata_last_error();
+    const strata_status all = make_pool("pool(peers=all)", &runtime);
+    strata_cu.DeviceCanAccessPeer = before.DeviceCanAccessPeer;
+    check_status(named, STRATA_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(why.message, "device 1 cannot access memory of device 0"));
+    check_ok(all);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -203,7 +319,12 @@ int main(void)
         printf("skipped: there is one device only\n");
         return 77;
     }
-    const struct CMUnitTest others[] = {cmocka_unit_test(a_guard_of_another_device_guards_nothing)};
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test(a_guard_of_another_device_guards_nothing),
+        cmocka_unit_test(peers_use_a_pools_memory_wherever_it_is),
+        cmocka_unit_test(a_pools_memory_is_its_own_devices_unless_peers_are_named),
+        cmocka_unit_test(peers_that_cannot_be_are_refused_with_the_reason),
+    };
     int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
     return test_is_swept() ? failed : failed + cmocka_run_group_tests(others, NULL, NULL);
 }

@@ -10,7 +10,7 @@
  *
  * - pool(initial_size=SIZE, max_size=SIZE, slack=THOUSANDTHS, frame=SIZE, cache=SIZE, release_threshold=SIZE,
  *   release_all=on|off, decay=DURATION, opportunistic=default|on|off, follow_event_dependencies=default|on|off,
- *   internal_dependencies=default|on|off, deterministic=on|off, export=none|fd|fabric)
+ *   internal_dependencies=default|on|off, deterministic=on|off, export=none|fd|fabric, peers=ORDINAL;ORDINAL;...|all)
  *
  * initial_size, max_size and release_threshold may be shares of the device's memory, as in max_size=50%, and decay=0 is
  * never.
@@ -56,14 +56,21 @@ typedef struct strata_pool_options {
                            the pool's first one: nothing depends on how far the device is or on the clock, so that
                            there can be no decay */
     strata_export_type export_type; /* handle type of the physical memory, for strata_pool_export */
+    /* Other devices that read and write the memory: in kernels, fills and copies on streams of theirs. Memory that the
+     * pool maps itself is mapped for its own device alone without this, whatever cuCtxEnablePeerAccess says (CUDA
+     * Driver API, cuMemSetAccess). */
+    const int *peers;  /* their ordinals, read during the call; that of the pool's own device is ignored */
+    size_t peer_count; /* of them; 0: none */
+    bool all_peers;    /* instead: every device that can (cuDeviceCanAccessPeer) */
 } strata_pool_options;
 
 /* Makes a pool for the device `ordinal`, to be built into a stack, last or over other layers. NULL options are the
  * defaults. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND, DRIVER.
  *
  * Where its memory comes from is settled when the stack is built, which answers for the pool, besides what it answers
- * for any layer: UNSUPPORTED (an export type or decay over another layer, or without virtual memory management, and
- * handles that the device does not make), DRIVER, OUT_OF_MEMORY (of addresses). */
+ * for any layer: UNSUPPORTED (an export type, peers or decay over another layer, or without virtual memory management,
+ * and handles that the device does not make, or a peer that cannot access its memory), INVALID_VALUE (a peer that there
+ * is not), DRIVER, OUT_OF_MEMORY (of addresses). */
 STRATA_API strata_status strata_pool_create(int ordinal, const strata_pool_options *options, strata_resource **out);
 
 /* ---- memory that others know ----

@@ -5,6 +5,7 @@
 #include "resources/builtin.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
+#include "resources/pool/peers.h"
 
 enum { DEFAULT_CACHE = 4 << 20, MOST_SLACK = 1000000 };
 
@@ -41,7 +42,7 @@ static void set_options(pool *self, const strata_pool_options *options)
     self->limit = options->max_size;
     self->given.slack = options->slack;
     self->given.frame = options->frame;
-    self->given.export_type = options->export_type;
+    self->given.sharing.export_type = options->export_type;
     self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
     self->initial_bytes = options->initial_size;
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
@@ -62,12 +63,16 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)
         return status;
+    uint64_t peers = POOL_PEERS_ALL;
+    if (!options.all_peers && (status = pool_peers_of(options.peers, options.peer_count, &peers)) != STRATA_SUCCESS)
+        return status;
     pool *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a pool");
     self->resource.ops = &pool_ops;
     self->device = device;
     set_options(self, &options);
+    self->given.sharing.peers = peers;
     strata_barriers_open();
     strata_cells_init(&self->cells, sizeof(pool_cell));
     strata_cells_take_number(&self->cells);
@@ -88,6 +93,7 @@ typedef struct pool_text {
     int follow_event_dependencies, opportunistic, internal_dependencies;
     int export_type;
     bool release_all, deterministic;
+    char peers[256]; /* STRATA_OPTION_STRING */
 } pool_text;
 
 #define SWITCHES "default|on|off"
@@ -117,6 +123,8 @@ static const strata_option pool_text_options[] = {
      "the same requests make the same addresses"},
     {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, export_type), "none|fd|fabric",
      "handles for sharing between processes"},
+    {"peers", STRATA_OPTION_STRING, offsetof(pool_text, peers), NULL,
+     "other devices that use the memory: 1;2, or all that can"},
 };
 
 static strata_status make_pool(int device, const void *given, strata_resource **out)
@@ -125,6 +133,11 @@ static strata_status make_pool(int device, const void *given, strata_resource **
     strata_device *found;
     strata_status status = strata_device_get(device, &found);
     if (status != STRATA_SUCCESS)
+        return status;
+    int peers[STRATA_DEVICE_LIMIT];
+    size_t count;
+    bool all;
+    if ((status = pool_peers_read(text->peers, peers, &count, &all)) != STRATA_SUCCESS)
         return status;
     const strata_pool_options options = {
         .initial_size = strata_amount_bytes(&text->initial_size, found),
@@ -140,6 +153,9 @@ static strata_status make_pool(int device, const void *given, strata_resource **
         .internal_dependencies = (strata_switch)text->internal_dependencies,
         .deterministic = text->deterministic,
         .export_type = (strata_export_type)text->export_type,
+        .peers = peers,
+        .peer_count = count,
+        .all_peers = all,
     };
     return strata_pool_create(device, &options, out);
 }

@@ -9,18 +9,19 @@
 enum { TRIES_TO_END = 16 /* what nobody can try later */ };
 
 strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_device *device,
-                              strata_export_type export_type)
+                              const pool_sharing *sharing)
 {
     *pages = (pool_pages){.device = device, .pool = pool, .frame_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
-    if (export_type != STRATA_EXPORT_NONE && !maps)
+    const char *asked = sharing->export_type != STRATA_EXPORT_NONE ? "export" : sharing->peers ? "peers" : NULL;
+    if (asked && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "pool: export needs memory that the pool maps itself, and %s; leave export out%s",
+                           "pool: %s needs memory that the pool maps itself, and %s; leave %s out%s", asked,
                            pool->upstream ? "this one takes its memory from a layer below"
                                           : "the device has no virtual memory management",
-                           pool->upstream ? ", or that layer" : "");
+                           asked, pool->upstream ? ", or that layer" : "");
     pages->source = pool->upstream ? &pool_source_below : maps ? &pool_source_mapped : &pool_source_direct;
-    strata_status status = pages->source->open(pages, export_type);
+    strata_status status = pages->source->open(pages, sharing);
     if (status != STRATA_SUCCESS)
         pool_pages_close(pages);
     return status;

@@ -50,6 +50,7 @@ typedef struct pool_pages {
     const pool_source *source;
     strata_resource *pool; /* whose they are */
     CUmemAllocationProp properties;
+    uint64_t peers; /* that have access to what is mapped, see resources/pool/peers.h */
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
     uint64_t granule;   /* what the device maps memory in, or the least frame */
@@ -64,10 +65,10 @@ typedef struct pool_pages {
 } pool_pages;
 
 /* Opens the pages of a pool that stands in a stack: over the layer below, or where there is none over the device's
- * virtual memory, or where there is none of that over cuMemAlloc. Errors: UNSUPPORTED (an export type without virtual
- * memory), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+ * virtual memory, or where there is none of that over cuMemAlloc. Errors: UNSUPPORTED (an export type or peers without
+ * virtual memory, peers that have no access), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
 strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_device *device,
-                              strata_export_type export_type);
+                              const pool_sharing *sharing);
 
 /* Gives everything back. No work can touch it any more. */
 void pool_pages_close(pool_pages *pages);
@@ -79,7 +80,7 @@ CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, boo
 /* Maps a frame that is mapped nowhere. Nothing can access it until pool_pages_give_access. */
 CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address);
 
-/* Lets the device read and write what was mapped in a range. */
+/* Lets the device and its peers read and write what was mapped in a range. */
 CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes);
 
 /* Takes frames out of their places, which lie one before the other, the last one lowest. On failure none of them. */

@@ -148,7 +148,7 @@ static strata_status pool_begin(strata_resource *resource)
                            "layer %u of the stack (pool) gives memory of device %d, the stack is for device %d",
                            resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
     pool_pages_close(&self->pages); /* of a stack that came to nothing */
-    strata_status status = pool_pages_open(&self->pages, resource, self->device, self->given.export_type);
+    strata_status status = pool_pages_open(&self->pages, resource, self->device, &self->given.sharing);
     if (status != STRATA_SUCCESS)
         return status;
     const bool moves = self->pages.source->moves;

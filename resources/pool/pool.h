@@ -68,8 +68,8 @@ typedef struct pool {
     _Atomic uint64_t limit; /* bytes that may be reserved, 0: no limit but the device's */
     struct {
         uint64_t frame, slack;
-        strata_export_type export_type;
-    } given;      /* options whose defaults depend on where the pool stands; constant */
+        pool_sharing sharing;
+    } given;      /* options that depend on where the pool stands; constant */
     double slack; /* of what is live at most, that may be reserved beyond it before memory is moved or given back;
                      constant once it has begun */
     uint64_t frame_bytes; /* the largest frame that is made for more than one request; constant once it has begun */

@@ -18,13 +18,19 @@
 struct pool_pages;
 struct pool_frame;
 
+/* Who is to have the memory, beside the pool's own device and process. */
+typedef struct pool_sharing {
+    strata_export_type export_type;
+    uint64_t peers; /* see resources/pool/peers.h */
+} pool_sharing;
+
 typedef struct pool_source {
     bool moves;            /* frames are mapped, and can be where another one is wanted */
     const char *make_call; /* of the driver, by which a frame is made; NULL: none is known */
 
     /* Finds out what sizes frames have (pages->granule) and where they can be mapped (pages->base, pages->bytes: no
      * request can be larger). Errors: DRIVER, OUT_OF_MEMORY and what is below. */
-    strata_status (*open)(struct pool_pages *pages, strata_export_type export_type);
+    strata_status (*open)(struct pool_pages *pages, const pool_sharing *sharing);
 
     /* After the last frame was dropped, or could not be. Also where open failed. */
     void (*close)(struct pool_pages *pages);

@@ -22,9 +22,9 @@ static strata_resource *below(const pool_pages *pages)
 }
 
 /* Made streams are known. */
-static strata_status below_open(pool_pages *pages, strata_export_type export_type)
+static strata_status below_open(pool_pages *pages, const pool_sharing *sharing)
 {
-    (void)export_type;
+    (void)sharing;
     pages->granule = LEAST_FRAME;
     pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
     strata_status status = strata_tag_intern("pool", &pages->tag);

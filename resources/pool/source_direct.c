@@ -4,9 +4,9 @@
 
 enum { LEAST_FRAME = 2 << 20 };
 
-static strata_status direct_open(pool_pages *pages, strata_export_type export_type)
+static strata_status direct_open(pool_pages *pages, const pool_sharing *sharing)
 {
-    (void)export_type;
+    (void)sharing;
     pages->granule = LEAST_FRAME;
     pages->bytes = pages->device->info.total_bytes;
     return STRATA_SUCCESS;

@@ -1,6 +1,7 @@
 /* Frames of the driver's virtual memory management: physical memory in handles, mapped into one range of addresses. */
 #include "core/error.h"
 #include "resources/pool/pages.h"
+#include "resources/pool/peers.h"
 
 enum {
     TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
@@ -49,12 +50,15 @@ static CUresult reserve(pool_pages *pages)
     return result;
 }
 
-static strata_status mapped_open(pool_pages *pages, strata_export_type export_type)
+static strata_status mapped_open(pool_pages *pages, const pool_sharing *sharing)
 {
-    strata_status status = check_export(pages->device, export_type);
+    strata_status status = check_export(pages->device, sharing->export_type);
+    pages->peers = sharing->peers;
+    if (status == STRATA_SUCCESS)
+        status = pool_peers_ask(pages->device, &pages->peers);
     if (status != STRATA_SUCCESS)
         return status;
-    pages->properties = properties_of(pages->device, export_type);
+    pages->properties = properties_of(pages->device, sharing->export_type);
     strata_scope scope;
     status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
@@ -109,11 +113,9 @@ static CUresult mapped_map(pool_pages *pages, const pool_frame *frame, CUdevicep
 
 static CUresult mapped_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
 {
-    const CUmemAccessDesc access = {
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pages->device->ordinal},
-        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
-    return strata_cu.MemSetAccess(address, (size_t)bytes, &access, 1);
+    CUmemAccessDesc access[STRATA_DEVICE_LIMIT];
+    const size_t count = pool_peers_access(pages->device, pages->peers, access);
+    return strata_cu.MemSetAccess(address, (size_t)bytes, access, count);
 }
 
 static CUresult mapped_unmap(pool_pages *pages, CUdeviceptr address, uint64_t bytes)

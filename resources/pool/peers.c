@@ -1,0 +1,98 @@
+/* The other devices that may read and write a pool's memory. Memory that is mapped can be accessed by the devices that
+ * cuMemSetAccess was told of and by no other, whatever cuCtxEnablePeerAccess says (CUDA Driver API, "Virtual Memory
+ * Management"). So they are told with every mapping, in the same call. */
+#include "resources/pool/peers.h"
+
+#include "core/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+strata_status pool_peers_read(const char *text, int ordinals[STRATA_DEVICE_LIMIT], size_t *count, bool *all)
+{
+    *count = 0;
+    *all = strcmp(text, "all") == 0;
+    if (*all || !*text)
+        return STRATA_SUCCESS;
+    for (const char *at = text;; at++) {
+        const size_t digits = strspn(at, "0123456789");
+        if (!digits || digits > 3 || (at[digits] && at[digits] != ';') || *count == STRATA_DEVICE_LIMIT)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "pool: peers, character %zu (\"%.24s\"): expected numbers of devices, and ';' between "
+                               "two, or all",
+                               (size_t)(at - text) + 1, at);
+        ordinals[(*count)++] = atoi(at);
+        at += digits;
+        if (!*at)
+            return STRATA_SUCCESS;
+    }
+}
+
+strata_status pool_peers_of(const int *ordinals, size_t count, uint64_t *out)
+{
+    *out = 0;
+    if (count && !ordinals)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers is NULL, and peer_count %zu", count);
+    for (size_t i = 0; i < count; i++) {
+        if (ordinals[i] < 0 || ordinals[i] >= STRATA_DEVICE_LIMIT)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device %d", ordinals[i]);
+        *out |= UINT64_C(1) << ordinals[i];
+    }
+    return STRATA_SUCCESS;
+}
+
+/* Whether the device with that ordinal can access another one's memory. */
+static strata_status can_access(int ordinal, const strata_device *device, bool *can)
+{
+    CUdevice peer;
+    int answer = 1; /* a driver that cannot say so says it when memory is mapped */
+    const char *call = "cuDeviceGet";
+    CUresult result = strata_cu.DeviceGet(&peer, ordinal);
+    if (result == CUDA_SUCCESS && strata_cu.DeviceCanAccessPeer) {
+        call = "cuDeviceCanAccessPeer";
+        result = strata_cu.DeviceCanAccessPeer(&answer, peer, device->handle);
+    }
+    *can = answer != 0;
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, call, "whether device %d can access memory of device %d",
+                                                       ordinal, device->ordinal);
+}
+
+strata_status pool_peers_ask(const strata_device *device, uint64_t *peers)
+{
+    const bool all = *peers == POOL_PEERS_ALL;
+    int count = 0;
+    uint64_t found = 0;
+    CUresult result = *peers ? strata_cu.DeviceGetCount(&count) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuDeviceGetCount", "counting the devices");
+    for (int i = 0; i < STRATA_DEVICE_LIMIT; i++) {
+        bool can = false;
+        if (!(*peers >> i & 1) || i == device->ordinal || (all && i >= count))
+            continue;
+        if (i >= count)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device %d", i);
+        strata_status status = can_access(i, device, &can);
+        if (status == STRATA_SUCCESS && !can && !all)
+            status = strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: peers: device %d cannot access memory of device %d",
+                                 i, device->ordinal);
+        if (status != STRATA_SUCCESS)
+            return status;
+        found |= (uint64_t)can << i;
+    }
+    *peers = found;
+    return STRATA_SUCCESS;
+}
+
+size_t pool_peers_access(const strata_device *device, uint64_t peers, CUmemAccessDesc to[STRATA_DEVICE_LIMIT])
+{
+    size_t count = 0;
+    peers |= UINT64_C(1) << device->ordinal;
+    for (int i = 0; i < STRATA_DEVICE_LIMIT; i++)
+        if (peers >> i & 1)
+            to[count++] = (CUmemAccessDesc){
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            };
+    return count;
+}
