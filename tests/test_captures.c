@@ -427,6 +427,36 @@ static void a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_a
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
+/* The one that failed waits for the next try and stays in front of those that come later; the others are done. */
+static void frees_inside_a_capture_are_done_though_one_of_them_fails_and_none_is_lost(test_fixture *fixture)
+{
+    enum { BLOCKS = 3 };
+    if (test_owner_is(fixture, "pool") || test_is_swept())
+        return; /* its frees are no calls; and the call that fails is chosen here */
+    strata_block blocks[BLOCKS];
+    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; i < BLOCKS; i++)
+        blocks[i] = test_allocate(fixture, BYTES, captured);
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (size_t i = 0; i + 1 < BLOCKS; i++)
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[i], captured));
+    end_alive(captured);
+    test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
+    strata_status status = say_that_it_ended(fixture, captured);
+    if (test_fault_end()) { /* not where memory goes back to a chunk */
+        check_status(status, STRATA_ERROR_DRIVER);
+        check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
+        check_last_error(STRATA_ERROR_STREAM_CAPTURE, "1 blocks were freed inside captures");
+    }
+    check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[BLOCKS - 1], captured));
+    end_alive(captured);
+    check_ok(say_that_it_ended(fixture, captured));
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_settled(fixture, &blocks[i]);
+    check_cu(test_cu()->StreamDestroy(captured));
+}
+
 /* A block whose own stream was registered, and is not any more: its free names no stream. */
 static void free_without_a_stream(test_fixture *fixture)
 {
@@ -749,6 +779,7 @@ int main(void)
         TEST_CASE(a_free_inside_a_capture_of_a_threads_own_stream_is_done_when_that_thread_goes_on),
         TEST_CASE(a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_have_ended),
         TEST_CASE(a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_again),
+        TEST_CASE(frees_inside_a_capture_are_done_though_one_of_them_fails_and_none_is_lost),
         TEST_CASE(a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture),
         TEST_CASE(a_stack_with_frees_inside_captures_cannot_be_ended),
         TEST_CASE(a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap),
