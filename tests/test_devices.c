@@ -100,6 +100,28 @@ static void a_stream_that_another_device_saw_first_is_marked_by_events_of_its_ow
     second_end(&second);
 }
 
+static void a_stream_that_another_device_saw_first_is_looked_for_on_the_others_once(test_fixture *fixture)
+{
+    second_device second;
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block peers = test_allocate(fixture, BYTES, home);
+    second_begin(&second, fixture);
+    CUstream stream = make_stream();
+    note_peer_use(fixture, &peers, stream);
+    begin_watching(&second);
+    for (int i = 0; i < USES; i++) { /* each after one that somebody has waited for */
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &peers, home, STRATA_ACCESS_WRITE));
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &peers, home, STRATA_ACCESS_NONE));
+        note_peer_use(fixture, &peers, stream);
+    }
+    check_went_smoothly(&second);
+    if (!test_is_swept()) /* a record that failed is tried on the others */
+        assert_int_equal(test_calls_of(&second.calls, "cuEventRecord"), USES);
+    end_stream(stream);
+    test_free_on(fixture, &peers, home);
+    second_end(&second);
+}
+
 static void a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other(test_fixture *fixture)
 {
     second_device second;
@@ -311,6 +333,7 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(a_stream_that_another_device_saw_first_is_marked_by_events_of_its_own),
+        TEST_CASE(a_stream_that_another_device_saw_first_is_looked_for_on_the_others_once),
         TEST_CASE(a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other),
         TEST_CASE(later_streams_of_a_device_are_given_no_events_of_another),
     };
