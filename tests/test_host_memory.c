@@ -370,6 +370,51 @@ static void a_use_that_cannot_be_noted_without_host_memory_is_waited_for(test_fi
     check_goes_on(fixture);
 }
 
+/* Where what has to be remembered of a use has its place is seen to when it is prepared: what was submitted since
+ * cannot be taken back, and is not waited for. */
+static void uses_that_were_prepared_are_noted_without_host_memory(test_fixture *fixture)
+{
+    static const strata_access kinds[] = {STRATA_ACCESS_READ, STRATA_ACCESS_WRITE};
+    CUstream streams[READERS];
+    test_calls calls;
+    for (size_t i = 0; i < READERS; i++)
+        streams[i] = test_stream(fixture, TEST_STREAM_POOL);
+    test_calls_begin(&calls);
+    for (size_t way = 0; way < 4; way++) { /* all at a time, or one after the other */
+        const size_t at_once = way < 2 ? READERS : 1;
+        strata_block block = test_allocate(fixture, BYTES, test_stream(fixture, TEST_STREAM_POOL));
+        for (size_t i = 0; i < READERS; i += at_once) {
+            for (size_t each = i; each < i + at_once; each++)
+                check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, streams[each], kinds[way % 2]));
+            begin_refusing(1, true);
+            for (size_t each = i; each < i + at_once; each++)
+                check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, streams[each], kinds[way % 2]));
+            end_refusing();
+        }
+        assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 0);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        test_calls_begin(&calls);
+    }
+    check_goes_on(fixture);
+}
+
+/* The stream's last write is noted as one that comes as late as the read: that covers both. */
+static void a_read_on_the_stream_that_wrote_last_is_noted_without_host_memory(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, home);
+    test_calls calls;
+    use_on(fixture, &block, home, STRATA_ACCESS_WRITE);
+    use_on(fixture, &block, reader, STRATA_ACCESS_READ);
+    test_calls_begin(&calls);
+    begin_refusing(1, true);
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, home, STRATA_ACCESS_READ));
+    end_refusing();
+    assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 0);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    check_goes_on(fixture);
+}
+
 /* Where the owner asks the driver nothing to free a block, there is nothing to fail either, and the memory is there for
  * the next one. */
 static void free_without_host_memory(test_fixture *fixture, CUstream stream)
@@ -785,6 +830,8 @@ int main(int count, char **arguments)
         TEST_CASE(knowing_and_forgetting_streams),
         TEST_CASE(a_runtime_that_cannot_end_ends_at_the_next_try),
         TEST_CASE(a_use_that_cannot_be_noted_without_host_memory_is_waited_for),
+        TEST_CASE(uses_that_were_prepared_are_noted_without_host_memory),
+        TEST_CASE(a_read_on_the_stream_that_wrote_last_is_noted_without_host_memory),
         TEST_CASE(a_free_that_fails_without_host_memory_loses_nothing),
         TEST_CASE(a_free_inside_a_capture_without_host_memory_is_refused_and_the_block_lives),
         TEST_CASE(a_thread_whose_own_state_cannot_be_had_is_told_so),
