@@ -701,6 +701,27 @@ static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
     }
 }
 
+static void writes_of_two_streams_that_nothing_orders_are_both_waited_for(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, first);
+    check_ok(prepare(fixture, &block, second, STRATA_ACCESS_WRITE));
+    check_ok(finish(fixture, &block, second, STRATA_ACCESS_NONE));
+    test_stall *stall = test_stall_begin(first);
+    test_fill(block.address, 0x11, BYTES / 2, first);
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, first, STRATA_ACCESS_WRITE));
+    test_fill(block.address + BYTES / 2, 0x11, BYTES / 2, second);
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, second, STRATA_ACCESS_WRITE));
+    check_ok(prepare(fixture, &block, reader, STRATA_ACCESS_READ));
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, reader);
+    check_ok(finish(fixture, &block, reader, STRATA_ACCESS_READ));
+    test_stall_end(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x11, BYTES);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 4, ROUNDS = 200 };
@@ -822,6 +843,8 @@ static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
+/* Two streams write to a block at a time, each to a part of it: neither use comes after the other one, so who comes
+ * next comes after both. */
 int main(void)
 {
     static const test_case cases[] = {
@@ -850,6 +873,7 @@ int main(void)
         TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
         TEST_CASE(a_block_that_was_used_has_no_first_use),
         TEST_CASE(a_use_recorded_afterwards_is_waited_for),
+        TEST_CASE(writes_of_two_streams_that_nothing_orders_are_both_waited_for),
         TEST_CASE(a_use_that_meets_a_commit_half_way_waits_for_its_event),
         TEST_CASE(many_threads_use_one_block_at_the_same_time),
     };
