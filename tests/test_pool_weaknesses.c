@@ -681,6 +681,39 @@ static void frees_never_fail_for_want_of_memory(test_fixture *fixture)
     test_free_on(fixture, &block, users[1]);
 }
 
+/* What the freeing stream was given, and noted nowhere, is waited for on the host then: there is no room to remember it
+ * beside the last write and a read, which are other streams'. */
+static void a_free_that_cannot_be_remembered_is_waited_for(test_fixture *fixture)
+{
+    for (int gone = 0; gone < 2; gone++) {
+        CUstream home = test_stream(fixture, TEST_STREAM_REGISTERED), next = test_stream(fixture, TEST_STREAM_POOL);
+        CUstream writer = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, ALL, home);
+        test_write(fixture, &block, 0x11, writer);
+        read_head(fixture, &block, reader);
+        test_synchronize(writer);
+        const unsigned char *seen = test_copy_back(fixture, block.address, EDGE, home);
+        if (gone)
+            check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
+        drought = true;
+        const strata_status status = gone ? strata_runtime_deallocate(fixture->runtime, &block)
+                                          : strata_runtime_deallocate_on(fixture->runtime, &block, home);
+        drought = false;
+        check_ok(status);
+        if (gone)
+            check_ok(strata_runtime_register_stream(fixture->runtime, home));
+        strata_block after = test_allocate(fixture, ALL, next);
+        assert_true(overlap(&after, &block));
+        test_write(fixture, &after, 0x22, next);
+        test_synchronize(next);
+        test_synchronize(home);
+        check_bytes(seen, 0x11, EDGE);
+        test_free_on(fixture, &after, next);
+        test_stream_close(fixture, home);
+        empty_the_pool(fixture);
+    }
+}
+
 /* ---- 11: what is left of a piece ---- */
 
 static void what_is_left_of_a_piece_waits_for_what_the_whole_did(test_fixture *fixture)
@@ -882,6 +915,7 @@ int main(void)
         TEST_CASE(memory_is_given_back_on_request),
         TEST_CASE(double_wrong_size_and_foreign_frees_are_refused),
         TEST_CASE(frees_never_fail_for_want_of_memory),
+        TEST_CASE(a_free_that_cannot_be_remembered_is_waited_for),
         TEST_CASE(what_is_left_of_a_piece_waits_for_what_the_whole_did),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
         TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),

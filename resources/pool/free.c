@@ -41,8 +41,8 @@ static bool is_followed(strata_point point, void *data)
            strata_timeline_follows(by->stream, by->clock, point);
 }
 
-/* Without host memory for the stream's timeline the stream is waited for: then there is nothing to add. *stream is the
- * stream, if it was found. */
+/* Without host memory for the stream's timeline or its point the stream is waited for: then there is nothing to add.
+ * *stream is the stream, if it was found. */
 static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
     strata_note note;
@@ -60,7 +60,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     const strata_point point = strata_timeline_now(stream->timeline);
     const bool added = pool_points_add(entry, point);
     if ((status = strata_note_end(&note)) == STRATA_SUCCESS && !added)
-        status = strata_point_synchronize(point);
+        status = strata_uses_wait_instead(self->device, handle, strata_point_synchronize(point));
     if (status == STRATA_SUCCESS)
         pool_points_forget(entry, is_followed, &(freeing){stream, clock});
     strata_note_clock_done(&note, clock);
