@@ -27,17 +27,17 @@ static void raise_completed(strata_timeline *timeline, uint64_t epoch)
 
 strata_status strata_fail_no_timeline(void)
 {
-    if (timeline_count < STRATA_TIMELINE_LIMIT)
+    if (timeline_count <= STRATA_TIMELINE_LAST)
         return strata_fail_host_memory("a stream's timeline");
     return strata_fail(STRATA_ERROR_BUSY,
                        "%d streams have work pending or blocks that live, more than can be told apart; free blocks or "
                        "wait for streams",
-                       STRATA_TIMELINE_LIMIT - 1);
+                       STRATA_TIMELINE_LAST);
 }
 
 static strata_timeline *make_timeline(void)
 {
-    if (timeline_count == STRATA_TIMELINE_LIMIT)
+    if (timeline_count > STRATA_TIMELINE_LAST)
         return NULL;
     strata_timeline *timeline = strata_host_zalloc_aligned(64, sizeof *timeline);
     if (!timeline)

@@ -11,7 +11,9 @@
 #include "core/lock.h"
 
 enum {
-    STRATA_TIMELINE_LIMIT = 1 << 16,
+    STRATA_TIMELINE_LIMIT = 1 << 16, /* numbers are below it */
+    STRATA_TIMELINE_LAST =
+        STRATA_TIMELINE_LIMIT - 2, /* the highest that a stream gets; the next one and 0 are none's */
     STRATA_TIMELINE_EVENTS =
         8, /* how many closed epochs a timeline can tell apart; older ones wait for a later event */
 };

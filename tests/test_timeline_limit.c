@@ -33,7 +33,7 @@ static CUresult CUDAAPI call_it_pending(CUevent event)
 static bool has_last_timeline(test_fixture *fixture, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(strata_runtime_stack(fixture->runtime)->table, block->id);
-    return entry->home == STRATA_TIMELINE_LIMIT - 1;
+    return entry->home == STRATA_TIMELINE_LAST;
 }
 
 /* Allocates on streams that were never seen before until that is refused, or with `once` until all timelines are
@@ -192,9 +192,49 @@ static void memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete(t
     free(blocks);
 }
 
+/* Memory of two streams, side by side, has to be waited for also by the one whose timeline has the highest number. */
+static void memory_of_others_is_waited_for_by_the_stream_with_the_last_timeline(test_fixture *fixture)
+{
+    enum { HALF = 1 << 20 };
+    test_needs_truthful_queries();
+    strata_runtime *pool;
+    strata_block *blocks = calloc(2 * STRATA_TIMELINE_LIMIT, sizeof *blocks), left, right, all;
+    assert_non_null(blocks);
+    CUstream last = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream one = test_stream(fixture, TEST_STREAM_POOL), two = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool(max_size=2MiB)"}, &pool));
+    check_ok(strata_runtime_allocate(pool, HALF, one, &left));
+    check_ok(strata_runtime_allocate(pool, HALF, two, &right));
+    size_t count;
+    strata_runtime *others = make_up_stream_on(STRATA_TIMELINE_LAST, last, blocks, &count);
+    test_stall *stall = test_stall_begin(one);
+    test_fill(left.address, 0x11, HALF, one);
+    check_ok(strata_runtime_deallocate_on(pool, &left, one));
+    check_ok(strata_runtime_deallocate_on(pool, &right, two));
+    const strata_status status = strata_runtime_allocate(pool, 2 * HALF, last, &all);
+    if (status == STRATA_SUCCESS)
+        test_fill(all.address, 0x22, 2 * HALF, last);
+    test_stall_end(stall);
+    test_synchronize(one);
+    test_synchronize(last);
+    const strata_status freed = status == STRATA_SUCCESS ? strata_runtime_deallocate_on(pool, &all, last) : status;
+    strata_cu.StreamGetId = who.get_id;
+    check_ok(status);
+    check_ok(freed);
+    const unsigned char *seen = test_copy_back(fixture, left.address, HALF, one);
+    test_synchronize(one);
+    check_bytes(seen, 0x22, HALF);
+    check_ok(strata_runtime_destroy(pool));
+    for (size_t i = 0; i < count; i++)
+        check_ok(strata_runtime_deallocate_on(others, &blocks[i], NULL));
+    check_ok(strata_runtime_destroy(others));
+    free(blocks);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
+        TEST_CASE(memory_of_others_is_waited_for_by_the_stream_with_the_last_timeline),
         TEST_CASE(idle_streams_whose_blocks_live_make_way_for_registered_ones),
         TEST_CASE(streams_with_work_pending_leave_no_room_and_the_error_says_so),
         TEST_CASE(memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete),

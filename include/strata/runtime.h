@@ -148,7 +148,7 @@ STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime
 /* ---- streams ---- */
 
 /* Makes a stream of the user's own known to Strata. A stream is registered once. Errors: INVALID_VALUE (registered
- * already, or a default stream), STREAM_CAPTURE, WRONG_DEVICE, BUSY (65,535 streams have work or blocks),
+ * already, or a default stream), STREAM_CAPTURE, WRONG_DEVICE, BUSY (65,534 streams have work or blocks),
  * OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream);
 

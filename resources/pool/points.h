@@ -12,6 +12,8 @@
 /* In place of a timeline's number: no point, and points of several. */
 enum { POOL_HOME_NONE = 0, POOL_HOME_SEVERAL = UINT16_MAX };
 
+_Static_assert((int)POOL_HOME_SEVERAL > (int)STRATA_TIMELINE_LAST, "no stream's memory is taken for that of several");
+
 /* Whose points these are. */
 uint16_t pool_points_home(const strata_entry *entry);
 
