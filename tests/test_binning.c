@@ -453,6 +453,27 @@ static void what_was_freed_and_is_complete_makes_room_unasked(test_fixture *fixt
     close_all(fixture, streams, 2);
 }
 
+/* What lies in chunks that are in use serves requests first, so that of others nothing is begun. */
+static void requests_leave_chunks_alone_of_which_nothing_is_in_use(test_fixture *fixture)
+{
+    enum { PLACES = CHUNK / BYTES };
+    CUstream stream = pooled(fixture);
+    strata_block blocks[2 * PLACES];
+    for (size_t i = 0; i < 2 * PLACES; i++)
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+    test_free_on(fixture, &blocks[0], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    free_blocks(fixture, stream, &blocks[PLACES], PLACES);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    strata_block again = test_allocate(fixture, BYTES, stream);
+    assert_true(is_or_is_swept(again.address == blocks[0].address));
+    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+    assert_true(is_or_is_swept(value(fixture, "fixed.chunks") == 1));
+    test_free_on(fixture, &again, stream);
+    free_blocks(fixture, stream, &blocks[1], PLACES - 1);
+    test_stream_close(fixture, stream);
+}
+
 /* However many blocks were freed before that are not complete. */
 static void what_is_complete_makes_room_behind_what_is_not(test_fixture *fixture)
 {
@@ -785,6 +806,7 @@ int main(void)
         TEST_CASE(what_another_stream_still_uses_does_not_hold_up_the_stream_that_freed_it),
         TEST_CASE(a_block_whose_stream_is_gone_comes_after_all_that_it_was_given),
         TEST_CASE(trimming_gives_back_chunks_of_which_nothing_is_in_use),
+        TEST_CASE(requests_leave_chunks_alone_of_which_nothing_is_in_use),
         TEST_CASE(what_does_not_fit_into_a_block_passes),
         TEST_CASE(addresses_in_a_chunk_and_in_no_block_lead_nowhere),
         TEST_CASE(a_visit_of_all_blocks_meets_no_chunk),

@@ -59,7 +59,7 @@ typedef struct bin_chunk {
     uint64_t taken;                   /* bytes that the owner at the bottom counts as live for it */
     _Atomic strata_point point;       /* its allocation; 0: complete. Any thread */
     uint32_t count;                   /* places */
-    struct bin_chunk *before, *after; /* guarded by the bin's lock, like the next ones */
+    struct bin_chunk *before, *after; /* guarded by the bin's lock, like the next ones; only `after` among whole ones */
     bin_place *clean;                 /* chained by `older` */
     uint32_t clean_count;
     bool orphan; /* came to nothing and could not be given back yet: no place of it is ever handed out */
@@ -88,11 +88,12 @@ typedef struct bin {
     _Atomic(bin_list *) first_list;                                       /* of those that were made */
     bin_list mixed;
     strata_spin lock;
-    bin_chunk *first_chunk, *last_chunk; /* guarded by lock: those with clean places stand first */
-    _Atomic uint32_t chunks;             /* written under the lock, read by any thread; orphans too */
-    _Atomic bool growing;                /* some thread asks the layer below for a chunk */
-    _Atomic uint32_t out;                /* threads that have retired places in hand; see bin_begin_out. Any thread */
-    _Atomic uint32_t lookers;            /* those that look through the lists, while nobody begins. Any thread */
+    bin_chunk *first_chunk, *last_chunk; /* guarded by lock, like the next one: those with clean places stand first */
+    bin_chunk *whole;         /* those of which every place is clean, and orphans: they can be given back at once */
+    _Atomic uint32_t chunks;  /* written under the lock, read by any thread; orphans too */
+    _Atomic bool growing;     /* some thread asks the layer below for a chunk */
+    _Atomic uint32_t out;     /* threads that have retired places in hand; see bin_begin_out. Any thread */
+    _Atomic uint32_t lookers; /* those that look through the lists, while nobody begins. Any thread */
     _Atomic uint64_t from_clean, waited; /* blocks that did not come from the stream's own list; relaxed: statistics */
 } bin;
 
@@ -226,12 +227,12 @@ strata_status bin_place_visit(const binning *layer, const bin_list *of, const bi
 /* The longest of the lists; NULL if all are empty. */
 bin_list *bin_longest_list(bin *self);
 
-/* A clean place, and back. */
+/* A clean place, of a chunk that is in use if there is one with such; and back. */
 bin_place *bin_take_clean(bin *self);
 void bin_put_clean(bin *self, bin_place *place);
 
-/* Enters a chunk, of which `clean_count` places are chained, and takes out the first that is all clean, or an orphan;
- * NULL: there is none. */
+/* Enters a chunk, of which `clean_count` places are chained, and takes out one that is all clean, or an orphan; NULL:
+ * there is none. */
 void bin_enter_chunk(bin *self, bin_chunk *chunk);
 bin_chunk *bin_take_whole_chunk(bin *self);
 

@@ -25,14 +25,20 @@ bin *bin_make(size_t size, size_t chunk_bytes)
     return self;
 }
 
+static void free_chunks(bin_chunk *first)
+{
+    for (bin_chunk *chunk = first, *next; chunk; chunk = next) {
+        next = chunk->after;
+        strata_host_free(chunk);
+    }
+}
+
 void bin_end(bin *self)
 {
     if (!self)
         return;
-    for (bin_chunk *chunk = self->first_chunk, *next; chunk; chunk = next) {
-        next = chunk->after;
-        strata_host_free(chunk);
-    }
+    free_chunks(self->first_chunk);
+    free_chunks(self->whole);
     for (size_t i = 0; i < STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE; i++)
         strata_host_free(atomic_load_explicit(&self->lists[i], memory_order_relaxed));
     strata_counters_end(&self->counters);
@@ -243,17 +249,48 @@ static void link_last(bin *self, bin_chunk *chunk)
     self->last_chunk = chunk;
 }
 
+static void link_whole(bin *self, bin_chunk *chunk)
+{
+    chunk->after = self->whole;
+    self->whole = chunk;
+}
+
+/* A chunk of which every place is clean, taken out. */
+static bin_chunk *take_whole(bin *self, bool orphans)
+{
+    bin_chunk **link = &self->whole, *chunk;
+    while ((chunk = *link) && chunk->orphan && !orphans)
+        link = &chunk->after;
+    if (chunk)
+        *link = chunk->after;
+    return chunk;
+}
+
+/* Links a chunk where it belongs. */
+static void link_chunk(bin *self, bin_chunk *chunk)
+{
+    if (chunk->orphan || chunk->clean_count == chunk->count)
+        link_whole(self, chunk);
+    else if (chunk->clean)
+        link_first(self, chunk);
+    else
+        link_last(self, chunk);
+}
+
 bin_place *bin_take_clean(bin *self)
 {
     strata_spin_take(&self->lock);
     bin_chunk *chunk = self->first_chunk;
+    const bool in_use = chunk && chunk->clean;
+    chunk = in_use ? chunk : take_whole(self, false);
     bin_place *place = chunk ? chunk->clean : NULL;
     if (place) {
         chunk->clean = place->older;
-        if (--chunk->clean_count == 0) {
+        chunk->clean_count--;
+        if (in_use && !chunk->clean_count)
             unlink_chunk(self, chunk);
-            link_last(self, chunk);
-        }
+        if (!in_use || !chunk->clean_count)
+            link_chunk(self, chunk);
     }
     strata_spin_release(&self->lock);
     return place;
@@ -265,9 +302,10 @@ void bin_put_clean(bin *self, bin_place *place)
     strata_spin_take(&self->lock);
     place->older = chunk->clean;
     chunk->clean = place;
-    if (chunk->clean_count++ == 0) {
+    chunk->clean_count++;
+    if (chunk->clean_count == 1 || chunk->clean_count == chunk->count) {
         unlink_chunk(self, chunk);
-        link_first(self, chunk);
+        link_chunk(self, chunk);
     }
     strata_spin_release(&self->lock);
 }
@@ -275,21 +313,14 @@ void bin_put_clean(bin *self, bin_place *place)
 void bin_enter_chunk(bin *self, bin_chunk *chunk)
 {
     strata_spin_take(&self->lock);
-    if (chunk->clean)
-        link_first(self, chunk);
-    else
-        link_last(self, chunk);
+    link_chunk(self, chunk);
     strata_spin_release(&self->lock);
 }
 
 bin_chunk *bin_take_whole_chunk(bin *self)
 {
     strata_spin_take(&self->lock);
-    bin_chunk *chunk = self->first_chunk;
-    while (chunk && !chunk->orphan && chunk->clean_count < chunk->count)
-        chunk = chunk->after;
-    if (chunk)
-        unlink_chunk(self, chunk);
+    bin_chunk *chunk = take_whole(self, true);
     strata_spin_release(&self->lock);
     return chunk;
 }
