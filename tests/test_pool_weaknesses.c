@@ -349,6 +349,48 @@ static void many_free_pieces_are_searched_quickly(test_fixture *fixture)
         fail_msg("%zu free pieces: %.0f ns a request, %d: %.0f ns", many, all * 1e9, FEW, few * 1e9);
 }
 
+static _Atomic size_t pieces_settled;
+
+void __real_pool_points_forget_complete(strata_entry *entry);
+void __wrap_pool_points_forget_complete(strata_entry *entry);
+
+void __wrap_pool_points_forget_complete(strata_entry *entry)
+{
+    atomic_fetch_add(&pieces_settled, 1);
+    __real_pool_points_forget_complete(entry);
+}
+
+/* A request that nothing fits finds out what is complete, which nothing can be of a stream that is no further. */
+static void pieces_of_a_stream_that_is_no_further_are_not_settled_again(test_fixture *fixture)
+{
+    enum { HOLES = 500, LARGE = 3 << 20 };
+    if (test_is_swept())
+        return;
+    CUstream streams[2] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_POOL)};
+    strata_block walls[HOLES], holes[HOLES], large[3];
+    for (size_t i = 0; i < HOLES; i++) {
+        holes[i] = test_allocate(fixture, HOLE, streams[0]);
+        walls[i] = test_allocate(fixture, HOLE, streams[0]);
+    }
+    test_stall *stall = test_stall_begin(streams[0]);
+    for (size_t i = 0; i < HOLES; i++)
+        test_free_on(fixture, &holes[i], streams[0]);
+    for (size_t i = 0; i < 3; i++) {
+        const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+        pieces_settled = 0;
+        large[i] = test_allocate(fixture, LARGE, streams[1]);
+        assert_true(value_of(fixture->runtime, "pool.frames.made") > made); /* nothing fitted */
+    }
+    const size_t again = pieces_settled;
+    test_stall_end(stall);
+    for (size_t i = 0; i < 3; i++)
+        test_free_on(fixture, &large[i], streams[1]);
+    for (size_t i = 0; i < HOLES; i++)
+        test_free_on(fixture, &walls[i], streams[0]);
+    if (again >= HOLES)
+        fail_msg("%zu pieces were looked at, %d are free", again, HOLES);
+}
+
 /* ---- 4 and 5: waits, where there is something to wait for ---- */
 
 static void check_handed_over(test_fixture *fixture, test_stream_kind from, test_stream_kind to)
@@ -904,6 +946,7 @@ int main(void)
         TEST_CASE(giving_memory_back_keeps_nobody_from_hits),
         TEST_CASE(who_has_to_wait_for_memory_keeps_nobody_from_what_is_there),
         TEST_CASE(many_free_pieces_are_searched_quickly),
+        TEST_CASE(pieces_of_a_stream_that_is_no_further_are_not_settled_again),
         TEST_CASE(finished_memory_is_handed_over_without_a_wait),
         TEST_CASE(memory_that_several_streams_have_finished_with_is_handed_over_without_a_wait),
         TEST_CASE(memory_waits_for_what_touched_it_and_not_for_the_streams_later_work),

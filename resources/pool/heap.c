@@ -55,6 +55,7 @@ static void enter(const pool_heap *heap, pool_tree *tree, uint32_t slot)
     const pool_key key = key_of(entry);
     const uint32_t priority = priority_of(slot);
     tree->bytes += key.bytes;
+    tree->entered = true;
     while (*link && priority_of(*link) >= priority) {
         strata_entry *here = pool_entry(heap, *link);
         pool_piece *node = pool_piece_in(heap, here);
@@ -544,12 +545,23 @@ static void settle_tree(pool_heap *heap, const pool_tree *tree)
         settle_all(heap, tree);
 }
 
+/* The same where one stream is waited for: nothing has changed for as long as that is known to be no further. */
+static void settle_home(pool_heap *heap, pool_home *home)
+{
+    const strata_timeline *timeline = strata_timeline_numbered(home->timeline);
+    const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    if (!home->tree.root || (!home->tree.entered && completed == home->settled))
+        return;
+    home->tree.entered = false;
+    home->settled = completed;
+    settle_tree(heap, &home->tree);
+}
+
 void pool_heap_settle(pool_heap *heap)
 {
     settle_tree(heap, &heap->several);
     for (pool_home *home = heap->homes; home; home = home->next)
-        if (home->tree.root)
-            settle_tree(heap, &home->tree);
+        settle_home(heap, home);
 }
 
 /* Whether a piece is free, and waits for nobody but `timeline`. */

@@ -53,6 +53,7 @@ typedef struct pool_piece {
 
 typedef struct pool_tree {
     uint32_t root;
+    bool entered;   /* something came in since it was last settled */
     uint64_t bytes; /* of all pieces in it */
 } pool_tree;
 
@@ -60,6 +61,7 @@ typedef struct pool_tree {
 typedef struct pool_home {
     pool_tree tree;
     uint16_t timeline;      /* 0: there is none of this number yet */
+    uint64_t settled;       /* how far the stream was known to be when the tree was last settled */
     struct pool_home *next; /* of all; homes are kept as long as the pool */
 } pool_home;
 
