@@ -4,15 +4,13 @@
 #include "core/memory.h"
 
 /* Gives a list of pieces to the heap; the lock is held. */
-static bool give_list(pool *self, uint32_t slot)
+static void give_list(pool *self, uint32_t slot)
 {
-    const bool any = slot != 0;
     while (slot) {
         const uint32_t next = pool_piece_at(&self->heap, slot)->chain;
         pool_heap_give(&self->heap, slot, POOL_FREE);
         slot = next;
     }
-    return any;
 }
 
 /* Gives a bin's pieces to the heap; the lock is held. */
@@ -276,16 +274,14 @@ void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline)
 }
 
 /* Empties the depot; the lock is held. */
-static bool give_depot(pool *self)
+static void give_depot(pool *self)
 {
-    bool any = false;
     for (size_t i = 0; i < POOL_DEPOT; i++) {
         for (uint32_t first; (first = atomic_load_explicit(&self->depot[i], memory_order_relaxed));) {
             atomic_store_explicit(&self->depot[i], pool_piece_at(&self->heap, first)->left, memory_order_relaxed);
-            any |= give_list(self, first);
+            give_list(self, first);
         }
     }
-    return any;
 }
 
 /* ---- emptying ---- */

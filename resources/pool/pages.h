@@ -92,6 +92,7 @@ CUresult pool_pages_drop(pool_pages *pages, uint32_t frame);
 /* Makes a handle of a frame that other processes can import: *out is a file descriptor, an int, or a CUmemFabricHandle,
  * as the pages' export type says. */
 CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out);
+
 /* The same for frames that stay where they are, step by step: a number for one, 0 without host memory; what is asked of
  * the source, without any lock; and the end of a number, whose frame was given back or never came. */
 uint32_t pool_pages_number(pool_pages *pages);
