@@ -446,7 +446,7 @@ static void frees_inside_a_capture_are_done_though_one_of_them_fails_and_none_is
     if (test_fault_end()) { /* not where memory goes back to a chunk */
         check_status(status, STRATA_ERROR_DRIVER);
         check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
-        check_last_error(STRATA_ERROR_STREAM_CAPTURE, "1 blocks were freed inside captures");
+        check_last_error(STRATA_ERROR_STREAM_CAPTURE, "1 block was freed inside captures");
     }
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[BLOCKS - 1], captured));
