@@ -45,6 +45,7 @@ typedef struct model_runtime {
     strata_runtime *handle; /* NULL: there is none */
     bool ordered;           /* the stack allocates in stream order */
     bool limited;           /* the stack may reserve only so much */
+    bool aligns;            /* to more than 256 bytes, where that is asked for */
     size_t live_bytes, live_blocks;
     unsigned stream_capacity, streams_taken;
 } model_runtime;

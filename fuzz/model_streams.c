@@ -12,12 +12,47 @@ static const char *pick_switch(void)
     return words[fuzz_below(&model.input, 3)];
 }
 
-/* Draws a stack: direct, a view of the default pool, or a pool of its own with any options. */
+/* Draws a stack of Strata's own pool, with any options, or of blocks of a few sizes. */
+static void pick_pool(model_runtime *runtime, char *text, size_t size)
+{
+    static const char *const limits[] = {"0", "2MiB", "8MiB", "32MiB"}, *const frames[] = {"0", "2MiB"},
+                             *const slacks[] = {"0", "1", "50", "1000"}, *const caches[] = {"0", "1", "64KiB"},
+                             *const others[] = {"", ", release_all=on", ", release_threshold=2MiB",
+                                                ", deterministic=on", ", decay=1ms"},
+                             *const below[] = {"", ", direct", ", async"};
+    unsigned kind = fuzz_below(&model.input, 6), limit = fuzz_below(&model.input, 4);
+    runtime->ordered = true;
+    runtime->limited = false;
+    if (kind < 2) {
+        static const char *const cut[] = {"fixed(bytes=4KiB, chunk=16KiB)",
+                                          "binning(min=256, max=64KiB, chunk=128KiB)"};
+        snprintf(text, size, "%s, async", cut[kind]);
+        return;
+    }
+    runtime->aligns = true;
+    runtime->limited = limit > 0;
+    const char *frame = frames[fuzz_below(&model.input, 2)], *slack = slacks[fuzz_below(&model.input, 4)],
+               *cache = caches[fuzz_below(&model.input, 3)], *follow = pick_switch(), *internal = pick_switch();
+    unsigned other = fuzz_below(&model.input, 5), source = kind == 5 ? 1 + fuzz_below(&model.input, 2) : 0;
+    if (source && other == 4) /* decay is of memory that the pool maps */
+        other = 0;
+    snprintf(text, size,
+             "pool(max_size=%s, frame=%s, slack=%s, cache=%s, follow_event_dependencies=%s, "
+             "internal_dependencies=%s%s)%s",
+             limits[limit], frame, slack, cache, follow, internal, others[other], below[source]);
+}
+
+/* Draws a stack: direct, a view of the driver's default pool, a pool of the driver's or of Strata's own with any
+ * options, or blocks of a few sizes. */
 static void pick_stack(model_runtime *runtime, char *text, size_t size)
 {
     static const char *const sizes[] = {"0", "1B", "64KiB", "2MiB", "8MiB", "32MiB"};
     enum { SIZES = sizeof sizes / sizeof sizes[0] };
-    unsigned kind = fuzz_below(&model.input, 6);
+    unsigned kind = fuzz_below(&model.input, 12);
+    if (kind >= 6) {
+        pick_pool(runtime, text, size);
+        return;
+    }
     runtime->ordered = kind > 0;
     runtime->limited = false;
     if (kind < 3) {

@@ -92,6 +92,8 @@ static void allocate_oddly(void)
     const model_stream *stream = model_pick_stream();
     const model_runtime *runtime = model_pick_runtime();
     strata_request request = odd[which].request;
+    if (runtime->aligns && request.alignment == 512)
+        return;
     request.stream = stream->handle;
     strata_block block = {.address = 1}, empty = {0};
     trouble_begin();
