@@ -233,6 +233,37 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
     return strata_free_from_top(runtime->top, block, stream);
 }
 
+/* After the driver has shut down there is nothing to free but the books' entry, if the block is still found. */
+static strata_status forget_at(strata_runtime *runtime, CUdeviceptr address)
+{
+    strata_block block;
+    strata_error_hush();
+    const strata_status found = runtime->top->ops->find(runtime->top, address, &block);
+    strata_error_unhush(false);
+    return found == STRATA_SUCCESS && block.address == address ? strata_free_without_driver(runtime->top, &block)
+                                                               : STRATA_SUCCESS;
+}
+
+strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdeviceptr address, CUstream stream)
+{
+    strata_block block;
+    if (!runtime)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime");
+    if (!address)
+        return STRATA_SUCCESS;
+    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        return forget_at(runtime, address);
+    strata_status status = strata_runtime_find(runtime, address, &block);
+    if (status != STRATA_SUCCESS)
+        return status == STRATA_ERROR_SHUT_DOWN ? forget_at(runtime, address) : status;
+    if (block.address != address)
+        return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                           "0x%llx is inside of block 0x%llx (tag \"%s\", %zu bytes), which is freed by that address",
+                           (unsigned long long)address, (unsigned long long)block.address, strata_tag_name(block.tag),
+                           block.bytes);
+    return strata_runtime_deallocate_on(runtime, &block, stream);
+}
+
 /* Whether no other stream has had the block's home timeline since. */
 static inline bool is_turn(const strata_entry *entry, const strata_timeline *home)
 {

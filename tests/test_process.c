@@ -97,6 +97,7 @@ static const strata_request request = {.bytes = 64};
     X(USE, launch_commit, strata_launch_commit(&scene.ready))                                                       \
     X(FREE, deallocate, strata_runtime_deallocate(scene.runtime, &scene.block))                                     \
     X(FREE, deallocate_on, strata_runtime_deallocate_on(scene.runtime, &scene.block, NULL))                         \
+    X(FREE, deallocate_address, strata_runtime_deallocate_address(scene.runtime, scene.block.address, NULL))        \
     X(FREE, deallocate_on_unknown, strata_runtime_deallocate_on(scene.runtime, &scene.block, CU_STREAM_PER_THREAD)) \
     X(FREE, resource_deallocate, strata_resource_deallocate(scene.top, &scene.block, scene.stream))                 \
     X(END, destroy, strata_runtime_destroy(scene.own))                                                              \

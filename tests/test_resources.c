@@ -278,6 +278,28 @@ static void a_block_is_found_by_every_address_inside_it_and_by_no_other(test_fix
     }
 }
 
+static void a_block_is_freed_by_its_first_address_alone(test_fixture *fixture)
+{
+    enum { BYTES = 3000 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_runtime *runtime = fixture->runtime;
+    strata_block block = test_allocate(fixture, BYTES, stream), next = test_allocate(fixture, BYTES, stream);
+    check_ok(strata_runtime_deallocate_address(runtime, 0, stream));
+    check_status(strata_runtime_deallocate_address(NULL, block.address, stream), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_deallocate_address(runtime, block.address + 8, stream), STRATA_ERROR_FOREIGN_POINTER);
+    check_last_error(STRATA_ERROR_FOREIGN_POINTER, "is inside of block 0x");
+    check_status(strata_runtime_deallocate_address(runtime, 4096, stream), STRATA_ERROR_FOREIGN_POINTER);
+    check_status(strata_runtime_deallocate_address(runtime, block.address, STRATA_STREAM_GONE),
+                 STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(strata_runtime_block_state(runtime, block.id), STRATA_BLOCK_LIVE);
+    check_ok(strata_runtime_deallocate_address(runtime, block.address, stream));
+    assert_int_not_equal(strata_runtime_block_state(runtime, block.id), STRATA_BLOCK_LIVE);
+    check_status(strata_runtime_deallocate_address(runtime, block.address, stream), STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_runtime_deallocate_address(runtime, next.address, other)); /* in that one's order */
+    check_ok(strata_runtime_reap_pending(runtime));
+    assert_int_equal(strata_runtime_bytes_outstanding(runtime), 0);
+}
+
 /* ---- traffic ---- */
 
 enum { LIVE_MOST = 100 };
@@ -512,6 +534,7 @@ int main(void)
         TEST_CASE(wrong_facts_are_told_and_free_nothing),
         TEST_CASE(a_block_of_another_runtime_is_not_freed_here),
         TEST_CASE(a_block_is_found_by_every_address_inside_it_and_by_no_other),
+        TEST_CASE(a_block_is_freed_by_its_first_address_alone),
         TEST_CASE(random_allocations_of_up_to_five_mebibytes),
         TEST_CASE(mixed_random_allocations_and_frees_on_streams_of_every_kind),
         TEST_CASE(threads_allocate_and_free_on_streams_of_every_kind),

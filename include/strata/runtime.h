@@ -90,6 +90,13 @@ STRATA_API strata_status strata_runtime_deallocate(strata_runtime *runtime, cons
 STRATA_API strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block,
                                                       CUstream stream);
 
+/* The same for code that has no more than a pointer: frees the live block that begins at `address`; 0 is ignored. Costs
+ * a search, and tells less than an identity: a pointer that was freed before and is that of a later block now frees
+ * that one. Errors: FOREIGN_POINTER (no live block of this runtime, or an address inside of one), UNSUPPORTED (the
+ * stack does not search by address), and as above. After the driver has shut down it succeeds, like any free. */
+STRATA_API strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdeviceptr address,
+                                                           CUstream stream);
+
 /* Live and retired bytes of the stack. */
 STRATA_API size_t strata_runtime_bytes_outstanding(strata_runtime *runtime);
 
@@ -181,6 +188,8 @@ STRATA_API strata_status strata_runtime_allocate_request_ptsz(strata_runtime *ru
 #define strata_runtime_allocate_request strata_runtime_allocate_request_ptsz
 #define strata_runtime_deallocate_on(runtime, block, stream) \
     strata_runtime_deallocate_on(runtime, block, strata_stream_as_meant(stream))
+#define strata_runtime_deallocate_address(runtime, address, stream) \
+    strata_runtime_deallocate_address(runtime, address, strata_stream_as_meant(stream))
 #define strata_runtime_prepare_block_use(runtime, block, stream, access) \
     strata_runtime_prepare_block_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_finish_block_use(runtime, block, stream, access) \
