@@ -363,14 +363,36 @@ pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot)
     return look == POOL_NOTHING ? take_run(self, want, POOL_HOME_SEVERAL, slot) : look;
 }
 
+static strata_status look_for_legacy(strata_point point, void *legacy)
+{
+    return strata_timeline_of(point) == legacy ? STRATA_ERROR_STREAM_CAPTURE : STRATA_SUCCESS;
+}
+
+static bool spares_legacy(const strata_entry *entry, void *legacy)
+{
+    return strata_uses_visit(entry, look_for_legacy, legacy) == STRATA_SUCCESS;
+}
+
+/* The best fit of what does not wait for the legacy stream, which cannot be waited for while a blocking stream is being
+ * captured. */
+static pool_look look_beside_legacy(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(want), spares_legacy, self->device->legacy);
+    const pool_look look = pool_take_fit(self, want, fit, slot);
+    strata_spin_release(&self->lock);
+    return look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt) ? POOL_NOTHING : look;
+}
+
 static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    pool_look look = pool_take_others(self, want, slot);
+    const pool_look look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt))
-        look = POOL_NOTHING;
-    return look;
+    if (look != POOL_FOUND || pool_wait_for_piece(self, want, *slot, attempt))
+        return look;
+    return attempt->why.status == STRATA_ERROR_STREAM_CAPTURE ? look_beside_legacy(self, want, attempt, slot)
+                                                              : POOL_NOTHING;
 }
 
 /* ---- all ways ---- */
