@@ -533,13 +533,65 @@ static void what_was_freed_makes_room_once_it_is_complete(test_fixture *fixture)
         blocks[i] = test_allocate(fixture, BYTES, streams[0]);
     test_stall *stall = test_stall_begin(streams[0]);
     free_blocks(fixture, streams[0], blocks, 4);
-    other = allocate_beside_work(fixture, 2 * BYTES, streams[1], stall); /* one place, without a wait */
+    other = test_allocate(fixture, 2 * BYTES, streams[1]); /* one place, without a wait */
+    test_stall_end(stall);
     assert_int_equal(value(fixture, "binning.chunks"), 2);
     stall = test_stall_begin(streams[1]);
     test_free_on(fixture, &other, streams[1]);
     large = allocate_beside_work(fixture, 7 * BYTES, streams[0], stall);
     assert_true(value(fixture, "binning.chunks") == 0 && value(fixture, "binning.given_back") == 2);
     test_free_on(fixture, &large, streams[0]);
+    close_all(fixture, streams, 2);
+}
+
+/* Who cannot be made to wait in the order of its stream, beside a capture, waits for a place in a chunk that is in use.
+ */
+static void what_was_freed_serves_a_request_once_it_is_complete(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    use_stack(fixture, "fixed(bytes=64KiB, chunk=256KiB), budget(limit=256KiB, wait=none), async");
+    CUstream capturing, stream = pooled(fixture);
+    strata_block blocks[4], block;
+    pthread_t thread;
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+    check_cu(test_cu()->StreamCreate(&capturing, CU_STREAM_DEFAULT));
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &blocks[0], stream);
+    test_begin_capture(capturing);
+    const bool made = pthread_create(&thread, NULL, release_soon, stall) == 0;
+    const strata_status status = strata_runtime_allocate(fixture->runtime, BYTES, NULL, &block);
+    if (made)
+        pthread_join(thread, NULL);
+    test_end_capture(capturing);
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(made && block.address == blocks[0].address);
+    test_free_on(fixture, &block, stream);
+    free_blocks(fixture, stream, &blocks[1], 3);
+    check_cu(test_cu()->StreamDestroy(capturing));
+    test_stream_close(fixture, stream);
+}
+
+/* However much is freed. */
+static void what_is_beyond_the_limit_below_waits_for_nothing(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    use_stack(fixture, "binning(bins=64KiB;1MiB, chunk=256KiB), budget(limit=448KiB, wait=none), async");
+    CUstream streams[2] = {pooled(fixture), pooled(fixture)};
+    strata_block block = test_allocate(fixture, BYTES, streams[0]), large;
+    test_stall *stall = test_stall_begin(streams[0]);
+    test_free_on(fixture, &block, streams[0]);
+    const strata_status of_a_bin = strata_runtime_allocate(fixture->runtime, 16 * BYTES, streams[1], &large);
+    const strata_status of_none = strata_runtime_allocate(fixture->runtime, 17 * BYTES, streams[1], &large);
+    assert_int_equal(value(fixture, "binning.given_back"), 0);
+    const bool waited = test_stall_timed_out();
+    test_stall_end(stall);
+    check_status(of_a_bin, STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(of_none, STRATA_ERROR_OUT_OF_BUDGET);
+    assert_false(waited);
     close_all(fixture, streams, 2);
 }
 
@@ -820,6 +872,8 @@ int main(void)
         TEST_CASE(what_is_complete_makes_room_behind_what_is_not),
         TEST_CASE(what_was_freed_makes_room_once_it_is_complete),
         TEST_CASE(a_chunk_of_another_bin_makes_room_once_it_is_complete),
+        TEST_CASE(what_was_freed_serves_a_request_once_it_is_complete),
+        TEST_CASE(what_is_beyond_the_limit_below_waits_for_nothing),
         TEST_CASE(larger_requests_are_refused_where_that_is_asked_for),
         TEST_CASE(in_sanitizer_mode_every_block_is_one_of_the_owners),
         TEST_CASE(a_request_gets_the_smallest_bin_that_is_large_enough),

@@ -304,6 +304,7 @@ static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
         {"pool(peers=9999)", STRATA_ERROR_INVALID_VALUE, "pool: peers, character 1"},
         {"pool(peers=64)", STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device 64"},
         {"pool(peers=63)", STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device 63"},
+        {"pool(peers=all), direct", STRATA_ERROR_UNSUPPORTED, "pool: peers needs memory that the pool maps itself"},
         {"pool(peers=1), direct", STRATA_ERROR_UNSUPPORTED, "pool: peers needs memory that the pool maps itself"},
     };
     (void)state;
@@ -317,6 +318,8 @@ static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
     check_status(strata_pool_create(0, &(strata_pool_options){.peers = &(int){-1}, .peer_count = 1}, &made),
                  STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no device -1");
+    check_ok(make_pool("pool(peers=0), direct", &runtime)); /* its own device */
+    check_ok(strata_runtime_destroy(runtime));
     const strata_entry_table before = strata_cu;
     strata_cu.DeviceCanAccessPeer = deny_access;
     const strata_status named = make_pool("pool(peers=1)", &runtime);

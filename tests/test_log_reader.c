@@ -255,7 +255,6 @@ static void a_log_that_grows_is_read_piece_by_piece(void **state)
     free(made);
 }
 
-/* Entries that no encoder writes, behind a checksum that is right. */
 /* ---- files ---- */
 
 /* Whether a file with these bytes is read as they are out of memory. */
@@ -364,6 +363,7 @@ static void what_is_no_log_is_refused_by_its_beginning(void **state)
     assert_string_equal(problem.text, "cannot read on: Is a directory");
 }
 
+/* Entries that no encoder writes, behind a checksum that is right. */
 static void entries_that_make_no_sense_are_refused(void **state)
 {
     (void)state;

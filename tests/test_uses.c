@@ -701,6 +701,8 @@ static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
     }
 }
 
+/* Two streams write to a block at a time, each to a part of it: neither use comes after the other one, so who comes
+ * next comes after both. */
 static void writes_of_two_streams_that_nothing_orders_are_both_waited_for(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -843,8 +845,6 @@ static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
-/* Two streams write to a block at a time, each to a part of it: neither use comes after the other one, so who comes
- * next comes after both. */
 int main(void)
 {
     static const test_case cases[] = {

@@ -40,7 +40,7 @@ typedef struct strata_budget_account strata_budget_account;
  * is beyond the limit of its account or of one above alone waits for nothing. */
 typedef enum strata_budget_wait {
     STRATA_BUDGET_WAIT_RETIRED = 0, /* until the frees that are pending have finished */
-    STRATA_BUDGET_WAIT_NONE,        /* nothing: the device is never waited for */
+    STRATA_BUDGET_WAIT_NONE,        /* nothing: this layer never waits for the device */
     STRATA_BUDGET_WAIT_LIVE,        /* until it fits, whoever frees; `timeout` says for how long */
 } strata_budget_wait;
 

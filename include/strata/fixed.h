@@ -3,7 +3,8 @@
  * A request for up to that size gets a whole block of it, mostly one that was freed on the same stream before: without
  * a driver call and without a wait. A block that was freed on another stream is handed out when its uses and its free
  * are known complete, or, rather than take more memory, after the stream of the request was made to wait for them.
- * Larger requests, and such as ask for more than 256 bytes of alignment, go to the layer below. Text:
+ * Where no more is to be had, the thread waits for what was freed before a request is refused. Larger requests, and
+ * such as ask for more than 256 bytes of alignment, go to the layer below. Text:
  *
  * - fixed(bytes=SIZE, chunk=SIZE, larger=pass|refuse) */
 #ifndef STRATA_FIXED_H

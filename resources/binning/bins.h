@@ -262,8 +262,8 @@ strata_status bin_grow(binning *layer, bin *self, const strata_request *request,
  * layer below. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 
-/* Whether that is what was answered. */
-bool bin_is_for_want_of_memory(strata_status status);
+/* Whether `status` is for want of memory, and so many bytes could fit if there were room: `why` is what was said. */
+bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes);
 
 /* How far a request goes for which there is no memory below: it asks how far the streams are, and only then waits. */
 typedef enum bin_effort { BIN_ASK, BIN_WAIT, BIN_EFFORTS } bin_effort;

@@ -321,24 +321,33 @@ static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t p
     return STRATA_SUCCESS;
 }
 
-bool bin_is_for_want_of_memory(strata_status status)
+bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes)
 {
-    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+    if (status != STRATA_ERROR_OUT_OF_MEMORY && status != STRATA_ERROR_OUT_OF_BUDGET)
+        return false;
+    const bool limited = why->status == status && why->limit;
+    return bytes <= (limited ? why->limit : self->resource.stack->device->info.total_bytes);
 }
 
-/* Where there is no room for a whole chunk there may be after others were given back, or for one place alone. */
+/* Where there is no room for a whole chunk there may be after others were given back, or for one place alone; or a
+ * place is there by then. */
 static strata_status try_to_take(binning *self, bin *of, bin_place **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->places, out);
-    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS && bin_is_for_want_of_memory(status); effort++) {
+    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_unsaid();
         size_t given;
+        if (!bin_wants_room(self, status, &why, of->size))
+            break;
         bins_make_room(self, effort, &given);
+        if ((*out = bin_take_clean(of)))
+            return STRATA_SUCCESS;
         if (given)
             status = take_chunk(self, of, of->chunk_bytes, of->places, out);
         else if (why.status == status)
             strata_error_raise_again(&why); /* whatever was met meanwhile */
-        if (bin_is_for_want_of_memory(status) && of->places > 1 && (given || effort == BIN_ASK))
+        if (of->places > 1 && (given || effort == BIN_ASK) &&
+            bin_wants_room(self, status, strata_error_unsaid(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
     }
     return status;
@@ -351,7 +360,7 @@ static __attribute__((cold)) strata_status refuse(const binning *self, const bin
     const strata_error kept = *why;
     if (kept.status != status) /* it said nothing */
         return status;
-    if (!bin_is_for_want_of_memory(status))
+    if (status != STRATA_ERROR_OUT_OF_MEMORY && status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(&kept);
     strata_error *error = strata_error_begin(kept.status);
     *error = kept;

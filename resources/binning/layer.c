@@ -331,12 +331,13 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
     *out = (strata_block){0};
     if (self->refuse_larger && request->bytes > self->bins[self->bin_count - 1]->size)
         return refuse_larger(self, request);
-    const bool fits = request->bytes <= self->resource.stack->device->info.total_bytes;
     strata_error_hush();
     strata_status status = below->ops->allocate(below, request, out);
-    for (bin_effort effort = BIN_ASK; fits && effort < BIN_EFFORTS && bin_is_for_want_of_memory(status); effort++) {
+    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_unsaid();
         size_t given;
+        if (!bin_wants_room(self, status, &why, request->bytes))
+            break;
         bins_make_room(self, effort, &given);
         if (given)
             status = below->ops->allocate(below, request, out);

@@ -63,8 +63,8 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)
         return status;
-    uint64_t peers = POOL_PEERS_ALL;
-    if (!options.all_peers && (status = pool_peers_of(options.peers, options.peer_count, &peers)) != STRATA_SUCCESS)
+    uint64_t peers;
+    if ((status = pool_peers_of(options.peers, options.peer_count, ordinal, &peers)) != STRATA_SUCCESS)
         return status;
     pool *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
@@ -73,6 +73,7 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     self->device = device;
     set_options(self, &options);
     self->given.sharing.peers = peers;
+    self->given.sharing.all_peers = options.all_peers;
     strata_barriers_open();
     strata_cells_init(&self->cells, sizeof(pool_cell));
     strata_cells_take_number(&self->cells);

@@ -13,7 +13,9 @@ strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_d
 {
     *pages = (pool_pages){.device = device, .pool = pool, .frame_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
-    const char *asked = sharing->export_type != STRATA_EXPORT_NONE ? "export" : sharing->peers ? "peers" : NULL;
+    const char *asked = sharing->export_type != STRATA_EXPORT_NONE ? "export"
+                        : sharing->peers || sharing->all_peers     ? "peers"
+                                                                   : NULL;
     if (asked && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: %s needs memory that the pool maps itself, and %s; leave %s out%s", asked,

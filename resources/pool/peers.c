@@ -28,7 +28,7 @@ strata_status pool_peers_read(const char *text, int ordinals[STRATA_DEVICE_LIMIT
     }
 }
 
-strata_status pool_peers_of(const int *ordinals, size_t count, uint64_t *out)
+strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t *out)
 {
     *out = 0;
     if (count && !ordinals)
@@ -36,7 +36,7 @@ strata_status pool_peers_of(const int *ordinals, size_t count, uint64_t *out)
     for (size_t i = 0; i < count; i++) {
         if (ordinals[i] < 0 || ordinals[i] >= STRATA_DEVICE_LIMIT)
             return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device %d", ordinals[i]);
-        *out |= UINT64_C(1) << ordinals[i];
+        *out |= ordinals[i] == own ? 0 : UINT64_C(1) << ordinals[i];
     }
     return STRATA_SUCCESS;
 }
@@ -58,17 +58,16 @@ static strata_status can_access(int ordinal, const strata_device *device, bool *
                                                        ordinal, device->ordinal);
 }
 
-strata_status pool_peers_ask(const strata_device *device, uint64_t *peers)
+strata_status pool_peers_ask(const strata_device *device, bool all, uint64_t *peers)
 {
-    const bool all = *peers == POOL_PEERS_ALL;
     int count = 0;
     uint64_t found = 0;
-    CUresult result = *peers ? strata_cu.DeviceGetCount(&count) : CUDA_SUCCESS;
+    CUresult result = all || *peers ? strata_cu.DeviceGetCount(&count) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuDeviceGetCount", "counting the devices");
     for (int i = 0; i < STRATA_DEVICE_LIMIT; i++) {
         bool can = false;
-        if (!(*peers >> i & 1) || i == device->ordinal || (all && i >= count))
+        if (i == device->ordinal || (all ? i >= count : !(*peers >> i & 1)))
             continue;
         if (i >= count)
             return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device %d", i);

@@ -22,6 +22,7 @@ struct pool_frame;
 typedef struct pool_sharing {
     strata_export_type export_type;
     uint64_t peers; /* see resources/pool/peers.h */
+    bool all_peers;
 } pool_sharing;
 
 typedef struct pool_source {

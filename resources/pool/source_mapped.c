@@ -55,7 +55,7 @@ static strata_status mapped_open(pool_pages *pages, const pool_sharing *sharing)
     strata_status status = check_export(pages->device, sharing->export_type);
     pages->peers = sharing->peers;
     if (status == STRATA_SUCCESS)
-        status = pool_peers_ask(pages->device, &pages->peers);
+        status = pool_peers_ask(pages->device, sharing->all_peers, &pages->peers);
     if (status != STRATA_SUCCESS)
         return status;
     pages->properties = properties_of(pages->device, sharing->export_type);
