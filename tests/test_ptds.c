@@ -69,7 +69,7 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     LOOKS(strata_launch_commit(&launch));
     check_ok(strata_launch_end(&launch));
     LOOKS(strata_runtime_deallocate_on(runtime, &block, 0));
-    check_ok(strata_runtime_allocate(runtime, BYTES, CU_STREAM_LEGACY, &block));
+    LOOKS(strata_runtime_allocate(runtime, BYTES, 0, &block));
     LOOKS(strata_runtime_deallocate_address(runtime, block.address, 0));
 #undef LOOKS
     check_ok(strata_runtime_allocate(runtime, BYTES, CU_STREAM_LEGACY, &block));
