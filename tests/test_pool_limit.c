@@ -1,6 +1,7 @@
 /* A pool at its limit: what is free is used however it lies. A request goes across several voids where nothing else is
  * left, and beside blocks where whole granules are few; a frame that is too large for a void is replaced. */
 #include "pool_support.h"
+#include "support/captures.h"
 #include "support/effort.h"
 #include "support/refusals.h"
 #include "support/sweep.h"
@@ -356,6 +357,41 @@ static void far_from_a_limit_free_memory_is_used_as_it_lies(test_fixture *fixtur
         test_free_on(fixture, left[i], stream);
 }
 
+/* While a blocking stream is captured nothing can be waited for that the legacy stream has freed. However well that
+ * fits, what waits for others is had then. */
+static void memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream(test_fixture *fixture)
+{
+    static const char *const texts[] = {"pool(max_size=2MiB, deterministic=on)",
+                                        "pool(max_size=2MiB, deterministic=on), direct"};
+    enum { SMALL = 512 };
+    if (test_is_swept())
+        return;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        CUstream capturing, other = test_stream(fixture, TEST_STREAM_POOL);
+        CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+        strata_runtime *small_pool;
+        strata_block small, kept, large, block;
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = texts[i]}, &small_pool));
+        check_ok(strata_runtime_allocate(small_pool, SMALL, NULL, &small));
+        check_ok(strata_runtime_allocate(small_pool, SMALL, NULL, &kept));
+        check_ok(strata_runtime_allocate(small_pool, 2 * MIB - 2 * SMALL, other, &large));
+        check_cu(test_cu()->StreamCreate(&capturing, CU_STREAM_DEFAULT));
+        test_begin_capture(capturing);
+        check_ok(strata_runtime_deallocate_on(small_pool, &small, NULL));
+        check_ok(strata_runtime_deallocate_on(small_pool, &large, other));
+        const strata_status status = strata_runtime_allocate(small_pool, SMALL, stream, &block);
+        assert_int_equal(test_end_capture(capturing), 0);
+        check_ok(status);
+        assert_true(block.address > kept.address);
+        check_ok(strata_runtime_deallocate_on(small_pool, &block, stream));
+        check_ok(strata_runtime_deallocate_on(small_pool, &kept, NULL));
+        check_ok(strata_runtime_destroy(small_pool));
+        check_cu(test_cu()->StreamDestroy(capturing));
+        test_stream_close(fixture, other);
+        test_stream_close(fixture, stream);
+    }
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool", "pool(deterministic=on)",
@@ -365,6 +401,7 @@ int main(void)
         TEST_CASE(near_a_limit_a_request_uses_what_is_left_beside_blocks),
     };
     static const test_case with_waits[] = {
+        TEST_CASE(memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream),
         TEST_CASE(a_request_across_voids_waits_for_all_that_free_what_is_between),
         TEST_CASE(what_a_window_is_too_little_for_moves_nothing),
         TEST_CASE(where_the_device_is_full_several_voids_are_used_too),

@@ -849,40 +849,6 @@ static void a_capture_survives_requests_that_find_memory_of_the_legacy_stream(te
     check_cu(test_cu()->StreamDestroy(capturing));
 }
 
-/* However well that memory fits, what waits for others is had then. */
-static void memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream(test_fixture *fixture)
-{
-    static const char *const texts[] = {"pool(max_size=2MiB, deterministic=on)",
-                                        "pool(max_size=2MiB, deterministic=on), direct"};
-    enum { SMALL = 512 };
-    if (test_is_swept())
-        return;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        CUstream capturing, other = test_stream(fixture, TEST_STREAM_POOL);
-        CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-        strata_runtime *small_pool;
-        strata_block small, kept, large, block;
-        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = texts[i]}, &small_pool));
-        check_ok(strata_runtime_allocate(small_pool, SMALL, NULL, &small));
-        check_ok(strata_runtime_allocate(small_pool, SMALL, NULL, &kept));
-        check_ok(strata_runtime_allocate(small_pool, 2 * MIB - 2 * SMALL, other, &large));
-        check_cu(test_cu()->StreamCreate(&capturing, CU_STREAM_DEFAULT));
-        test_begin_capture(capturing);
-        check_ok(strata_runtime_deallocate_on(small_pool, &small, NULL));
-        check_ok(strata_runtime_deallocate_on(small_pool, &large, other));
-        const strata_status status = strata_runtime_allocate(small_pool, SMALL, stream, &block);
-        assert_int_equal(test_end_capture(capturing), 0);
-        check_ok(status);
-        assert_true(block.address > kept.address);
-        check_ok(strata_runtime_deallocate_on(small_pool, &block, stream));
-        check_ok(strata_runtime_deallocate_on(small_pool, &kept, NULL));
-        check_ok(strata_runtime_destroy(small_pool));
-        check_cu(test_cu()->StreamDestroy(capturing));
-        test_stream_close(fixture, other);
-        test_stream_close(fixture, stream);
-    }
-}
-
 /* ---- 13: errors of giving back ---- */
 
 static void an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing(test_fixture *fixture)
@@ -996,7 +962,6 @@ int main(void)
         TEST_CASE(what_is_left_of_a_piece_waits_for_what_the_whole_did),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
         TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),
-        TEST_CASE(memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream),
         TEST_CASE(an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing),
         TEST_CASE(a_free_never_waits_for_a_stream),
         TEST_CASE(a_destroyed_streams_handle_inherits_nothing),

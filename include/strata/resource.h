@@ -43,12 +43,10 @@ typedef enum strata_reap_mode {
 } strata_reap_mode;
 
 /* What a resource can do; bits of capabilities(). */
-#define STRATA_CAPABILITY_STREAM_ORDERED                                                                            \
-    0x1u                                     /* allocate and deallocate do not wait for the device, but before they \
-                                              * refuse for want of memory */
-#define STRATA_CAPABILITY_USE_TRACKING  0x2u /* prepare_use and finish_use keep cross-stream use correct */
-#define STRATA_CAPABILITY_FIND          0x4u /* find() knows a block by any address inside it */
-#define STRATA_CAPABILITY_DEVICE_MEMORY 0x8u /* addresses are device memory, not readable by the host */
+#define STRATA_CAPABILITY_STREAM_ORDERED 0x1u /* only a request that would be refused may wait for the device */
+#define STRATA_CAPABILITY_USE_TRACKING   0x2u /* prepare_use and finish_use keep cross-stream use correct */
+#define STRATA_CAPABILITY_FIND           0x4u /* find() knows a block by any address inside it */
+#define STRATA_CAPABILITY_DEVICE_MEMORY  0x8u /* addresses are device memory, not readable by the host */
 
 /* Where the bytes are, as one owner of memory sees it. Taken thread by thread: exact when no call is in flight. */
 typedef struct strata_usage {
