@@ -4,7 +4,8 @@
  * compute-sanitizer 2025.3 refuses regions of the whole address space. What the driver calls one allocation
  * (cuMemGetAddressRange) and what is larger than the block in it is a heap, from the first block in it to the last: the
  * layer does not know when the owner gives such a piece back, and memory without a region in it is nobody's. Heaps are
- * few and kept in an array; a block's entry knows which one it is in. */
+ * few and kept in an array; a block's entry knows which one it is in. Of blocks in larger allocations that can be no
+ * heaps the tool is told nothing: it takes no name for them (docs/measurements.md, "compute-sanitizer"). */
 #include <strata/nvtx.h>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@
 #include "core/options.h"
 #include "core/stack.h"
 #include "resources/builtin.h"
+#include "resources/guard/guard.h"
 
 #ifdef STRATA_HAVE_NVTX
 #define NVTX_AS_SYSTEM_HEADER
@@ -65,23 +67,44 @@ static bool can_be_heap(CUdeviceptr start)
     return result == CUDA_SUCCESS && capable;
 }
 
-/* The allocation of the driver's that the block is a part of; zero bytes if it is the whole of one, or nobody knows. */
-static size_t ask_allocation(const nvtx_layer *self, const strata_block *block, CUdeviceptr *start)
+/* A guard's kernels look at the zones around its blocks, which the tool would report. */
+static bool is_above_guard(const nvtx_layer *self)
 {
+    for (const strata_resource *below = self->resource.upstream; below; below = below->upstream)
+        if (guard_is_one(below))
+            return true;
+    return false;
+}
+
+/* The allocation of the driver's that the block is a part of. */
+typedef struct nvtx_origin {
+    CUdeviceptr start;
+    size_t bytes;  /* 0: it is the whole of one, or nobody knows, or it can be no heap */
+    bool is_known; /* to the tool, by itself or as a region */
+} nvtx_origin;
+
+/* The context is current. */
+static nvtx_origin ask_origin(const nvtx_layer *self, const strata_block *block)
+{
+    nvtx_origin origin = {.is_known = true};
     size_t bytes = 0;
-    strata_scope scope;
-    if (self->options.no_heaps || !strata_cu.MemGetAddressRange)
-        return 0;
+    if (!strata_cu.MemGetAddressRange ||
+        strata_cu.MemGetAddressRange(&origin.start, &bytes, block->address) != CUDA_SUCCESS ||
+        (origin.start == block->address && bytes < block->bytes + ROUNDING))
+        return origin;
+    origin.is_known = !self->options.no_heaps && !is_above_guard(self) && can_be_heap(origin.start);
+    origin.bytes = origin.is_known ? bytes : 0;
+    return origin;
+}
+
+/* Around what is asked and told: compute-sanitizer takes no heap from a thread without a context. False if that cannot
+ * be had, and the tool is told nothing. Errors are nobody's. */
+static bool begin_telling(const nvtx_layer *self, strata_scope *scope)
+{
     strata_error_hush();
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     strata_error_unhush(false);
-    if (status != STRATA_SUCCESS)
-        return 0;
-    CUresult result = strata_cu.MemGetAddressRange(start, &bytes, block->address);
-    bool part =
-        result == CUDA_SUCCESS && (*start != block->address || bytes >= block->bytes + ROUNDING) && can_be_heap(*start);
-    strata_scope_leave(&scope);
-    return part ? bytes : 0;
+    return status == STRATA_SUCCESS;
 }
 
 /* The lock is held. */
@@ -178,7 +201,7 @@ static void name_region(const nvtx_layer *self, const nvtx_mark *mark)
         nvtxMemRegionsName(self->domain, &batch);
 }
 
-static void tell_region(const nvtx_layer *self, const nvtx_mark *mark)
+static void tell_region(const nvtx_layer *self, const nvtx_mark *mark, bool is_known)
 {
     const nvtxMemVirtualRangeDesc_t range = {.size = mark->bytes, .ptr = (const void *)(uintptr_t)mark->address};
     const nvtxMemRegionsRegisterBatch_t batch = {
@@ -192,7 +215,8 @@ static void tell_region(const nvtx_layer *self, const nvtx_mark *mark)
     };
     if (mark->heap)
         nvtxMemRegionsRegister(self->domain, &batch);
-    name_region(self, mark);
+    if (is_known)
+        name_region(self, mark);
 }
 
 static void tell_end(const nvtx_layer *self, const nvtx_mark *mark)
@@ -222,23 +246,26 @@ static nvtx_mark *hold_mark(const nvtx_layer *self, const strata_block *block, s
 }
 
 /* The region is told from here on. No free is under way, and one that comes waits for `telling`, which is held. */
-static void tell_begin(nvtx_layer *self, nvtx_mark *mark, CUdeviceptr start, size_t bytes)
+static void tell_begin(nvtx_layer *self, nvtx_mark *mark, const nvtx_origin *origin)
 {
-    mark->heap = bytes ? enter_heap(self, start, bytes) : 0;
+    mark->heap = origin->bytes ? enter_heap(self, origin->start, origin->bytes) : 0;
     mark->told = true;
-    tell_region(self, mark);
+    tell_region(self, mark, origin->is_known && (mark->heap || !origin->bytes));
     self->regions += mark->heap != 0;
 }
 
 /* Who finds the block by its address may free it at once. */
 static void begin_region(nvtx_layer *self, const strata_block *block)
 {
-    CUdeviceptr start = 0;
+    strata_scope scope;
     strata_entry *entry;
-    size_t bytes = ask_allocation(self, block, &start);
+    nvtx_origin origin = {0};
+    bool can_tell = begin_telling(self, &scope);
+    if (can_tell)
+        origin = ask_origin(self, block);
     strata_lock_take(&telling);
     nvtx_mark *mark = hold_mark(self, block, &entry);
-    bool tells = mark && !mark->frees;
+    bool tells = mark && !mark->frees && can_tell;
     if (mark) {
         mark->address = block->address;
         mark->bytes = block->requested;
@@ -246,15 +273,19 @@ static void begin_region(nvtx_layer *self, const strata_block *block)
         strata_entry_unlock(entry);
     }
     if (tells)
-        tell_begin(self, mark, start, bytes);
+        tell_begin(self, mark, &origin);
     strata_lock_release(&telling);
+    if (can_tell)
+        strata_scope_leave(&scope);
 }
 
 /* Before a free: the region is told of no more. False if the block does not live, and the free will be refused. */
 static bool begin_free(nvtx_layer *self, const strata_block *block)
 {
+    strata_scope scope;
     strata_entry *entry;
     nvtx_mark ended = {0};
+    bool can_tell = begin_telling(self, &scope);
     strata_lock_take(&telling);
     nvtx_mark *mark = hold_mark(self, block, &entry);
     if (mark) {
@@ -270,6 +301,8 @@ static bool begin_free(nvtx_layer *self, const strata_block *block)
         leave_heap(self, ended.heap);
     }
     strata_lock_release(&telling);
+    if (can_tell)
+        strata_scope_leave(&scope);
     return mark != NULL;
 }
 
@@ -292,17 +325,22 @@ static strata_block noted_block(nvtx_layer *self, const strata_block *block)
 static void end_free(nvtx_layer *self, const strata_block *block)
 {
     const strata_block noted = noted_block(self, block);
-    CUdeviceptr start = 0;
+    strata_scope scope;
     strata_entry *entry;
-    size_t bytes = noted.address ? ask_allocation(self, &noted, &start) : 0;
+    nvtx_origin origin = {0};
+    bool can_tell = begin_telling(self, &scope);
+    if (can_tell && noted.address)
+        origin = ask_origin(self, &noted);
     strata_lock_take(&telling);
     nvtx_mark *mark = hold_mark(self, block, &entry);
-    bool tells = mark && --mark->frees == 0 && mark->address;
+    bool tells = mark && --mark->frees == 0 && mark->address && can_tell;
     if (mark)
         strata_entry_unlock(entry);
     if (tells)
-        tell_begin(self, mark, start, bytes);
+        tell_begin(self, mark, &origin);
     strata_lock_release(&telling);
+    if (can_tell)
+        strata_scope_leave(&scope);
 }
 
 /* ---- operations ---- */

@@ -12,17 +12,24 @@
 
 enum { BYTES = 5000 };
 
-/* NULL: NVTX has loaded none, as in sweeps; then blocks only have to work as ever. */
-static const nvtx_tool_state *tool(void)
+/* NULL: NVTX has loaded none, as in sweeps, or another one. */
+static void *symbol_of_tool(const char *name)
 {
     const char *path = getenv("NVTX_INJECTION64_PATH");
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
     if (!library)
         return NULL;
-    nvtx_tool_look_function *look;
-    *(void **)&look = dlsym(library, "nvtx_tool_look");
+    void *symbol = dlsym(library, name);
     dlclose(library);
-    return look ? look() : NULL; /* another tool */
+    return symbol;
+}
+
+/* Without it blocks only have to work as ever. */
+static const nvtx_tool_state *tool(void)
+{
+    nvtx_tool_look_function *look;
+    *(void **)&look = symbol_of_tool("nvtx_tool_look");
+    return look ? look() : NULL;
 }
 
 static size_t count(const nvtx_tool_range ranges[NVTX_TOOL_ROOM])
@@ -50,6 +57,14 @@ static void check_counts(size_t regions, size_t heaps)
     assert_int_equal(tool()->wrong, 0);
 }
 
+static void check_no_name(const char *name)
+{
+    for (size_t i = 0; tool() && i < NVTX_TOOL_ROOM; i++) {
+        assert_string_not_equal(tool()->names[i].name, name);
+        assert_string_not_equal(tool()->regions[i].name, name);
+    }
+}
+
 /* A block that is no region has this name. */
 static void check_name(const strata_block *block, const char *name)
 {
@@ -70,13 +85,18 @@ static void check_region(const strata_block *block, const char *name)
     assert_string_equal(region->name, name);
 }
 
-static strata_block allocate_tagged(test_fixture *fixture, size_t bytes, const char *name)
+static strata_block allocate_from(strata_runtime *runtime, size_t bytes, const char *name)
 {
     strata_block block;
     strata_request request = {.bytes = bytes};
     check_ok(strata_tag_intern(name, &request.tag));
-    check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &block));
+    check_ok(strata_runtime_allocate_request(runtime, &request, &block));
     return block;
+}
+
+static strata_block allocate_tagged(test_fixture *fixture, size_t bytes, const char *name)
+{
+    return allocate_from(fixture->runtime, bytes, name);
 }
 
 static void a_block_has_its_tags_name(test_fixture *fixture)
@@ -107,8 +127,7 @@ static void a_free_that_is_refused_leaves_the_name_as_it_was(test_fixture *fixtu
 static void names_can_be_left_out(test_fixture *fixture)
 {
     strata_block block = allocate_tagged(fixture, BYTES, "secret");
-    for (size_t i = 0; tool() && i < NVTX_TOOL_ROOM; i++)
-        assert_string_not_equal(tool()->names[i].name, "secret");
+    check_no_name("secret");
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     check_counts(0, 0);
 }
@@ -237,24 +256,69 @@ static void heaps_can_be_left_out(void **state)
     (void)state;
     cutter self = {0};
     strata_runtime *runtime = over_cutter(&self, &(strata_nvtx_options){.no_heaps = 1});
-    strata_block block;
-    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    strata_block block = allocate_from(runtime, BYTES, "part of a piece");
     check_counts(0, 0);
+    check_no_name("part of a piece");
     check_ok(strata_runtime_deallocate(runtime, &block));
     check_ok(strata_runtime_destroy(runtime));
     end_cutter(&self);
 }
 
-/* The tools that there are take no heaps there. */
+/* The tools that there are take no heaps there, nor names of parts of what is none. */
 static void what_is_cut_from_a_pools_memory_is_no_heap(void **state)
 {
     (void)state;
     cutter self = {.pooled = true};
     strata_runtime *runtime = over_cutter(&self, NULL);
-    strata_block block;
-    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    strata_block block = allocate_from(runtime, BYTES, "part of an allocation");
     check_counts(0, 0);
+    check_no_name("part of an allocation");
     check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_destroy(runtime));
+    end_cutter(&self);
+}
+
+/* Whose kernels look at what lies between its blocks. */
+static void what_is_cut_by_a_guard_is_no_heap(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    check_ok(strata_runtime_create(
+        &(strata_runtime_config){.stack_text = "nvtx, statistics, guard(debuggers=off), direct"}, &runtime));
+    strata_block block = allocate_from(runtime, BYTES, "between zones");
+    check_counts(0, 0);
+    check_no_name("between zones");
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static bool has_context(void)
+{
+    CUcontext context;
+    return test_cu()->CtxGetCurrent(&context) == CUDA_SUCCESS && context;
+}
+
+static void the_tool_is_told_where_there_is_a_context(void **state)
+{
+    (void)state;
+    cutter self = {0};
+    strata_runtime *runtime = over_cutter(&self, NULL);
+    nvtx_tool_ask_function *ask;
+    *(void **)&ask = symbol_of_tool("nvtx_tool_ask");
+    if (ask)
+        ask(has_context);
+    check_cu(test_cu()->CtxSetCurrent(NULL));
+    strata_block block = allocate_from(runtime, BYTES, "told of");
+    strata_block wrong = block;
+    wrong.bytes = wrong.requested = 10;
+    strata_status refused = strata_runtime_deallocate(runtime, &wrong);
+    check_region(&block, "told of");
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    test_make_current();
+    if (ask)
+        ask(NULL);
+    check_status(refused, STRATA_ERROR_SIZE_MISMATCH);
+    check_counts(0, 0);
     check_ok(strata_runtime_destroy(runtime));
     end_cutter(&self);
 }
@@ -403,6 +467,8 @@ int main(void)
         cmocka_unit_test(what_blocks_are_cut_from_is_a_heap_while_there_are_any),
         cmocka_unit_test(heaps_can_be_left_out),
         cmocka_unit_test(what_is_cut_from_a_pools_memory_is_no_heap),
+        cmocka_unit_test(what_is_cut_by_a_guard_is_no_heap),
+        cmocka_unit_test(the_tool_is_told_where_there_is_a_context),
         cmocka_unit_test(a_refused_free_brings_no_region_back_that_another_freed),
         cmocka_unit_test(a_refused_free_brings_no_region_back_that_another_frees),
         cmocka_unit_test(of_two_refused_frees_the_last_brings_the_region_back),

@@ -2,9 +2,10 @@
  *
  * - nvtx(names=on|off, heaps=on|off)
  *
- * Each block is a region with the tag's name. Where the layer below cuts it out of a larger allocation of
- * cuMemAlloc, that is a heap of its own, which nobody may touch outside of regions: so a tool sees the bounds of blocks
- * that the driver never heard of. Without a tool, nothing is told.
+ * A block that is an allocation of the driver's by itself has the tag's name. Where the layer below cuts it out of a
+ * larger allocation of cuMemAlloc, that is a heap of its own, which nobody may touch outside of regions, and the block
+ * a region with that name: so a tool sees the bounds of blocks that the driver never heard of. Blocks that are cut out
+ * of other memory, or by a guard, are not told of. Without a tool, nothing is told.
  *
  * A region begins when the block is allocated and ends when its free is asked for, both at the time of the host: the
  * tool should make launches blocking, as compute-sanitizer does. */
@@ -21,7 +22,7 @@ extern "C" {
 typedef struct strata_nvtx_options {
     uint32_t size; /* sizeof(strata_nvtx_options), or 0 */
     int no_names;  /* 1: regions have no names */
-    int no_heaps;  /* 1: blocks have names alone: none is a region of a heap */
+    int no_heaps;  /* 1: no block is a region of a heap; those have names that are not parts of anything */
 } strata_nvtx_options;
 
 /* Makes such a layer for the device `ordinal`, to be built into a stack. NULL options are the defaults.

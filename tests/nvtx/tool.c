@@ -17,6 +17,23 @@ const nvtx_tool_state *nvtx_tool_look(void)
     return &state;
 }
 
+static bool (*has_context)(void); /* guarded by lock */
+
+void nvtx_tool_ask(bool (*how)(void))
+{
+    pthread_mutex_lock(&lock);
+    has_context = how;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The lock is held from here on. */
+static void begin_call(void)
+{
+    pthread_mutex_lock(&lock);
+    state.told++;
+    state.wrong += has_context && !has_context();
+}
+
 static nvtx_tool_range *at(nvtx_tool_range ranges[NVTX_TOOL_ROOM], uint64_t start)
 {
     for (size_t i = 0; i < NVTX_TOOL_ROOM; i++)
@@ -45,8 +62,7 @@ static void leave(nvtx_tool_range *place)
 static nvtxMemHeapHandle_t NVTX_API heap_register(nvtxDomainHandle_t domain, const nvtxMemHeapDesc_t *desc)
 {
     (void)domain;
-    pthread_mutex_lock(&lock);
-    state.told++;
+    begin_call();
     state.wrong += desc->extCompatID != NVTX_EXT_COMPATID_MEM || desc->structSize != sizeof *desc ||
                    desc->usage != NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR || desc->type != NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
     nvtx_tool_range *heap = enter(state.heaps, desc->typeSpecificDesc);
@@ -59,8 +75,7 @@ static nvtxMemHeapHandle_t NVTX_API heap_register(nvtxDomainHandle_t domain, con
 static void NVTX_API heap_unregister(nvtxDomainHandle_t domain, nvtxMemHeapHandle_t heap)
 {
     (void)domain;
-    pthread_mutex_lock(&lock);
-    state.told++;
+    begin_call();
     leave((nvtx_tool_range *)(void *)heap);
     for (size_t i = 0; i < NVTX_TOOL_ROOM; i++) /* no region of it is left */
         state.wrong += state.regions[i].start && state.regions[i].heap &&
@@ -72,8 +87,7 @@ static void NVTX_API regions_register(nvtxDomainHandle_t domain, const nvtxMemRe
 {
     (void)domain;
     const nvtx_tool_range *heap = (const nvtx_tool_range *)(const void *)desc->heap;
-    pthread_mutex_lock(&lock);
-    state.told++;
+    begin_call();
     state.wrong += desc->extCompatID != NVTX_EXT_COMPATID_MEM || desc->structSize != sizeof *desc ||
                    desc->regionType != NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
     const nvtxMemVirtualRangeDesc_t *ranges = desc->regionDescElements;
@@ -91,8 +105,7 @@ static void NVTX_API regions_register(nvtxDomainHandle_t domain, const nvtxMemRe
 static void NVTX_API regions_unregister(nvtxDomainHandle_t domain, const nvtxMemRegionsUnregisterBatch_t *desc)
 {
     (void)domain;
-    pthread_mutex_lock(&lock);
-    state.told++;
+    begin_call();
     state.wrong += desc->structSize != sizeof *desc || desc->refType != NVTX_MEM_REGION_REF_TYPE_POINTER;
     for (size_t i = 0; i < desc->refCount; i++)
         leave(at(state.regions, (uint64_t)(uintptr_t)desc->refElements[i].pointer));
@@ -102,8 +115,7 @@ static void NVTX_API regions_unregister(nvtxDomainHandle_t domain, const nvtxMem
 static void NVTX_API regions_name(nvtxDomainHandle_t domain, const nvtxMemRegionsNameBatch_t *desc)
 {
     (void)domain;
-    pthread_mutex_lock(&lock);
-    state.told++;
+    begin_call();
     for (size_t i = 0; i < desc->regionCount; i++) {
         uint64_t start = (uint64_t)(uintptr_t)desc->regionElements[i].region.pointer;
         nvtx_tool_range *named = at(state.regions, start);

@@ -3,6 +3,7 @@
 #ifndef STRATA_TEST_NVTX_TOOL_H
 #define STRATA_TEST_NVTX_TOOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,11 +22,13 @@ typedef struct nvtx_tool_state {
     nvtx_tool_range names[NVTX_TOOL_ROOM]; /* of what is no region, the newest of an address */
     size_t told;                           /* calls */
     size_t wrong; /* that make no sense: a region outside of its heap or without one, one that begins twice,
-                     an end of nothing */
+                     an end of nothing, a thread without a context */
 } nvtx_tool_state;
 
-/* The library's one symbol for tests. */
+/* The library's two symbols for tests: what it was told, and how it asks whether the calling thread has a context. */
 typedef const nvtx_tool_state *nvtx_tool_look_function(void);
 nvtx_tool_look_function nvtx_tool_look;
+typedef void nvtx_tool_ask_function(bool (*has_context)(void));
+nvtx_tool_ask_function nvtx_tool_ask;
 
 #endif
