@@ -58,6 +58,18 @@ static bool has_context(strata_device *device)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+/* Work that Strata was not told of may touch blocks, too. No capture that this ends would have been of use any more.
+ * What it answers, the look meets as well. */
+static void wait_for_device(strata_device *device)
+{
+    strata_scope scope;
+    if (!strata_cu.CtxSynchronize ||
+        strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return;
+    strata_cu.CtxSynchronize();
+    strata_scope_leave(&scope);
+}
+
 static void keep_failure(void)
 {
     strata_lock_take(&found_lock);
@@ -71,6 +83,7 @@ static void look_at(strata_resource *resource)
     const strata_stack *stack = resource->stack;
     if (!stack || !has_context(stack->device)) /* without a stack: another thread is making it */
         return;
+    wait_for_device(stack->device);
     strata_status status =
         guard_is_one(resource) ? guard_check_everything((guard *)resource) : sampling_check((sampling *)resource);
     if (status != STRATA_SUCCESS)
