@@ -156,6 +156,7 @@ static void check_block(test_fixture *fixture, const strata_block *block, unsign
  * list of its timeline is another stream's. */
 static void a_request_whose_timeline_goes_to_another_stream_waits_for_what_that_one_freed(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream stream = unknown(fixture), writer = pooled(fixture), other = pooled(fixture);
     open_heirs(fixture, stream);
     for (size_t i = 0; i < 2; i++)
@@ -225,6 +226,7 @@ static void a_request_whose_timeline_goes_to_the_layers_own_stream_waits_for_its
  * still waits for is that stream's. */
 static void a_free_whose_timeline_goes_to_another_stream_leaves_that_one_nothing(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream stream = unknown(fixture), reader = pooled(fixture), third = pooled(fixture);
     strata_block block = test_allocate(fixture, BYTES, third), marked = test_allocate(fixture, BYTES, third), taken;
     test_write(fixture, &block, 0x11, stream);

@@ -330,6 +330,7 @@ static void what_was_refused_never_was_in_use(test_fixture *fixture)
 
 static void retired_bytes_count_until_they_are_complete(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, wait=none), async");
     CUstream busy = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block, refused;

@@ -1,11 +1,11 @@
 /* A sampling guard's calls among others: while the program captures, while its callback is in the middle of something,
  * while layers above keep errors to themselves, and with another guard in the stack. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "core/error.h"
+#include "support/captures.h"
 #include "support/effort.h"
 #include "support/faults.h"
 #include "support/stall.h"
@@ -46,17 +46,6 @@ static strata_block allocate(void)
 
 /* ---- captures ---- */
 
-static void *driver_call(const char *name)
-{
-    strata_driver_info info;
-    check_ok(strata_driver_get_info(&info));
-    void *library = dlopen(info.library, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(library);
-    void *symbol = dlsym(library, name);
-    assert_non_null(symbol);
-    return symbol;
-}
-
 /* cudaStreamBeginCapture's own mode forbids its thread, and others, much of what the driver can be asked. */
 static void a_check_leaves_the_program_its_capture(void **state)
 {
@@ -64,9 +53,9 @@ static void a_check_leaves_the_program_its_capture(void **state)
     CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
     CUresult (*end_capture)(CUstream, CUgraph *);
     CUresult (*destroy_graph)(CUgraph);
-    *(void **)&begin_capture = driver_call("cuStreamBeginCapture_v2");
-    *(void **)&end_capture = driver_call("cuStreamEndCapture");
-    *(void **)&destroy_graph = driver_call("cuGraphDestroy");
+    test_find_driver_call("cuStreamBeginCapture", 10010, &begin_capture);
+    test_find_driver_call("cuStreamEndCapture", 10000, &end_capture);
+    test_find_driver_call("cuGraphDestroy", 10000, &destroy_graph);
     CUstream stream;
     CUgraph graph = NULL;
     begin("guard(sample=1), async");

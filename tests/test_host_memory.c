@@ -758,6 +758,8 @@ static void first_use(void)
     child_ok(strata_runtime_get(0, &runtime));
     child_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
     child_ok(strata_runtime_deallocate(runtime, &block));
+    child_ok(strata_runtime_reap_pending(runtime));
+    child_ok(strata_runtime_trim(runtime, 0, NULL));
 }
 
 static void a_first_use_without_host_memory_leaves_nothing_in_the_way_of_the_second(void **state)

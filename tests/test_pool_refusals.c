@@ -269,6 +269,7 @@ static void what_a_layer_below_gives_beyond_the_limit_is_not_the_pools(void **st
 static void what_too_few_addresses_are_about_is_said(void **state)
 {
     (void)state;
+    test_needs_simulated_driver("its device is small");
     strata_runtime *runtime;
     test_refuse("cuMemAddressReserve", 1, 3, CUDA_ERROR_OUT_OF_MEMORY);
     strata_status status = strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime);
