@@ -323,20 +323,25 @@ static int64_t now_ns(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. */
+/* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. A
+ * yield may take a whole slice of others' time, so these count as well. */
 static bool wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
 {
-    if (*turn < 256) {
+    enum { PAUSES = 60, SHORT_WAITS = 256 };
+    if (*turn < PAUSES) {
         strata_backoff(turn);
         return true;
     }
     int64_t now = now_ns();
-    if ((*turn)++ > 256)
+    if (*looked)
         *patience -= now - *looked;
     *looked = now;
     if (*patience <= 0)
         return false;
-    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    if (*turn < SHORT_WAITS)
+        strata_backoff(turn);
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     return true;
 }
 
