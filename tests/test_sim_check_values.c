@@ -282,6 +282,7 @@ static void a_write_that_satisfied_nobody(struct world *world)
 {
     clear_flag(world);
     tell(world, world->a, 1);
+    OK(p_cuStreamSynchronize(world->a)); /* or the 1 may be written over the 2 that b waits for */
     await(world, world->b, 2);
     copy(world->b, world->y, world->x);
     tell(world, world->c, 2);

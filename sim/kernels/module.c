@@ -108,6 +108,7 @@ static CUresult load(sim_context *context, CUmodule *module, const void *image)
     return CUDA_SUCCESS;
 }
 
+/* Waits for all work of the context, like cuModuleUnload, though no capture minds. */
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     sim_context *context;
@@ -115,7 +116,17 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return sim_leave(load(context, module, image));
+    CUmodule made = NULL;
+    result = load(context, module ? &made : NULL, image);
+    if (result == CUDA_SUCCESS) {
+        result = sim_context_wait(context);
+        if (result == CUDA_SUCCESS) {
+            *module = made;
+        } else if (sim_slab_has(&sim.modules, made)) {
+            sim_module_free(made);
+        }
+    }
+    return sim_leave(result);
 }
 
 /* Options steer a compiler, and there is none; those that ask for a log get an empty one. */

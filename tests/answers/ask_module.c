@@ -35,6 +35,9 @@ void ask_modules(void)
     ask(cu.ModuleUnload(module), "module.unload.stream_held");
     ask_yes(!gate_release(gate), "module.unload.waits");
     ask(cu.ModuleUnload(NULL), "module.unload.null");
+    gate = gate_hold(stream, GATE_SHORT_MS);
+    ask(cu.ModuleLoadData(&module, pattern_module), "module.load.stream_held");
+    ask_yes(!gate_release(gate), "module.load.waits");
     ask(cu.CtxSynchronize(), "module.context_is_usable");
 }
 
