@@ -172,6 +172,12 @@ static bool own_file(char *path, size_t size)
     return true;
 }
 
+static void add_words(strata_door_failure *failure, const char *words)
+{
+    size_t used = strlen(failure->message);
+    snprintf(failure->message + used, sizeof failure->message - used, "%s", words);
+}
+
 /* The simulated driver: $STRATA_SIM_LIBRARY, or beside this library, or wherever the loader finds it. */
 static void *try_simulated(strata_entry_table *table, strata_door_failure *failure)
 {
@@ -179,7 +185,10 @@ static void *try_simulated(strata_entry_table *table, strata_door_failure *failu
     const char *given = getenv("STRATA_SIM_LIBRARY");
     if (given && *given) {
         snprintf(door.library, sizeof door.library, "%s", given);
-        return try_library(door.library, table, failure);
+        void *library = try_library(door.library, table, failure);
+        if (!library && !failure->call)
+            add_words(failure, "; STRATA_SIM_LIBRARY names it");
+        return library;
     }
     char self[PATH_MAX];
     const char *slash = own_file(self, sizeof self) ? strrchr(self, '/') : NULL;
@@ -196,7 +205,10 @@ static void *try_simulated(strata_entry_table *table, strata_door_failure *failu
         }
     }
     snprintf(door.library, sizeof door.library, "%s", name);
-    return try_library(name, table, failure);
+    void *library = try_library(name, table, failure);
+    if (!library && !failure->call)
+        add_words(failure, "; STRATA_SIM_LIBRARY can name where the simulated driver is");
+    return library;
 }
 
 static void *try_cuda(strata_entry_table *table, strata_door_failure *failure)
@@ -208,9 +220,8 @@ static void *try_cuda(strata_entry_table *table, strata_door_failure *failure)
 /* What somebody without a GPU needs to know first. */
 static void point_to_simulation(strata_door_failure *failure)
 {
-    size_t used = strlen(failure->message);
-    snprintf(failure->message + used, sizeof failure->message - used,
-             ". Without a GPU, STRATA_DRIVER=sim takes the simulated driver, and auto takes whichever there is");
+    add_words(failure,
+              ". Without a GPU, STRATA_DRIVER=sim takes the simulated driver, and auto takes whichever there is");
 }
 
 static bool is_choice(const char *choice)

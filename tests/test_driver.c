@@ -86,6 +86,14 @@ static void nonsense_for_the_simulated_driver_is_named(void)
     child_check_words("STRATA_SIM_POLICY is \"foo\": expected early, random or late");
 }
 
+static void missing_simulated_driver_is_named(void)
+{
+    strata_driver_info info;
+    child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
+    child_check_words("/nowhere/libstrata-sim.so");
+    child_check_words("STRATA_SIM_LIBRARY names it");
+}
+
 static void auto_finds_one(void)
 {
     strata_driver_info info = driver_info();
@@ -432,9 +440,17 @@ static void a_setting_of_the_simulated_driver_that_means_nothing_is_named(void *
     test_child_run("nonsense_for_the_simulated_driver_is_named", changes);
 }
 
+static void where_there_is_no_simulated_driver_it_is_said_who_named_it(void **state)
+{
+    (void)state;
+    static const char *const changes[] = {"STRATA_DRIVER=sim", "STRATA_SIM_LIBRARY=/nowhere/libstrata-sim.so", NULL};
+    test_child_run("missing_simulated_driver_is_named", changes);
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
+        TEST_SCENARIO(missing_simulated_driver_is_named),
         TEST_SCENARIO(path_is_opened),
         TEST_SCENARIO(bad_path_is_refused),
         TEST_SCENARIO(unknown_word_is_refused),
@@ -461,6 +477,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_choice_longer_than_a_path_is_refused_and_not_cut),
         cmocka_unit_test(a_library_that_is_no_driver_is_refused),
         cmocka_unit_test(a_setting_of_the_simulated_driver_that_means_nothing_is_named),
+        cmocka_unit_test(where_there_is_no_simulated_driver_it_is_said_who_named_it),
         cmocka_unit_test(auto_takes_the_gpu_or_else_the_simulated_driver),
         cmocka_unit_test(simulated_memory_is_never_given_unasked),
         cmocka_unit_test(the_environment_wins_over_the_programs_choice),
