@@ -13,6 +13,7 @@
 #include <string.h>
 
 typedef struct cuda_calls {
+    PFN_cuGetProcAddress_v12000 get; /* for what is not below */
     PFN_cuDevicePrimaryCtxRetain_v7000 DevicePrimaryCtxRetain;
     PFN_cuCtxSetCurrent_v4000 CtxSetCurrent;
     PFN_cuStreamSynchronize_v2000 StreamSynchronize;
@@ -45,18 +46,18 @@ static bool cuda_open(cuda_calls *cu)
         return false;
     }
     void *library = dlopen(driver.library, RTLD_NOW), *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-    PFN_cuGetProcAddress_v12000 get;
     CUcontext context;
     if (!symbol)
         return false;
-    memcpy(&get, &symbol, sizeof symbol);
-    return cuda_find(get, "cuDevicePrimaryCtxRetain", 7000, &cu->DevicePrimaryCtxRetain) &&
-           cuda_find(get, "cuCtxSetCurrent", 4000, &cu->CtxSetCurrent) &&
-           cuda_find(get, "cuStreamSynchronize", 2000, &cu->StreamSynchronize) &&
-           cuda_find(get, "cuMemAlloc", 3020, &cu->MemAlloc) && cuda_find(get, "cuMemFree", 3020, &cu->MemFree) &&
-           cuda_find(get, "cuMemsetD8Async", 3020, &cu->MemsetD8Async) &&
-           cuda_find(get, "cuMemcpyHtoDAsync", 3020, &cu->MemcpyHtoDAsync) &&
-           cuda_find(get, "cuMemcpyDtoHAsync", 3020, &cu->MemcpyDtoHAsync) &&
+    memcpy(&cu->get, &symbol, sizeof symbol);
+    return cuda_find(cu->get, "cuDevicePrimaryCtxRetain", 7000, &cu->DevicePrimaryCtxRetain) &&
+           cuda_find(cu->get, "cuCtxSetCurrent", 4000, &cu->CtxSetCurrent) &&
+           cuda_find(cu->get, "cuStreamSynchronize", 2000, &cu->StreamSynchronize) &&
+           cuda_find(cu->get, "cuMemAlloc", 3020, &cu->MemAlloc) &&
+           cuda_find(cu->get, "cuMemFree", 3020, &cu->MemFree) &&
+           cuda_find(cu->get, "cuMemsetD8Async", 3020, &cu->MemsetD8Async) &&
+           cuda_find(cu->get, "cuMemcpyHtoDAsync", 3020, &cu->MemcpyHtoDAsync) &&
+           cuda_find(cu->get, "cuMemcpyDtoHAsync", 3020, &cu->MemcpyDtoHAsync) &&
            cu->DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cu->CtxSetCurrent(context) == CUDA_SUCCESS;
 }
 
