@@ -1,10 +1,10 @@
 /* A graph whose temporaries share memory: a pool of the graph's own, as frameworks keep one for what they capture.
  *
- * Strata hands out no memory on a stream that is being captured. So each captured stream has another one beside it, its
+ * Strata hands out no memory on a stream that is being captured. So the captured stream has another one beside it, its
  * stand-in, which is not captured and never has work: blocks are allocated and freed there, in the order in which the
  * captured stream uses them. What is freed serves the next request, and the graph's own order keeps the two uses apart.
- * (Where a capture forks, each branch has a stand-in of its own, and where one branch waits for another, its stand-in
- * waits for an event of the other's.)
+ * Where a capture forks, each branch that needs temporaries has such a pool for itself: as far as one pool knows, what
+ * was freed on a stand-in is done, and any other may have it.
  *
  * The graph runs later, at the addresses that it was captured with, so the memory behind them must stay: a hold on each
  * block sees to that, the pool moves nothing of it and gives nothing of it back, and nobody else allocates here. The
