@@ -3,8 +3,8 @@
 
 #include "support/effort.h"
 #include "support/itself.h"
+#include "support/where.h"
 
-#include <execinfo.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,21 +14,11 @@
 
 enum { PATIENCE_S = 60, SKIPPED = 77 };
 
-/* A child that does not end says where it stands. */
-static void say_where(int number)
-{
-    void *frames[64];
-    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
 void test_child_begin(int count, char **arguments, const test_scenario *scenarios, size_t scenario_count)
 {
     if (count != 3 || strcmp(arguments[1], "--child") != 0)
         return;
-    backtrace(&(void *){NULL}, 1); /* the first call takes memory */
-    signal(SIGALRM, say_where);
+    test_say_where(SIGALRM);
     alarm(test_patience(PATIENCE_S));
     for (size_t i = 0; i < scenario_count; i++) {
         if (strcmp(scenarios[i].name, arguments[2]) != 0)

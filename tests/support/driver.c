@@ -3,8 +3,10 @@
 #include "support/driver.h"
 
 #include "support/sweep.h"
+#include "support/where.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +65,7 @@ static void warm_up(void)
 static void open_driver(bool say)
 {
     strata_driver_info info;
+    test_say_where(SIGABRT);
     test_sweep_begin();
     if (strata_driver_choose("auto") != STRATA_SUCCESS || strata_driver_count_calls() != STRATA_SUCCESS ||
         strata_driver_get_info(&info) != STRATA_SUCCESS) {
