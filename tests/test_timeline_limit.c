@@ -112,6 +112,30 @@ static void streams_with_work_pending_leave_no_room_and_the_error_says_so(test_f
     free(blocks);
 }
 
+/* The stream has no place for its point, so that it is waited for, and there is nothing to note. */
+static void work_on_a_stream_beyond_the_last_timeline_is_waited_for_where_it_is_noted(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    strata_block *blocks = room_for_blocks();
+    strata_status status;
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &block, 0x11, NULL);
+    test_synchronize(NULL);
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    PFN_cuEventQuery_v2000 query = strata_cu.EventQuery;
+    strata_cu.EventQuery = call_it_pending;
+    size_t count = use_timelines_up(fixture, blocks, false, &status);
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
+    strata_status noted = strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ);
+    strata_cu.EventQuery = query;
+    check_status(status, STRATA_ERROR_BUSY);
+    check_ok(noted);
+    check_bytes(seen, 0x11, BYTES);
+    test_free_on(fixture, &block, NULL);
+    free_all(fixture, blocks, count);
+    free(blocks);
+}
+
 static uint16_t home_of(strata_runtime *runtime, const strata_block *block)
 {
     return strata_table_entry(strata_runtime_stack(runtime)->table, block->id.slot)->home;
@@ -237,6 +261,7 @@ int main(void)
         TEST_CASE(memory_of_others_is_waited_for_by_the_stream_with_the_last_timeline),
         TEST_CASE(idle_streams_whose_blocks_live_make_way_for_registered_ones),
         TEST_CASE(streams_with_work_pending_leave_no_room_and_the_error_says_so),
+        TEST_CASE(work_on_a_stream_beyond_the_last_timeline_is_waited_for_where_it_is_noted),
         TEST_CASE(memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete),
     };
     static const char *const stacks[] = {"async"};
