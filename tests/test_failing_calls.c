@@ -10,6 +10,7 @@
 #include "support/child.h"
 #include "support/effort.h"
 
+#include "core/stream_map.h"
 #include "driver/kernels/kernels.h"
 
 enum { BYTES = 4096, MOST_CALLS = 1000, LIFE_WITHOUT_FAULT = 3 };
@@ -182,6 +183,62 @@ static void driver_that_says_it_has_shut_down_is_believed(void)
     test_child_leave(0);
 }
 
+/* ---- a stream that can be neither marked nor waited for ---- */
+
+static CUresult CUDAAPI refuse_to_record(CUevent event, CUstream stream)
+{
+    (void)event;
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static strata_status unregister_unmarkable(strata_runtime *runtime, CUstream stream)
+{
+    CUresult(CUDAAPI *const record)(CUevent, CUstream) = strata_cu.EventRecord;
+    CUresult(CUDAAPI *const synchronize)(CUstream) = strata_cu.StreamSynchronize;
+    strata_cu.EventRecord = refuse_to_record;
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    const strata_status status = strata_runtime_unregister_stream(runtime, stream);
+    strata_cu.EventRecord = record;
+    strata_cu.StreamSynchronize = synchronize;
+    return status;
+}
+
+static void let_an_unknown_stream_pass_by(strata_runtime *runtime)
+{
+    CUstream stream;
+    strata_block block;
+    child_check(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
+    child_ok(strata_runtime_deallocate_on(runtime, &block, stream));
+    child_check(strata_cu.StreamDestroy(stream) == CUDA_SUCCESS);
+}
+
+/* In a process that has seen no unknown stream yet: their map is empty but for what the failure left. */
+static void unregister_in_vain(void)
+{
+    strata_runtime *runtime;
+    CUstream stream;
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "async"}, &runtime));
+    make_current();
+    child_check(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_runtime_register_stream(runtime, stream));
+    child_status(unregister_unmarkable(runtime, stream), STRATA_ERROR_DRIVER);
+    child_check(strata_stream_is_known(stream));
+    let_an_unknown_stream_pass_by(runtime);
+    child_ok(strata_runtime_unregister_stream(runtime, stream));
+    child_check(!strata_stream_is_known(stream));
+    let_an_unknown_stream_pass_by(runtime);
+    child_check(strata_cu.StreamDestroy(stream) == CUDA_SUCCESS);
+    child_ok(strata_runtime_destroy(runtime));
+}
+
 /* ---- tests ---- */
 
 static void live_until_nothing_fails(const char *stack, CUresult error)
@@ -224,17 +281,25 @@ static void a_driver_that_says_it_has_shut_down_is_believed(void **state)
                    (const char *const[]){"STRATA_DRIVER=sim", "STRATA_STACK=async", NULL});
 }
 
+static void a_stream_that_could_not_be_unregistered_is_known_and_in_nobodys_way(void **state)
+{
+    (void)state;
+    test_child_run("unregister_in_vain", NULL);
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(life_with_a_failing_call),
         TEST_SCENARIO(driver_that_says_it_has_shut_down_is_believed),
+        TEST_SCENARIO(unregister_in_vain),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_call_of_a_life_may_fail_once),
         cmocka_unit_test(a_driver_that_says_it_has_shut_down_is_believed),
+        cmocka_unit_test(a_stream_that_could_not_be_unregistered_is_known_and_in_nobodys_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
