@@ -3,6 +3,7 @@
 #include "support/fixture.h"
 #include "support/sweep.h"
 
+#include "core/home_frees.h"
 #include "core/stack.h"
 #include "core/stream_map.h"
 
@@ -132,7 +133,7 @@ static struct {
     strata_block block;
     strata_status status;
     bool crowded; /* so many streams come by meanwhile that those with nothing to do are forgotten */
-    _Atomic bool inside, ending, ended, late, freed, marked;
+    _Atomic bool inside, ending, ended, early, late, freed, marked;
 } meeting;
 
 static void meet(void)
@@ -227,6 +228,63 @@ static void a_stream_ends_after_the_frees_that_have_found_it(test_fixture *fixtu
     assert_false(meeting.late);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
+}
+
+static void note_what_was_seen(strata_thread *thread, void *wait)
+{
+    if (thread == strata_thread_current)
+        *(uint64_t *)wait = thread->home_frees_seen.wait;
+}
+
+/* The last one that has looked at the calling thread. */
+static uint64_t last_wait_for_me(void)
+{
+    uint64_t wait = 0;
+    strata_thread_visit_all(note_what_was_seen, &wait);
+    return wait;
+}
+
+/* Is in one free until that is waited for, with another one inside of it, and at once in the next one, until the wait
+ * is over or that took too long. */
+static void *free_one_after_another(void *data)
+{
+    enum { TOO_LONG_MS = 10000, IN_VAIN_MS = 10 };
+    const struct timespec a_while = {.tv_nsec = 1000000};
+    strata_thread *self = strata_thread_self();
+    strata_home_free_begin(self);
+    const uint64_t before = last_wait_for_me();
+    meeting.inside = true;
+    while (last_wait_for_me() == before)
+        sched_yield();
+    strata_home_free_begin(self);
+    for (int i = 0; i < IN_VAIN_MS && !meeting.ended; i++)
+        nanosleep(&a_while, NULL);
+    strata_home_free_end(self);
+    meeting.early = meeting.ended;
+    strata_home_free_end(self);
+    strata_home_free_begin(self);
+    for (int i = 0; i < TOO_LONG_MS && !meeting.ended; i++)
+        nanosleep(&a_while, NULL);
+    meeting.late = !meeting.ended;
+    strata_home_free_end(self);
+    return data;
+}
+
+static void a_stream_ends_after_a_free_with_others_inside_and_not_after_later_ones(test_fixture *fixture)
+{
+    (void)fixture;
+    pthread_t thread;
+    if (test_is_swept())
+        return; /* no driver call is made */
+    meeting.inside = meeting.ended = meeting.early = meeting.late = false;
+    assert_int_equal(pthread_create(&thread, NULL, free_one_after_another, NULL), 0);
+    while (!meeting.inside)
+        sched_yield();
+    strata_home_frees_await();
+    meeting.ended = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(meeting.early);
+    assert_false(meeting.late);
 }
 
 /* The block's stream is gone when the free begins, and there again when the layers look. */
@@ -335,6 +393,7 @@ int main(void)
         TEST_CASE(a_stream_that_is_registered_while_it_is_looked_up_is_known),
         TEST_CASE(a_use_that_comes_while_its_stream_is_unregistered_is_noted_afterwards),
         TEST_CASE(a_stream_ends_after_the_frees_that_have_found_it),
+        TEST_CASE(a_stream_ends_after_a_free_with_others_inside_and_not_after_later_ones),
         TEST_CASE(a_block_is_freed_while_its_stream_is_registered_again),
         TEST_CASE(what_is_freed_while_its_stream_ends_is_waited_for),
         TEST_CASE(a_point_that_is_later_than_its_streams_last_event_is_complete_with_it),
