@@ -1,10 +1,7 @@
 /* Strata while streams are being captured that it knows nothing of: the captures stay alive whatever is called, what is
  * freed inside one waits for its end, and what cannot be ordered there is refused before anything is asked. */
-#include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/captures.h"
 #include "support/faults.h"
@@ -689,84 +686,6 @@ static void a_free_on_a_stream_sees_the_end_of_its_capture(test_fixture *fixture
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
-/* ---- a free that is being carried out ---- */
-
-enum { IN_VAIN_MS = 50 };
-
-static struct {
-    test_fixture *fixture;
-    PFN_cuStreamIsCapturing_v10000 is_capturing;
-    pthread_t thread;
-    sem_t came_back;
-    bool armed, began, early;
-    strata_status status;
-    size_t outstanding; /* bytes, as the thread comes back */
-} reaper;
-
-static void *wait_for_all_frees(void *data)
-{
-    (void)data;
-    test_make_current();
-    reaper.status = strata_runtime_reap_pending(reaper.fixture->runtime);
-    reaper.outstanding = strata_runtime_bytes_outstanding(reaper.fixture->runtime);
-    sem_post(&reaper.came_back);
-    return NULL; /* with no wait for the thread's own stream, which would end the other thread's capture */
-}
-
-/* While one thread asks whether the capture has ended, another one waits for all frees. It has to until the free is
- * done or deferred again, so it is waited for in vain; long enough for one that does not. */
-static CUresult CUDAAPI ask_beside_a_reap(CUstream stream, CUstreamCaptureStatus *status)
-{
-    if (reaper.armed) {
-        struct timespec until;
-        int waited;
-        reaper.armed = false;
-        reaper.began = pthread_create(&reaper.thread, NULL, wait_for_all_frees, NULL) == 0;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += IN_VAIN_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        do
-            waited = sem_timedwait(&reaper.came_back, &until);
-        while (waited != 0 && errno == EINTR);
-        reaper.early = waited == 0;
-    }
-    return reaper.is_capturing(stream, status);
-}
-
-static strata_status say_that_it_ended_beside_a_reap(test_fixture *fixture, CUstream stream)
-{
-    assert_int_equal(sem_init(&reaper.came_back, 0, 0), 0);
-    reaper.fixture = fixture;
-    reaper.armed = true;
-    reaper.began = false;
-    reaper.is_capturing = strata_cu.StreamIsCapturing;
-    strata_cu.StreamIsCapturing = ask_beside_a_reap;
-    strata_status status = say_that_it_ended(fixture, stream);
-    if (reaper.began)
-        pthread_join(reaper.thread, NULL);
-    strata_cu.StreamIsCapturing = reaper.is_capturing;
-    sem_destroy(&reaper.came_back);
-    return status;
-}
-
-static void who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out(test_fixture *fixture)
-{
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
-    strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    check_ok(say_that_it_ended_beside_a_reap(fixture, captured)); /* it has not: the free is deferred again */
-    assert_true(reaper.began && !reaper.early);
-    assert_int_equal(reaper.status, STRATA_ERROR_STREAM_CAPTURE);
-    check_deferred(fixture, &block);
-    end_alive(captured);
-    check_ok(say_that_it_ended_beside_a_reap(fixture, captured));
-    assert_true(reaper.began && !reaper.early);
-    assert_int_equal(reaper.status, STRATA_SUCCESS);
-    assert_int_equal(reaper.outstanding, 0);
-    check_settled(fixture, &block);
-    check_cu(test_cu()->StreamDestroy(captured));
-}
-
 int main(void)
 {
     static const test_case cases[] = {
@@ -788,7 +707,6 @@ int main(void)
         TEST_CASE(a_free_that_meets_a_capture_waits_for_no_use_before),
         TEST_CASE(the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured),
         TEST_CASE(a_capture_that_begins_in_the_middle_of_a_wait_for_the_legacy_stream_is_what_refuses_it),
-        TEST_CASE(who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out), /* not in sweeps */
     };
     static const char *const layers[] = {"guard, pool", "guard, async", "guard(sample=1), pool",
                                          "pool",        "direct",       "binning, async"};
@@ -798,8 +716,7 @@ int main(void)
     /* What a pool waits for when it gets a frame is nothing to these cases, and test_pool_source's in a sweep. */
     static const char *const stacks[] = {
         "async", "direct", "pool", "async(pool=default)", "fixed(bytes=4KiB, chunk=16KiB), async", "pool, async"};
-    const size_t count = sizeof stacks / sizeof stacks[0];
-    const size_t swept = test_is_swept() ? 1 : 0; /* no two runs of the last case are the same */
-    return test_run_on(stacks, count - swept, cases, sizeof cases / sizeof cases[0] - swept) +
+    const size_t swept = test_is_swept() ? 1 : 0;
+    return test_run_on(stacks, sizeof stacks / sizeof stacks[0] - swept, cases, sizeof cases / sizeof cases[0]) +
            test_run_on(layers, sizeof layers / sizeof layers[0], through_layers, 1);
 }
