@@ -165,6 +165,25 @@ static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixtu
 }
 
 /* Windows that went by without a call count. */
+/* What is held is not counted with what could go. */
+static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 32 * MIB, stream);
+    strata_pool_hold *hold;
+    check_ok(strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(fixture->runtime)), &block, &hold));
+    leave_free(fixture, 32 * MIB, stream);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    begin_decay(fixture, stream);
+    pass(1);
+    make_slow_calls(fixture, 8, stream);
+    const size_t left = reserved(fixture);
+    strata_pool_hold_end(hold);
+    assert_amount(left == 48 * MIB);
+}
+
 static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
 {
     needs_granule(FRAME);
@@ -644,6 +663,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(of_what_lay_unused_for_a_window_half_is_given_back),
         TEST_CASE(memory_that_a_thread_keeps_for_a_stream_is_given_back_too),
+        TEST_CASE(half_of_what_nobody_holds_is_given_back),
         TEST_CASE(a_program_that_slept_gives_back_for_all_the_time),
         TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
         TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_frames),
