@@ -311,6 +311,56 @@ static void nobody_waits_for_who_writes_a_report(test_fixture *fixture)
     sem_destroy(&opened);
 }
 
+enum { AT_ONCE = 16, TENANTS = AT_ONCE + 2 }; /* accounts that a report looks at before it writes them, and some more */
+
+typedef struct closing_reader {
+    strata_budget_account *base, *last; /* the last account of those that are written first */
+    strata_budget_account *other;       /* opened meanwhile */
+    unsigned seen;
+    bool done;
+} closing_reader;
+
+/* Which is when accounts that are over go. */
+static strata_budget_account *open_tenant(strata_budget_account *base)
+{
+    strata_budget_account *tenant;
+    check_ok(strata_budget_account_open(base, &(strata_budget_account_options){.name = "tenant"}, &tenant));
+    return tenant;
+}
+
+static void read_and_close(const char *text, size_t length, void *data)
+{
+    closing_reader *reader = data;
+    if (length < strlen("tenant") || strncmp(text, "tenant", strlen("tenant")) != 0)
+        return;
+    reader->seen++;
+    if (reader->done)
+        return;
+    reader->done = true;
+    check_ok(strata_budget_account_close(reader->last));
+    reader->other = open_tenant(reader->base);
+}
+
+/* The report knows where it was. */
+static void an_account_that_is_closed_while_a_report_is_written_stays_until_it_is_read_on(test_fixture *fixture)
+{
+    closing_reader reader = {.base = use_stack(fixture, "budget, null")};
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    strata_budget_account *tenants[TENANTS];
+    for (int i = TENANTS - 1; i >= 0; i--) /* the last one that is opened is written first */
+        tenants[i] = open_tenant(reader.base);
+    reader.last = tenants[AT_ONCE - 1];
+    check_ok(strata_stats_print(stack, STRATA_FORMAT_TEXT, read_and_close, &reader));
+    assert_int_equal(reader.seen, TENANTS);
+    tenants[AT_ONCE - 1] = open_tenant(reader.base);
+    reader.seen = 0;
+    check_ok(strata_stats_print(stack, STRATA_FORMAT_TEXT, read_and_close, &reader));
+    assert_int_equal(reader.seen, TENANTS + 1);
+    check_ok(strata_budget_account_close(reader.other));
+    for (int i = 0; i < TENANTS; i++)
+        check_ok(strata_budget_account_close(tenants[i]));
+}
+
 static void what_is_no_account_is_refused(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB), null"), *out, *promise;
@@ -406,6 +456,7 @@ int main(void)
         TEST_CASE(a_closed_promise_is_reported_with_what_its_blocks_hold),
         TEST_CASE(the_report_has_every_account),
         TEST_CASE(nobody_waits_for_who_writes_a_report),
+        TEST_CASE(an_account_that_is_closed_while_a_report_is_written_stays_until_it_is_read_on),
         TEST_CASE(what_is_no_account_is_refused),
         TEST_CASE(a_forked_child_is_told_so),
     };
