@@ -297,10 +297,10 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     outcome->began = true;
     start_host_functions();
     threads_before = count_threads();
-    if (sim->set_policy(sweep_shared->policy) != CUDA_SUCCESS || sim->set_seed(sweep_shared->seed) != CUDA_SUCCESS)
-        _exit(1);
     if (sweep_shared->touched)
         test_touch_begin(sweep_shared->touched);
+    if (sim->set_policy(sweep_shared->policy) != CUDA_SUCCESS || sim->set_seed(sweep_shared->seed) != CUDA_SUCCESS)
+        _exit(1);
     if (sweep_shared->mode == SWEEP_OF_EDGES && !sweep_shared->plan.nth) {
         memset(sweep_shared->relied, 0, sizeof sweep_shared->relied);
         test_door_rely(sweep_shared->relied, SWEEP_EDGES, waits_on_host(one->name));
