@@ -17,6 +17,21 @@ enum { STEPS = 6, TEMPORARY = 8 << 20, RESULT = 1 << 16, LAUNCHES = 3 };
 
 static cuda_calls cu;
 
+/* Whether all is well; the first thing that is not is said. */
+static bool cuda_ok(CUresult result, const char *what)
+{
+    if (result != CUDA_SUCCESS)
+        fprintf(stderr, "%s: the driver answers %d\n", what, result);
+    return result == CUDA_SUCCESS;
+}
+
+static bool ok(strata_status status)
+{
+    if (status != STRATA_SUCCESS)
+        fprintf(stderr, "%s\n", strata_last_error()->message);
+    return status == STRATA_SUCCESS;
+}
+
 static struct {
     PFN_cuStreamCreate_v2000 create_stream;
     PFN_cuStreamDestroy_v4000 destroy_stream;
@@ -54,21 +69,32 @@ typedef struct graph_memory {
 static bool graph_memory_begin(graph_memory *memory)
 {
     *memory = (graph_memory){0};
-    return strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &memory->runtime) == STRATA_SUCCESS &&
-           strata_runtime_stream_acquire(memory->runtime, &memory->stand_in) == STRATA_SUCCESS;
-}
-
-static bool graph_allocate(graph_memory *memory, size_t bytes, strata_block *block)
-{
-    strata_resource *stack = strata_stack_top(strata_runtime_stack(memory->runtime));
-    return strata_runtime_allocate(memory->runtime, bytes, memory->stand_in, block) == STRATA_SUCCESS &&
-           strata_pool_hold_begin(stack, block, &memory->holds[memory->held]) == STRATA_SUCCESS && ++memory->held;
+    if (!ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &memory->runtime)))
+        return false;
+    if (ok(strata_runtime_stream_acquire(memory->runtime, &memory->stand_in)))
+        return true;
+    strata_runtime_destroy(memory->runtime);
+    return false;
 }
 
 /* From here on the memory is the next temporary's. */
 static bool graph_free(graph_memory *memory, const strata_block *block)
 {
-    return strata_runtime_deallocate(memory->runtime, block) == STRATA_SUCCESS;
+    return ok(strata_runtime_deallocate(memory->runtime, block));
+}
+
+static bool graph_allocate(graph_memory *memory, size_t bytes, strata_block *block)
+{
+    strata_resource *stack = strata_stack_top(strata_runtime_stack(memory->runtime));
+    if (memory->held == sizeof memory->holds / sizeof memory->holds[0] ||
+        !ok(strata_runtime_allocate(memory->runtime, bytes, memory->stand_in, block)))
+        return false;
+    if (ok(strata_pool_hold_begin(stack, block, &memory->holds[memory->held]))) {
+        memory->held++;
+        return true;
+    }
+    graph_free(memory, block);
+    return false;
 }
 
 /* When the graph is gone, and its last launch over. */
@@ -76,23 +102,30 @@ static bool graph_memory_end(graph_memory *memory)
 {
     for (size_t i = 0; i < memory->held; i++)
         strata_pool_hold_end(memory->holds[i]);
-    return strata_runtime_stream_release(memory->runtime, memory->stand_in) == STRATA_SUCCESS &&
-           strata_runtime_destroy(memory->runtime) == STRATA_SUCCESS;
+    bool released = ok(strata_runtime_stream_release(memory->runtime, memory->stand_in));
+    return ok(strata_runtime_destroy(memory->runtime)) && released;
 }
 
 /* ---- the graph ---- */
 
 /* Each step has a temporary of its own, and leaves its number in its part of the result. */
+static bool submit_step(const strata_block *temporary, unsigned step, CUstream captured, const strata_block *result)
+{
+    return cuda_ok(cu.MemsetD8Async(temporary->address, (unsigned char)(step + 1), TEMPORARY, captured), "a fill") &&
+           cuda_ok(more.copy(result->address + (CUdeviceptr)step * RESULT, temporary->address + TEMPORARY - RESULT,
+                             RESULT, captured),
+                   "a copy");
+}
+
 static bool submit_steps(graph_memory *memory, CUstream captured, const strata_block *result)
 {
     bool done = true;
     for (unsigned step = 0; step < STEPS && done; step++) {
         strata_block temporary;
-        done = graph_allocate(memory, TEMPORARY, &temporary) &&
-               cu.MemsetD8Async(temporary.address, (unsigned char)(step + 1), TEMPORARY, captured) == CUDA_SUCCESS &&
-               more.copy(result->address + (CUdeviceptr)step * RESULT, temporary.address + TEMPORARY - RESULT, RESULT,
-                         captured) == CUDA_SUCCESS &&
-               graph_free(memory, &temporary);
+        if (!graph_allocate(memory, TEMPORARY, &temporary))
+            return false;
+        done = submit_step(&temporary, step, captured, result);
+        done = graph_free(memory, &temporary) && done;
     }
     return done;
 }
@@ -100,12 +133,12 @@ static bool submit_steps(graph_memory *memory, CUstream captured, const strata_b
 static bool capture(graph_memory *memory, CUstream stream, const strata_block *result, CUgraphExec *exec)
 {
     CUgraph graph = NULL;
-    if (more.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS)
+    if (!cuda_ok(more.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "the beginning of a capture"))
         return false;
     bool done = submit_steps(memory, stream, result);
-    done = more.end_capture(stream, &graph) == CUDA_SUCCESS && done;
-    done = done && more.instantiate(exec, graph, 0) == CUDA_SUCCESS;
-    return graph && more.destroy_graph(graph) == CUDA_SUCCESS && done;
+    done = cuda_ok(more.end_capture(stream, &graph), "the end of a capture") && done;
+    done = done && cuda_ok(more.instantiate(exec, graph, 0), "making a graph");
+    return (!graph || cuda_ok(more.destroy_graph(graph), "ending a graph")) && done;
 }
 
 static bool is_right(const unsigned char *host)
@@ -121,28 +154,45 @@ static bool launch_and_look(graph_memory *memory, CUstream stream, const strata_
 {
     static unsigned char host[STEPS * RESULT];
     memset(host, 0, sizeof host);
-    return strata_runtime_prepare_block_use(memory->runtime, result, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
-           more.launch(exec, stream) == CUDA_SUCCESS &&
-           cu.MemcpyDtoHAsync(host, result->address, sizeof host, stream) == CUDA_SUCCESS &&
-           strata_runtime_finish_block_use(memory->runtime, result, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
-           cu.StreamSynchronize(stream) == CUDA_SUCCESS && is_right(host);
+    if (!ok(strata_runtime_prepare_block_use(memory->runtime, result, stream, STRATA_ACCESS_WRITE)))
+        return false;
+    bool launched = cuda_ok(more.launch(exec, stream), "a launch");
+    bool done = launched && cuda_ok(cu.MemcpyDtoHAsync(host, result->address, sizeof host, stream), "a copy");
+    done = ok(strata_runtime_finish_block_use(memory->runtime, result, stream,
+                                              launched ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE)) &&
+           done;
+    return cuda_ok(cu.StreamSynchronize(stream), "waiting for a launch") && done && is_right(host);
+}
+
+/* What is not held goes back to the device here, and the graph would meet addresses without memory. */
+static bool give_back_what_is_free(graph_memory *memory)
+{
+    return ok(strata_runtime_reap_pending(memory->runtime)) && ok(strata_runtime_trim(memory->runtime, 0, NULL));
+}
+
+/* Whether the temporaries have less memory than two of them would. */
+static bool is_shared(graph_memory *memory)
+{
+    uint64_t reserved = 0;
+    if (!ok(strata_control(strata_runtime_stack(memory->runtime), "pool.reserved", &reserved, NULL)))
+        return false;
+    printf("%d temporaries of %d MiB, %d launches: %llu MiB reserved\n", STEPS, TEMPORARY >> 20, LAUNCHES,
+           (unsigned long long)reserved >> 20);
+    return reserved < 2 * TEMPORARY;
 }
 
 static bool run(graph_memory *memory, CUstream stream)
 {
     strata_block result;
     CUgraphExec exec = NULL;
-    uint64_t reserved = 0;
-    bool right = graph_allocate(memory, (size_t)STEPS * RESULT, &result) && capture(memory, stream, &result, &exec);
+    if (!graph_allocate(memory, (size_t)STEPS * RESULT, &result))
+        return false;
+    bool right = capture(memory, stream, &result, &exec) && give_back_what_is_free(memory);
     for (int i = 0; i < LAUNCHES && right; i++)
         right = launch_and_look(memory, stream, &result, exec);
-    right = right &&
-            strata_control(strata_runtime_stack(memory->runtime), "pool.reserved", &reserved, NULL) == STRATA_SUCCESS;
-    if (right)
-        printf("%d temporaries of %d MiB, %d launches: %llu MiB reserved\n", STEPS, TEMPORARY >> 20, LAUNCHES,
-               (unsigned long long)reserved >> 20);
+    right = right && is_shared(memory);
     if (exec)
-        right = more.destroy_exec(exec) == CUDA_SUCCESS && right;
+        right = cuda_ok(more.destroy_exec(exec), "ending a graph") && right;
     return graph_free(memory, &result) && right;
 }
 
@@ -150,13 +200,11 @@ int main(void)
 {
     graph_memory memory;
     CUstream stream;
-    if (!cuda_open(&cu) || !find_more() || more.create_stream(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-        !graph_memory_begin(&memory))
+    if (!cuda_open(&cu) || !find_more() ||
+        !cuda_ok(more.create_stream(&stream, CU_STREAM_NON_BLOCKING), "making a stream"))
         return EXIT_FAILURE;
-    bool right = run(&memory, stream);
-    right = graph_memory_end(&memory) && right;
-    right = more.destroy_stream(stream) == CUDA_SUCCESS && right;
-    if (!right)
-        fprintf(stderr, "it went wrong: %s\n", strata_last_error()->message);
+    bool begun = graph_memory_begin(&memory), right = begun && run(&memory, stream);
+    right = (!begun || graph_memory_end(&memory)) && right;
+    right = cuda_ok(more.destroy_stream(stream), "ending a stream") && right;
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -4,6 +4,8 @@
 
 #include <strata/resource.h>
 
+#include <stdbool.h>
+
 extern const strata_layer strata_direct_layer;
 extern const strata_layer strata_async_layer;
 extern const strata_layer strata_null_layer;
@@ -21,6 +23,9 @@ extern const strata_layer strata_nvtx_layer;
 extern const strata_layer strata_pool_layer;
 extern const strata_layer strata_fixed_layer;
 extern const strata_layer strata_binning_layer;
+
+/* Whether a layer is a guard with zones around its blocks, which its own kernels look at. */
+bool strata_has_zones(const strata_resource *resource);
 
 /* Makes their names known to stack texts; done once, later calls return at once. Any thread. */
 strata_status strata_builtin_register(void);

@@ -14,7 +14,6 @@
 #include "core/options.h"
 #include "core/stack.h"
 #include "resources/builtin.h"
-#include "resources/guard/guard.h"
 
 #ifdef STRATA_HAVE_NVTX
 #define NVTX_AS_SYSTEM_HEADER
@@ -71,7 +70,7 @@ static bool can_be_heap(CUdeviceptr start)
 static bool is_above_guard(const nvtx_layer *self)
 {
     for (const strata_resource *below = self->resource.upstream; below; below = below->upstream)
-        if (guard_is_one(below))
+        if (strata_has_zones(below))
             return true;
     return false;
 }
@@ -98,7 +97,7 @@ static nvtx_origin ask_origin(const nvtx_layer *self, const strata_block *block)
 }
 
 /* Around what is asked and told: compute-sanitizer takes no heap from a thread without a context. False if that cannot
- * be had, and the tool is told nothing. Errors are nobody's. */
+ * be had: then the tool is told of nothing new. Errors are nobody's. */
 static bool begin_telling(const nvtx_layer *self, strata_scope *scope)
 {
     strata_error_hush();

@@ -413,6 +413,7 @@ static void a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_a
     test_fault_begin(asks ? TEST_FAULT_STREAM_GET_ID : TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
     strata_status status = say_that_it_ended(fixture, captured);
     const unsigned refused = test_fault_end();
+    assert_true(refused || !asks || test_is_swept());
     if (refused) { /* not where memory goes back to a chunk */
         check_status(status, STRATA_ERROR_DRIVER);
         check_deferred(fixture, &block);

@@ -212,6 +212,30 @@ static void the_device_does_not_end(void)
     child_ok(strata_runtime_finish_block_use(runtime, &block, other, STRATA_ACCESS_WRITE));
 }
 
+/* A stream that Strata was not told of waits for a flag that nobody sets; an overrun is there to be seen. */
+static void the_device_does_something_else_for_ever(void)
+{
+    uint32_t *flag;
+    CUresult (*wait_for_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+    begin();
+    overrun(runtime);
+    child_check(test_cu()->StreamSynchronize(NULL) == CUDA_SUCCESS);
+    child_check(test_cu()->MemHostAlloc((void **)&flag, sizeof *flag, 0) == CUDA_SUCCESS);
+    *flag = 0;
+    child_check(test_cu()->StreamCreate(&other, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    test_find_driver_call("cuStreamWaitValue32", 11070, &wait_for_value);
+    child_check(wait_for_value(other, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
+}
+
+static void a_stream_is_captured(void)
+{
+    begin();
+    overrun(runtime);
+    child_check(test_cu()->StreamSynchronize(NULL) == CUDA_SUCCESS);
+    child_check(test_cu()->StreamCreate(&other, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    test_begin_capture(other);
+}
+
 static void the_context_is_gone(void)
 {
     CUdevice device;
@@ -281,6 +305,8 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(handlers_overrun_and_take_what_was_found),
     TEST_SCENARIO(a_forked_child_exits),
     TEST_SCENARIO(the_device_does_not_end),
+    TEST_SCENARIO(the_device_does_something_else_for_ever),
+    TEST_SCENARIO(a_stream_is_captured),
     TEST_SCENARIO(the_context_is_gone),
     TEST_SCENARIO(the_log_callback_exits),
     TEST_SCENARIO(a_thread_keeps_stdout),
@@ -424,6 +450,24 @@ static void a_device_that_does_not_end_is_waited_for_two_seconds(void **state)
     expect_said("the stack is ended\n");
 }
 
+static void what_can_be_seen_is_told_though_the_device_does_something_else_for_ever(void **state)
+{
+    (void)state;
+    assert_int_equal(run("the_device_does_something_else_for_ever", ENDS), STRATA_GUARD_EXIT_STATUS);
+    expect_said("guard: overrun: block 0x");
+    expect_said("log: guard: at the exit of the process not everything was looked at within 2 s");
+    assert_int_equal(times_said("guard: overrun: "), 1);
+}
+
+static void where_a_stream_is_captured_that_is_said_and_what_can_be_seen_told(void **state)
+{
+    (void)state;
+    assert_int_equal(run("a_stream_is_captured", GUARD), 0);
+    expect_said("log: overrun: 1 byte changed at offset 100, 0 past the end");
+    expect_said("log: guard: at the exit of the process a stream of device 0 is being captured");
+    assert_int_equal(times_said("\n"), 2);
+}
+
 static void a_context_that_is_gone_is_left_alone(void **state)
 {
     (void)state;
@@ -458,12 +502,15 @@ static void a_stream_that_a_thread_keeps_does_not_keep_the_process(void **state)
 static void a_device_that_was_stopped_without_the_programs_notice_is_told_of(void **state)
 {
     (void)state;
-    /* The kernel may not have come to it when the process exits. */
-    int status =
-        run_under("STRATA_SIM_POLICY=late", "the_device_was_stopped", "guard(sample=1, on_finding=exit), async");
-    assert_int_equal(status, STRATA_GUARD_EXIT_STATUS);
-    expect_said("CUDA_ERROR_ILLEGAL_ADDRESS (700). Sampled blocks of device 0");
-    expect_said("guard: illegal access: block 0x");
+    /* The kernel may have come to it or not when the process exits. */
+    static const char *const policies[] = {"STRATA_SIM_POLICY=late", "STRATA_SIM_POLICY=early"};
+    for (size_t i = 0; i < 2; i++) {
+        int status = run_under(policies[i], "the_device_was_stopped", "guard(sample=1, on_finding=exit), async");
+        assert_int_equal(status, STRATA_GUARD_EXIT_STATUS);
+        expect_said("CUDA_ERROR_ILLEGAL_ADDRESS (700). Sampled blocks of device 0");
+        expect_said("guard: illegal access: block 0x");
+        assert_int_equal(times_said("guard: illegal access: "), 1);
+    }
 }
 
 int main(int count, char **arguments)
@@ -478,6 +525,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(handlers_that_run_before_the_driver_ends_come_before_the_look),
         cmocka_unit_test(a_forked_child_does_not_look),
         cmocka_unit_test(a_device_that_does_not_end_is_waited_for_two_seconds),
+        cmocka_unit_test(what_can_be_seen_is_told_though_the_device_does_something_else_for_ever),
+        cmocka_unit_test(where_a_stream_is_captured_that_is_said_and_what_can_be_seen_told),
         cmocka_unit_test(a_context_that_is_gone_is_left_alone),
         cmocka_unit_test(an_exit_from_the_log_callback_is_no_look),
         cmocka_unit_test(a_stream_that_a_thread_keeps_does_not_keep_the_process),

@@ -314,6 +314,7 @@ static void the_tool_is_told_where_there_is_a_context(void **state)
     strata_status refused = strata_runtime_deallocate(runtime, &wrong);
     check_region(&block, "told of");
     check_ok(strata_runtime_deallocate(runtime, &block));
+    assert_false(has_context());
     test_make_current();
     if (ask)
         ask(NULL);

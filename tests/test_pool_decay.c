@@ -164,7 +164,6 @@ static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixtu
     assert_int_equal(reserved(fixture), FRAME); /* in which the small blocks are */
 }
 
-/* Windows that went by without a call count. */
 /* What is held is not counted with what could go. */
 static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
 {
@@ -184,6 +183,7 @@ static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
     assert_amount(left == 48 * MIB);
 }
 
+/* Windows that went by without a call count. */
 static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
 {
     needs_granule(FRAME);

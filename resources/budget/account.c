@@ -327,7 +327,7 @@ static int64_t now_ns(void)
  * yield may take a whole slice of others' time, so these count as well. */
 static bool wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
 {
-    enum { PAUSES = 60, SHORT_WAITS = 256 };
+    enum { PAUSES = 60, SHORT_WAITS = 256 }; /* the first of them before strata_backoff yields */
     if (*turn < PAUSES) {
         strata_backoff(turn);
         return true;

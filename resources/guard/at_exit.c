@@ -58,18 +58,6 @@ static bool has_context(strata_device *device)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-/* Work that Strata was not told of may touch blocks, too. No capture that this ends would have been of use any more.
- * What it answers, the look meets as well. */
-static void wait_for_device(strata_device *device)
-{
-    strata_scope scope;
-    if (!strata_cu.CtxSynchronize ||
-        strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
-        return;
-    strata_cu.CtxSynchronize();
-    strata_scope_leave(&scope);
-}
-
 static void keep_failure(void)
 {
     strata_lock_take(&found_lock);
@@ -78,24 +66,52 @@ static void keep_failure(void)
     strata_lock_release(&found_lock);
 }
 
-static void look_at(strata_resource *resource)
+static bool is_about_captures(CUresult result)
+{
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+/* No capture that this ends would have been of use any more; where there is one, nobody waits. What else it answers,
+ * the look behind it meets as well. */
+static void wait_for_device(strata_device *device)
+{
+    strata_scope scope;
+    if (!strata_cu.CtxSynchronize ||
+        strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return;
+    CUresult result = strata_cu.CtxSynchronize();
+    strata_scope_leave(&scope);
+    if (!is_about_captures(result))
+        return;
+    strata_fail_driver(result, "cuCtxSynchronize",
+                       "guard: at the exit of the process a stream of device %d is being captured, so that work which "
+                       "Strata was not told of may not have been looked at",
+                       device->ordinal);
+    keep_failure();
+}
+
+static void look_at(strata_resource *resource, bool waits)
 {
     const strata_stack *stack = resource->stack;
     if (!stack || !has_context(stack->device)) /* without a stack: another thread is making it */
         return;
-    wait_for_device(stack->device);
+    if (waits)
+        wait_for_device(stack->device);
     strata_status status =
         guard_is_one(resource) ? guard_check_everything((guard *)resource) : sampling_check((sampling *)resource);
     if (status != STRATA_SUCCESS)
         keep_failure();
 }
 
+/* Twice: what can be seen at once, and what is there when the device is done with all its work, also such as Strata was
+ * not told of; but that may never end. What was found is not found again. */
 static void look_at_all(void)
 {
     is_looking = true;
     strata_lock_take(&guards_lock);
-    for (const guard_report *report = guards; report; report = report->next)
-        look_at(report->guard);
+    for (int waits = 0; waits < 2; waits++)
+        for (const guard_report *report = guards; report; report = report->next)
+            look_at(report->guard, waits);
     strata_lock_release(&guards_lock);
 }
 

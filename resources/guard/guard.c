@@ -776,6 +776,11 @@ strata_status guard_create(strata_device *device, const strata_guard_options *op
     return status;
 }
 
+bool strata_has_zones(const strata_resource *resource)
+{
+    return guard_is_one(resource);
+}
+
 bool guard_is_one(const strata_resource *resource)
 {
     return resource->ops->allocate == guard_allocate;

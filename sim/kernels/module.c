@@ -120,10 +120,13 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     result = load(context, module ? &made : NULL, image);
     if (result == CUDA_SUCCESS) {
         result = sim_context_wait(context);
-        if (result == CUDA_SUCCESS) {
+        const bool there = sim_slab_has(&sim.modules, made); /* the context may have ended meanwhile */
+        if (result == CUDA_SUCCESS && there) {
             *module = made;
-        } else if (sim_slab_has(&sim.modules, made)) {
+        } else if (there) {
             sim_module_free(made);
+        } else if (result == CUDA_SUCCESS) {
+            result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         }
     }
     return sim_leave(result);
