@@ -616,16 +616,6 @@ static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
-/* Work on one stream that the program itself orders after what another one was given. */
-static void order_after(CUstream later, CUstream earlier)
-{
-    CUevent event;
-    check_cu(test_cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    check_cu(test_cu()->EventRecord(event, earlier));
-    check_cu(test_cu()->StreamWaitEvent(later, event, 0));
-    check_cu(test_cu()->EventDestroy(event));
-}
-
 /* Nobody captured the stream that the free is on, and nobody need name it again. */
 static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(test_fixture *fixture)
 {
@@ -648,7 +638,7 @@ static void a_free_behind_a_capture_elsewhere_comes_after_its_own_streams_work(t
     CUstream captured = made_stream(CU_STREAM_DEFAULT), other = made_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = test_allocate(fixture, BYTES, NULL);
     test_write(fixture, &block, 0x11, NULL);
-    order_after(other, NULL);
+    test_order_after(other, NULL);
     test_stall *stall =
         test_owner_is(fixture, "direct") ? NULL : test_stall_begin(other); /* direct waits on the host */
     test_fill(block.address, 0x22, BYTES, other);

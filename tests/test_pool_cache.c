@@ -78,16 +78,6 @@ static void what_went_when_not_all_fitted_is_not_counted_with_what_is_kept(test_
     assert_found(have(fixture, 4, QUARTER, stream), 4);
 }
 
-/* Work on one stream that the program itself orders after what another one was given. */
-static void order_after(CUstream later, CUstream earlier)
-{
-    CUevent event;
-    check_cu(test_cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    check_cu(test_cu()->EventRecord(event, earlier));
-    check_cu(test_cu()->StreamWaitEvent(later, event, 0));
-    check_cu(test_cu()->EventDestroy(event));
-}
-
 /* What another stream has freed than had it comes by the bundle, and makes room for itself. */
 static void a_bundle_is_kept_in_place_of_what_was_there(test_fixture *fixture)
 {
@@ -102,7 +92,7 @@ static void a_bundle_is_kept_in_place_of_what_was_there(test_fixture *fixture)
     have(fixture, 4, QUARTER, stream);
     set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
     strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), other);
-    order_after(other, writer);
+    test_order_after(other, writer);
     for (int i = 0; i <= POOL_BUNDLED; i++) {
         test_copy_back(fixture, blocks[i].address, EDGE, other); /* noted nowhere */
         test_free_on(fixture, &blocks[i], other);

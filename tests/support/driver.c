@@ -112,6 +112,15 @@ void test_leave_thread(void)
         test_cu()->StreamSynchronize(CU_STREAM_PER_THREAD);
 }
 
+void test_order_after(CUstream later, CUstream earlier)
+{
+    CUevent event;
+    check_cu(test_cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    check_cu(test_cu()->EventRecord(event, earlier));
+    check_cu(test_cu()->StreamWaitEvent(later, event, 0));
+    check_cu(test_cu()->EventDestroy(event));
+}
+
 const test_sim *test_sim_control(void)
 {
     return control.set_seed ? &control : NULL;

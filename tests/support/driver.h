@@ -28,6 +28,10 @@ void test_make_current(void);
  * has work pending (docs/measurements.md), so on hardware this waits for the stream, last of all. */
 void test_leave_thread(void);
 
+/* What one stream is given from now on comes after what another one was given so far, as the program itself orders it:
+ * Strata is told of nothing. */
+void test_order_after(CUstream later, CUstream earlier);
+
 bool test_on_simulated_driver(void);
 
 /* The driver, for the test's own calls: strata_cu, or what is behind it while the door is watched (support/door.h). */
