@@ -288,7 +288,8 @@ static void start_host_functions(void)
         _exit(1);
 }
 
-/* Nearly every run has a report, which is counted and not read: to name the frames of two stacks takes more than the run. */
+/* Nearly every run has a report, which is counted and not read: naming the frames of two stacks takes longer than the
+ * run. */
 static unsigned how_edges_are_checked(void)
 {
     return STRATA_SIM_CHECK_FREES | (getenv("STRATA_TEST_SWEEP_VERBOSE") ? 0U : STRATA_SIM_CHECK_NO_STACKS);
