@@ -3,7 +3,6 @@
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "resources/pool/slack.h"
 
 #include <string.h>
 
@@ -369,7 +368,7 @@ static void unmap_taken(pool *self, pool_frames *frames, size_t first)
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
             atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
-            pool_slack_note_moves(self, length, bytes);
+            frames->moved += bytes;
         } else {
             frames->bytes -= bytes;
         }

@@ -10,6 +10,7 @@ typedef struct pool_frames {
     uint32_t *numbers;
     size_t count, capacity;
     uint64_t bytes;
+    uint64_t moved; /* bytes of those that were taken out of their places */
 } pool_frames;
 
 /* Which frames are moved. */

@@ -3,6 +3,7 @@
  * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/stamp.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/frames.h"
 #include "resources/pool/slack.h"
@@ -10,8 +11,7 @@
 
 enum {
     GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
-    GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for; */
-    GROWTH_COSTLY = 8, /* by an 8th where moving is costly */
+    GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
 };
 
 /* ---- places ---- */
@@ -174,9 +174,8 @@ static uint64_t most_to_be_had(const pool *self, const pool_attempt *attempt)
 static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
 {
     const uint64_t granule = self->pages.granule;
-    const bool costly = pool_slack_moving_is_costly(self);
-    uint64_t share = round_up(self->pages.reserved / (costly ? GROWTH_COSTLY : GROWTH_SHARE), granule);
-    if (!costly && share > GROWTH_MOST * granule)
+    uint64_t share = round_up(self->pages.reserved / GROWTH_SHARE, granule);
+    if (share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
     const uint64_t initial = pool_initial_size(self);
@@ -296,8 +295,10 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
+    const uint64_t began = strata_stamp_clock();
     get_frames(self, want, &how, &making, &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
+    pool_slack_note_moves(self, began, frames.moved);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
     return look;
@@ -345,14 +346,12 @@ pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attem
     pool_slack_weigh_asking(self);
     if (!atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed) || pool_lacks_initial(self, want))
         return POOL_NOTHING;
-    const uint64_t slack = within_slack(self, want), reserved = self->pages.reserved;
+    const uint64_t slack = within_slack(self, want);
     if (slack > pool_most_reserved(self))
         return POOL_NOTHING;
     pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
     const pool_look look = grow(self, want, slack, &ahead, slot);
-    if (self->pages.reserved > reserved)
-        pool_slack_forget_moves(self);
-    else if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
+    if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
         atomic_store_explicit(&self->asking_is_costly, false, memory_order_relaxed);
     return look;
 }
@@ -372,8 +371,6 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
         pool_settle_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
-    if (self->pages.reserved > reserved)
-        pool_slack_forget_moves(self);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;

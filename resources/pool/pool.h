@@ -45,18 +45,18 @@ typedef struct pool_decay {
                                          and stays */
 } pool_decay;
 
-/* Moves since some time. */
-typedef struct pool_moves {
-    uint64_t frames, bytes;
-    uint64_t requests_before; /* counts.misses at that time */
-} pool_moves;
+/* Some time in which memory is moved. */
+typedef struct pool_spell {
+    uint64_t began;  /* nanoseconds, monotonic; later, where a part of the spell is forgotten */
+    uint64_t moving; /* of those since then */
+    uint64_t bytes;  /* moved; 0: there is no spell */
+} pool_spell;
 
 /* What moving and asking came to, and what it bought: resources/pool/slack.c. Guarded by growth. */
 typedef struct pool_bought {
-    double slack;            /* where it bought any, else 0 */
-    pool_moves since_growth; /* since memory was last made within the slack, */
-    pool_moves since_rise;   /* and since peak_live rose to */
-    uint64_t risen_to;       /* so much */
+    double slack; /* where it bought any, else 0 */
+    pool_spell spell;
+    uint64_t risen_to;       /* peak_live, as the spell knows it */
     uint64_t asked_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
     uint64_t misses_weighed; /* and counts.misses then */
 } pool_bought;

@@ -5,14 +5,8 @@
 
 #include "resources/pool/pool.h"
 
-/* Memory was made within the slack: what was moved before counts no more. */
-void pool_slack_forget_moves(pool *self);
-
-/* So many frames were moved, of so many bytes in all. */
-void pool_slack_note_moves(pool *self, size_t frames, uint64_t bytes);
-
-/* Whether so much was moved of what there is, and for so few requests, that memory should grow by more at a time. */
-bool pool_slack_moving_is_costly(const pool *self);
+/* So many bytes were moved, from a time by strata_stamp_clock until now. */
+void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes);
 
 /* What may be reserved beyond what was live at most, as a share of that. */
 double pool_slack_now(pool *self);

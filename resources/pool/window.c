@@ -17,6 +17,8 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/stamp.h"
+#include "resources/pool/slack.h"
 
 /* What is the same for all windows. */
 typedef struct pool_search {
@@ -341,12 +343,14 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
                            pool_attempt *attempt, uint32_t *slot)
 {
     pool_frames frames = {0};
+    const uint64_t began = strata_stamp_clock();
     attempt->result = collect_for_voids(self, terms, window, &frames, attempt);
     if (attempt->result == CUDA_SUCCESS)
         attempt->result = map_in_voids(self, window->voids, &frames, &attempt->call);
     const bool mapped = attempt->result == CUDA_SUCCESS;
     const bool gone = mapped || pool_frames_drop(self, frames.numbers, frames.count);
     strata_host_free(frames.numbers);
+    pool_slack_note_moves(self, began, frames.moved);
     pool_note_reserved(self);
     if (mapped)
         return cut_out(self, want, window, attempt, slot);
