@@ -1,6 +1,8 @@
 /* A pool at its limit: what is free is used however it lies. A request goes across several voids where nothing else is
  * left, and beside blocks where whole granules are few; a frame that is too large for a void is replaced. */
+#include "core/stack.h"
 #include "pool_support.h"
+#include "resources/pool/pool.h"
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/refusals.h"
@@ -104,7 +106,11 @@ static void all_that_is_free_serves_one_request_across_several_voids(test_fixtur
     set_limit(fixture, 16 * MIB);
     scatter_row(fixture, &all, stream);
     scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
+    const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(fixture->runtime), "pool", 0);
+    const pool_spell *spell = &self->bought.spell;
+    const uint64_t moved = spell->bytes;
     serve(fixture, 16, all.start, 0x55, stream, &block);
+    assert_int_equal(spell->bytes, moved + 4 * MIB); /* which counts as what is moved into one void */
     check_refused(fixture, HALF, stream);
     check_ends(fixture, &block, 0x55, stream);
     end_row(fixture, &all.row, stream);

@@ -217,10 +217,13 @@ static void what_is_moved_bit_by_bit_counts_together_for_a_while(void **state)
     self->bought.spell.began -= 2000 * MILLISECOND; /* much is forgotten, and the time */
     move(self, 1, 20, 4);
     assert_true(is_about(pool_slack_now(self), 0.044));
+    for (int i = 0; i < 2 * EIGHTH; i++)
+        move(self, 1, 10, 0);
+    assert_true(is_about(pool_slack_now(self), 0.144));
     self->bought.spell = (pool_spell){0};
     for (int i = 0; i < EIGHTH; i++)
         move(self, 1, 20, 4);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_slack_now(self), 0.244));
     end_rule(&all, &block);
 }
 
@@ -271,11 +274,58 @@ static void what_was_moved_before_more_was_live_does_not_count(void **state)
     move(self, EIGHTH - 1, 30, 0);
     self->peak_live += self->peak_live / 32; /* a little more is as much as before */
     assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void what_was_moved_before_memory_was_given_back_counts(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    const uint64_t peak = self->peak_live;
     move(self, EIGHTH - 1, 30, 0);
-    self->peak_live = peak / 2; /* what lay unused was given back */
+    self->peak_live = peak / 2;
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    self->peak_live = peak; /* as much as before is no more than ever */
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    move(self, 1, 1, 0);
     assert_true(is_about(pool_slack_now(self), 0.144));
-    move(self, EIGHTH, 30, 0);
-    assert_true(is_about(pool_slack_now(self), 0.244));
+    end_rule(&all, &block);
+}
+
+static void making_memory_and_giving_it_back_take_no_time_of_a_spell(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    pool_slack_leave_out(self, 0); /* of no spell */
+    move(self, EIGHTH, 30, 150);
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    pool_slack_leave_out(self, strata_stamp_clock() - 150 * MILLISECOND);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void growing_and_trimming_are_left_out(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block, more = {0};
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    self->bought.risen_to = UINT64_MAX; /* no rise ends the spell */
+    move(self, 1, 1, 0);
+    const uint64_t began = self->bought.spell.began;
+    replace(&all, &more, FRAMES * 2 * MIB);
+    const uint64_t after_growth = self->bought.spell.began;
+    assert_true(after_growth > began);
+    replace(&all, &more, 0);
+    check_ok(strata_runtime_trim(all.runtime, 0, NULL));
+    assert_true(self->bought.spell.began > after_growth);
     end_rule(&all, &block);
 }
 
@@ -305,6 +355,9 @@ int main(void)
         cmocka_unit_test(it_buys_as_much_as_was_live_at_most),
         cmocka_unit_test(it_buys_half_of_what_is_beside_at_most),
         cmocka_unit_test(what_was_moved_before_more_was_live_does_not_count),
+        cmocka_unit_test(what_was_moved_before_memory_was_given_back_counts),
+        cmocka_unit_test(making_memory_and_giving_it_back_take_no_time_of_a_spell),
+        cmocka_unit_test(growing_and_trimming_are_left_out),
         cmocka_unit_test(a_deterministic_pool_and_one_whose_slack_is_given_buy_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

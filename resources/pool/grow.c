@@ -226,8 +226,10 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
+    const uint64_t began = strata_stamp_clock();
     attempt->result = pool_frames_make(self, want->bytes, growth_for(self, &place, most), &frames, attempt);
-    pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
+    const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
+    pool_slack_leave_out(self, began);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
     return look;

@@ -56,7 +56,7 @@ typedef struct pool_spell {
 typedef struct pool_bought {
     double slack; /* where it bought any, else 0 */
     pool_spell spell;
-    uint64_t risen_to;       /* peak_live, as the spell knows it */
+    uint64_t risen_to;       /* the most that ever was live, but for a little */
     uint64_t asked_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
     uint64_t misses_weighed; /* and counts.misses then */
 } pool_bought;

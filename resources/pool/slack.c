@@ -5,8 +5,9 @@
  * Moving is costly: it takes a quarter of the time of a spell, and an eighth of all memory is moved in it. A spell is
  * 20 ms at least, for the few frames that begin a step of the program's tell nothing; what was more than 200 ms ago
  * counts half, and half again. A program that works on its data meanwhile may move as much and buys none, for its time
- * goes elsewhere. Memory that still grows is moved at times, and not again once all has its place: a spell ends when
- * what is live at most rises. Time is chance, which a deterministic pool does not go by.
+ * goes elsewhere. Making memory, and giving it back, is done once and takes no time of a spell. Memory that still grows
+ * is moved at times, and not again once all has its place: a spell ends when more is live than ever. Time is chance,
+ * which a deterministic pool does not go by.
  *
  * Asking is costly: others are asked for every few requests, because nothing fits otherwise. */
 #include "resources/pool/slack.h"
@@ -44,6 +45,12 @@ void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes)
     spell->bytes += bytes;
 }
 
+void pool_slack_leave_out(pool *self, uint64_t began)
+{
+    if (self->bought.spell.bytes)
+        self->bought.spell.began += strata_stamp_clock() - began;
+}
+
 static double slack_of(const pool *self)
 {
     return self->bought.slack > self->slack ? self->bought.slack : self->slack;
@@ -70,16 +77,16 @@ static bool moving_is_costly(const pool *self, const pool_spell *spell)
 static void weigh_moving(pool *self)
 {
     pool_spell *spell = &self->bought.spell;
-    const uint64_t peak = self->bought.risen_to;
-    if (self->peak_live < peak || self->peak_live - peak > peak / RISE_SHARE) {
+    const uint64_t most = self->bought.risen_to;
+    if (self->peak_live > most && self->peak_live - most > most / RISE_SHARE) {
         self->bought.risen_to = self->peak_live;
         *spell = (pool_spell){0};
     }
     if (self->deterministic || !moving_is_costly(self, spell))
         return;
     *spell = (pool_spell){0};
-    const double more = slack_of(self) + MOVING_STEP, most = most_slack(self);
-    const double slack = more < most ? more : most;
+    const double more = slack_of(self) + MOVING_STEP, allowed = most_slack(self);
+    const double slack = more < allowed ? more : allowed;
     if (slack > slack_of(self))
         self->bought.slack = slack;
 }
