@@ -24,6 +24,7 @@
     X(EventRecord, 2000)            \
     X(EventElapsedTime, 2000)       \
     X(MemAlloc, 3020)               \
+    X(MemGetInfo, 3020)             \
     X(MemFree, 3020)                \
     X(MemAllocFromPoolAsync, 11020) \
     X(MemFreeAsync, 11020)          \
