@@ -32,8 +32,8 @@ typedef struct strata_pool_options {
     uint64_t initial_size; /* bytes reserved with the first request, which is refused where they cannot be had */
     uint64_t max_size;     /* bytes that may be reserved; 0: no limit but the device's */
     uint64_t slack; /* thousandths of what was live at most, up to 1,000,000, that may be reserved beyond it before
-                       memory that lies free elsewhere is moved instead; 0: 44 at first, and more where much is
-                       moved all the time, or streams keep taking each other's memory (docs/pool.md). Where memory
+                       memory that lies free elsewhere is moved instead; 0: 44 at first, and more where moving
+                       takes much of the time, or streams keep taking each other's memory (docs/pool.md). Where memory
                        cannot be moved, over another layer or without virtual memory management: before what is free as
                        a whole is given back; 0: 500 */
     uint64_t frame; /* bytes of the largest piece of physical memory, rounded up to what the device maps in; 0: 16
