@@ -300,7 +300,8 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
     const uint64_t began = strata_stamp_clock();
     get_frames(self, want, &how, &making, &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
-    pool_slack_note_moves(self, began, frames.moved);
+    if (!patient) /* which waits for work, with growth let go */
+        pool_slack_note_moves(self, began, frames.moved);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
     return look;
