@@ -102,8 +102,8 @@ static void run_sequence(void *state, size_t operations)
             !peer_run_steps(self->peer, drawn.steps, drawn.count, self->slots, self->live, drawn.leftovers);
 }
 
-/* RMM's program keeps a resource for all rounds; so do the competitors while the device has room for another one's
- * 16,000 MiB twice. */
+/* RMM's program keeps a resource, and its memory, for all rounds. So do the competitors while the device has room: no
+ * block lives beyond 16,000 MiB, and whoever takes a turn is to have twice as much. */
 static void settle_and_make_room(void *state)
 {
     peer *with = ((entry *)state)->peer;

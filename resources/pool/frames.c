@@ -3,6 +3,8 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/stamp.h"
+#include "resources/pool/slack.h"
 
 #include <string.h>
 
@@ -128,6 +130,7 @@ static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
 
 CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
+    const uint64_t began = strata_stamp_clock();
     attempt->call = "cuMemCreate";
     CUresult result = frames->bytes < bytes ? ask_for_much(self, bytes - frames->bytes, attempt) : CUDA_SUCCESS;
     const uint64_t large = frame_size_for(self, request);
@@ -139,6 +142,7 @@ CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_fra
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
             attempt->ceiling = ceiling_below(self, left < size ? left : size);
     }
+    frames->making_ns += pool_slack_leave_out(self, began);
     return result;
 }
 

@@ -10,7 +10,8 @@ typedef struct pool_frames {
     uint32_t *numbers;
     size_t count, capacity;
     uint64_t bytes;
-    uint64_t moved; /* bytes of those that were taken out of their places */
+    uint64_t moved;     /* bytes of those that were taken out of their places */
+    uint64_t making_ns; /* what making the others took */
 } pool_frames;
 
 /* Which frames are moved. */

@@ -226,10 +226,8 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
-    const uint64_t began = strata_stamp_clock();
     attempt->result = pool_frames_make(self, want->bytes, growth_for(self, &place, most), &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
-    pool_slack_leave_out(self, began);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
     return look;
@@ -301,7 +299,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
     get_frames(self, want, &how, &making, &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     if (!patient) /* which waits for work, with growth let go */
-        pool_slack_note_moves(self, began, frames.moved);
+        pool_slack_note_moves(self, began + frames.making_ns, frames.moved);
     strata_host_free(frames.numbers);
     strata_scope_leave(&scope);
     return look;

@@ -45,16 +45,16 @@ typedef struct pool_decay {
                                          and stays */
 } pool_decay;
 
-/* Some time in which memory is moved. */
+/* What memory was moved lately: resources/pool/slack.c. */
 typedef struct pool_spell {
-    uint64_t began;  /* nanoseconds, monotonic; later, where a part of the spell is forgotten */
-    uint64_t moving; /* of those since then */
-    uint64_t bytes;  /* moved; 0: there is no spell */
+    uint64_t began;  /* nanoseconds, monotonic; the more is forgotten, the later */
+    uint64_t moving; /* of the nanoseconds since then, those in which memory was moved */
+    uint64_t bytes;  /* that were */
 } pool_spell;
 
-/* What moving and asking came to, and what it bought: resources/pool/slack.c. Guarded by growth. */
+/* What moving and asking came to, and what each bought: resources/pool/slack.c. Guarded by growth. */
 typedef struct pool_bought {
-    double slack; /* where it bought any, else 0 */
+    double by_moving, by_asking; /* slack; 0: none */
     pool_spell spell;
     uint64_t risen_to;       /* the most that ever was live, but for a little */
     uint64_t asked_in_need;  /* other streams, because nothing fitted, since that was last weighed, */

@@ -2,9 +2,7 @@
  * there is a release threshold. What goes back over time is in resources/pool/decay.c. A frame goes only if all of it
  * lies free and it is not held; the last numbers, which mostly were made last, go first. */
 #include "core/error.h"
-#include "core/stamp.h"
 #include "resources/pool/cache.h"
-#include "resources/pool/slack.h"
 
 bool pool_is_complete(const strata_entry *entry)
 {
@@ -75,7 +73,7 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->growth);
     pool_caches_flush(self);
-    const uint64_t before = self->pages.reserved, began = strata_stamp_clock();
+    const uint64_t before = self->pages.reserved;
     if (before > how->keep && self->takes_finished)
         pool_settle(self);
     strata_error_hush();
@@ -88,7 +86,6 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     strata_error_unhush(status != STRATA_SUCCESS);
     pool_forget_peak(self);
     pool_note_reserved(self);
-    pool_slack_leave_out(self, began);
     *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;
     strata_lock_release(&self->growth);
     return status;

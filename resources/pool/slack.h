@@ -5,11 +5,11 @@
 
 #include "resources/pool/pool.h"
 
-/* So many bytes were moved, from a time by strata_stamp_clock until now. */
+/* So many bytes were moved, from a time by strata_stamp_clock until now, and growth was held throughout. */
 void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes);
 
-/* From a time until now memory was made or given back, which is no time of the program's. */
-void pool_slack_leave_out(pool *self, uint64_t began);
+/* Memory was made from a time until now, which is done once: that is no time of the program's. How long it took. */
+uint64_t pool_slack_leave_out(pool *self, uint64_t began);
 
 /* What may be reserved beyond what was live at most, as a share of that. */
 double pool_slack_now(pool *self);

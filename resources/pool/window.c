@@ -351,7 +351,7 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
     const bool gone = mapped || pool_frames_drop(self, frames.numbers, frames.count);
     strata_host_free(frames.numbers);
     if (!terms->patient) /* which waits for work, with growth let go */
-        pool_slack_note_moves(self, began, frames.moved);
+        pool_slack_note_moves(self, began + frames.making_ns, frames.moved);
     pool_note_reserved(self);
     if (mapped)
         return cut_out(self, want, window, attempt, slot);
