@@ -131,26 +131,35 @@ static void end_rule(traffic *all, strata_block *block)
 
 static void begin_spell(pool *self)
 {
-    self->bought.spell = (pool_spell){.began = strata_stamp_clock()};
+    const uint64_t now = pool_slack_clock(self);
+    self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
 }
 
-/* Something else is done for so long, */
-static void pass(pool *self, uint64_t milliseconds)
+/* Nothing is done for so long, */
+static void pause_for(pool *self, uint64_t milliseconds)
 {
     self->bought.spell.began -= milliseconds * MILLISECOND;
+    self->bought.spell.seen -= milliseconds * MILLISECOND;
+}
+
+/* or something, with a request each millisecond, */
+static void work_for(pool *self, uint64_t milliseconds)
+{
+    atomic_fetch_add(&self->counts.misses, milliseconds);
+    pause_for(self, milliseconds);
 }
 
 /* and then frames are moved for so long. */
 static void move(pool *self, uint64_t frames, uint64_t milliseconds)
 {
-    pass(self, milliseconds);
-    pool_slack_note_moves(self, strata_stamp_clock() - milliseconds * MILLISECOND, frames * 2 * MIB);
+    pause_for(self, milliseconds);
+    pool_slack_note_moves(self, pool_slack_clock(self) - milliseconds * MILLISECOND, frames * 2 * MIB);
 }
 
 static double slack_after(pool *self, uint64_t else_ms, uint64_t frames, uint64_t moving_ms)
 {
     begin_spell(self);
-    pass(self, else_ms);
+    work_for(self, else_ms);
     move(self, frames, moving_ms);
     return pool_slack_now(self);
 }
@@ -185,7 +194,7 @@ static void what_is_moved_bit_by_bit_counts_together(void **state)
     pool *self = all.self;
     begin_spell(self);
     for (int i = 0; i < EIGHTH - 1; i++) {
-        pass(self, 5);
+        work_for(self, 5);
         move(self, 1, 10);
     }
     assert_true(is_about(pool_slack_now(self), 0.044));
@@ -203,13 +212,13 @@ static void what_was_long_ago_is_forgotten_and_so_is_the_time(void **state)
     pool *self = all.self;
     begin_spell(self);
     move(self, EIGHTH - 1, 40);
-    pass(self, 2000);
+    work_for(self, 2000);
     for (int i = 0; i < EIGHTH - 1; i++)
         move(self, 1, 10);
     assert_true(is_about(pool_slack_now(self), 0.044));
     move(self, 1, 10);
     assert_true(is_about(pool_slack_now(self), 0.144));
-    pass(self, 3600 * 1000);
+    work_for(self, 3600 * 1000);
     assert_true(is_about(pool_slack_now(self), 0.144));
     move(self, EIGHTH, 100);
     assert_true(is_about(pool_slack_now(self), 0.244));
@@ -228,14 +237,17 @@ static void it_buys_as_much_as_was_live_at_most(void **state)
     end_rule(&all, &block);
 }
 
-static void it_buys_half_of_what_is_beside_at_most(void **state)
+static void it_buys_what_a_limit_leaves_and_half_of_what_a_device_does(void **state)
 {
     (void)state;
     traffic all;
     strata_block block;
-    begin_rule(&all, "pool(max_size=160MiB)", &block); /* 32 of 128 MiB */
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.125));
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.125));
+    begin_rule(&all, "pool(max_size=144MiB)", &block); /* all but a twelfth of it: 4 of 128 MiB */
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.044));
+    end_rule(&all, &block);
+    begin_rule(&all, "pool(max_size=168MiB)", &block); /* 26 */
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.144));
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 26.0 / 128));
     end_rule(&all, &block);
     begin_rule(&all, "pool", &block); /* an eighth of the device */
     const uint64_t total = all.self->device->info.total_bytes;
@@ -256,9 +268,9 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     for (int i = 0; i < 5; i++)
         slack_after(all.self, 0, EIGHTH, 30);
     assert_true(is_about(pool_slack_now(all.self), 0.544));
-    const uint64_t limit = 160 * MIB, none = 0;
+    const uint64_t limit = 168 * MIB, none = 0;
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &limit));
-    assert_true(is_about(pool_slack_now(all.self), 0.125));
+    assert_true(is_about(pool_slack_now(all.self), 26.0 / 128));
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
     assert_true(is_about(pool_slack_now(all.self), 0.544));
     all.self->bought.by_asking = 0.15; /* which no limit takes back */
@@ -324,14 +336,65 @@ static void making_memory_takes_no_time_here(void **state)
     end_rule(&all, &block);
 }
 
-static void a_deterministic_pool_and_one_whose_slack_is_given_buy_none(void **state)
+static void what_takes_long_counts_whatever_part_of_memory_it_is(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    assert_true(is_about(slack_after(all.self, 0, 1, 80), 0.044));
+    assert_true(is_about(slack_after(all.self, 0, 1, 100), 0.144));
+    end_rule(&all, &block);
+}
+
+static void a_pause_is_no_time(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    begin_spell(self);
+    for (int i = 0; i < EIGHTH; i++) {
+        pause_for(self, 1000);
+        move(self, 1, 5);
+    }
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    begin_spell(self);
+    for (int i = 0; i < EIGHTH; i++) {
+        work_for(self, 1000);
+        move(self, 1, 5);
+    }
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
 {
     (void)state;
     traffic all;
     strata_block block;
     begin_rule(&all, "pool(deterministic=on)", &block);
-    assert_true(is_about(slack_after(all.self, 0, FRAMES, 40), all.self->slack));
+    pool *self = all.self;
+    const double slack = self->slack;
+    uint64_t began = pool_slack_clock(self);
+    atomic_fetch_add(&self->counts.moved, 199);
+    pool_slack_note_moves(self, began, EIGHTH * 2 * MIB);
+    assert_true(is_about(pool_slack_now(self), slack));
+    atomic_fetch_add(&self->counts.misses, 199 * 100);
+    assert_true(is_about(pool_slack_now(self), slack));
+    began = pool_slack_clock(self);
+    atomic_fetch_add(&self->counts.moved, 250);
+    pool_slack_note_moves(self, began, EIGHTH * 2 * MIB);
+    assert_true(is_about(pool_slack_now(self), slack + 0.10));
     end_rule(&all, &block);
+}
+
+static void a_slack_that_is_given_is_kept(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
     begin_rule(&all, "pool(slack=20)", &block);
     assert_true(is_about(slack_after(all.self, 0, FRAMES, 40), 0.020));
     end_rule(&all, &block);
@@ -348,12 +411,15 @@ int main(void)
         cmocka_unit_test(what_is_moved_bit_by_bit_counts_together),
         cmocka_unit_test(what_was_long_ago_is_forgotten_and_so_is_the_time),
         cmocka_unit_test(it_buys_as_much_as_was_live_at_most),
-        cmocka_unit_test(it_buys_half_of_what_is_beside_at_most),
+        cmocka_unit_test(it_buys_what_a_limit_leaves_and_half_of_what_a_device_does),
         cmocka_unit_test(what_was_bought_counts_as_far_as_it_may_be_bought_now),
         cmocka_unit_test(what_was_moved_before_more_was_live_than_ever_does_not_count),
         cmocka_unit_test(what_was_moved_before_memory_was_given_back_counts),
         cmocka_unit_test(making_memory_takes_no_time_here),
-        cmocka_unit_test(a_deterministic_pool_and_one_whose_slack_is_given_buy_none),
+        cmocka_unit_test(what_takes_long_counts_whatever_part_of_memory_it_is),
+        cmocka_unit_test(a_pause_is_no_time),
+        cmocka_unit_test(a_deterministic_pool_goes_by_requests_and_moves),
+        cmocka_unit_test(a_slack_that_is_given_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

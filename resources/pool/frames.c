@@ -3,7 +3,6 @@
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "core/stamp.h"
 #include "resources/pool/slack.h"
 
 #include <string.h>
@@ -130,7 +129,7 @@ static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
 
 CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
 {
-    const uint64_t began = strata_stamp_clock();
+    const uint64_t began = pool_slack_clock(self);
     attempt->call = "cuMemCreate";
     CUresult result = frames->bytes < bytes ? ask_for_much(self, bytes - frames->bytes, attempt) : CUDA_SUCCESS;
     const uint64_t large = frame_size_for(self, request);

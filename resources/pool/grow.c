@@ -3,7 +3,6 @@
  * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
 #include "core/error.h"
 #include "core/memory.h"
-#include "core/stamp.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/frames.h"
 #include "resources/pool/slack.h"
@@ -295,7 +294,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
         return POOL_NOTHING;
     }
     pool_frames frames = {0};
-    const uint64_t began = strata_stamp_clock();
+    const uint64_t began = pool_slack_clock(self);
     get_frames(self, want, &how, &making, &frames, attempt);
     const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
     if (!patient) /* which waits for work, with growth let go */

@@ -50,6 +50,8 @@ typedef struct pool_spell {
     uint64_t began;  /* nanoseconds, monotonic; the more is forgotten, the later */
     uint64_t moving; /* of the nanoseconds since then, those in which memory was moved */
     uint64_t bytes;  /* that were */
+    uint64_t seen;   /* until when the time is counted, and counts.misses then */
+    uint64_t misses_seen;
 } pool_spell;
 
 /* What moving and asking came to, and what each bought: resources/pool/slack.c. Guarded by growth. */

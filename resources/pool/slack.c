@@ -2,11 +2,13 @@
  * come back with every request; memory is paid for once. So what is done again and again buys slack, and pays for it
  * first. Two signs, each on its own; where somebody has said how much slack there is, neither.
  *
- * Moving is costly: it takes a quarter of the time, and an eighth of all memory is moved meanwhile, so that it is no
- * single request's. What counts is the last 200 ms or so, more and more of what was before is forgotten: a program that
- * works on its data meanwhile may move as much and buys none, for its time goes elsewhere. A few frames right after
- * more was bought tell nothing, therefore the 20 ms. Memory that grows is moved at times, and not again once all has
- * its place: it begins anew when more is live than ever. Time is chance, which a deterministic pool does not go by.
+ * Moving is costly: it takes a quarter of the time, and an eighth of all memory is moved meanwhile, or what takes 100
+ * ms, so that it is no single request's. What counts is the last 200 ms or so, more and more of what was before is
+ * forgotten: a program that works on its data between its requests may move as much and buys none, for its time goes
+ * elsewhere. Where it makes no request at all time stands still, so that those after a pause are judged by themselves.
+ * A few frames right after more was bought tell nothing, therefore the 20 ms. Memory that grows is moved at times, and
+ * not again once all has its place: it begins anew when more is live than ever. Real time is chance: a deterministic
+ * pool takes 5 us for each request and 100 for each frame.
  *
  * Asking is costly: others are asked for every few requests, because nothing fits otherwise. */
 #include "resources/pool/slack.h"
@@ -19,49 +21,84 @@ static const double ASKING_SLACK = 0.15;
 
 enum {
     TIME_SHARE = 4,        /* of the time, that moving takes, */
-    MEMORY_SHARE = 8,      /* and of all memory, that is moved */
+    MEMORY_SHARE = 8,      /* and of all memory, that is moved, */
+    MUCH_NS = 100000000,   /* if that does not take so long by itself, */
     LEAST_NS = 20000000,   /* in this time at least, */
     MOST_NS = 200000000,   /* beyond which half is forgotten */
+    PAUSE_NS = 2000000,    /* and in which a pause is no longer than that, */
+    GAP_NS = 5000000,      /* and so much more for each request that no cache served meanwhile */
+    REQUEST_NS = 5000,     /* such a request, */
+    FRAME_NS = 100000,     /* and a frame that is moved, in a deterministic pool */
     RISE_SHARE = 32,       /* of what was live at most: a rise with which it begins anew */
-    BESIDE_SHARE = 2,      /* of what there is beside what was live at most, that moving may buy */
+    BESIDE_SHARE = 2,      /* of what the device has beside what was live at most, that moving may buy; */
+    LIMIT_SHARE = 12,      /* of a limit, that it may not: a little more than where pool_is_tight begins */
     ASKING_REQUESTS = 8,   /* asking is costly if a stream is asked for every so many requests, */
     ASKING_WEIGHED = 1024, /* of so many */
 };
 
-/* Nobody buys where the slack was given, nor by a clock where the same calls are to give the same addresses. */
-static bool moving_buys(const pool *self)
+static uint64_t requests_of(const pool *self)
 {
-    return !self->given.slack && !self->deterministic;
+    return atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
 }
 
 /* ---- moving ---- */
 
+uint64_t pool_slack_clock(const pool *self)
+{
+    const uint64_t moved = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
+    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * FRAME_NS : strata_stamp_clock();
+}
+
+/* Counts the time until now; what a pause is too long goes. */
+static void pass(pool *self, uint64_t now)
+{
+    pool_spell *spell = &self->bought.spell;
+    const uint64_t requests = requests_of(self), gap = now > spell->seen ? now - spell->seen : 0;
+    const uint64_t most = PAUSE_NS + (requests - spell->misses_seen) * GAP_NS;
+    spell->began += gap > most ? gap - most : 0;
+    spell->seen = now;
+    spell->misses_seen = requests;
+}
+
+static void begin_anew(pool *self, uint64_t now)
+{
+    self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = requests_of(self)};
+}
+
 void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes)
 {
     pool_spell *spell = &self->bought.spell;
-    if (!bytes || !moving_buys(self))
+    const uint64_t now = pool_slack_clock(self);
+    if (!bytes)
         return;
-    for (uint64_t lasted; (lasted = began - spell->began) > MOST_NS;)
-        *spell = (pool_spell){began - lasted / 2, spell->moving / 2, spell->bytes / 2};
-    spell->moving += strata_stamp_clock() - began;
+    pass(self, began);
+    for (uint64_t lasted; (lasted = began - spell->began) > MOST_NS;) {
+        spell->began = began - lasted / 2;
+        spell->moving /= 2;
+        spell->bytes /= 2;
+    }
+    spell->moving += now - began;
     spell->bytes += bytes;
+    spell->seen = now;
 }
 
 uint64_t pool_slack_leave_out(pool *self, uint64_t began)
 {
-    const uint64_t took = strata_stamp_clock() - began;
-    self->bought.spell.began += took;
-    return took;
+    const uint64_t now = pool_slack_clock(self);
+    pass(self, began);
+    self->bought.spell.began += now - began;
+    self->bought.spell.seen = now;
+    return now - began;
 }
 
-/* What moving may buy: the rest of the device is for others, and under a limit some is kept for what cannot be moved.
- */
+/* What moving may buy: half of the rest of a device is for others; near a limit memory is kept for what cannot be
+ * moved. */
 static double most_by_moving(const pool *self)
 {
     const uint64_t limit = pool_most_reserved(self), total = self->device->info.total_bytes;
-    const uint64_t most = limit < total ? limit : total, peak = self->peak_live;
-    const double share = peak && most > peak ? (double)(most - peak) / BESIDE_SHARE / (double)peak : 0;
-    return share < MOVING_MOST ? share : MOVING_MOST;
+    const uint64_t peak = self->peak_live, most = limit < total ? limit - limit / LIMIT_SHARE : total;
+    const double beside = most > peak ? (double)(most - peak) / (limit < total ? 1 : BESIDE_SHARE) : 0;
+    return beside < MOVING_MOST * (double)peak ? beside / (double)peak : MOVING_MOST;
 }
 
 /* What was bought while less was live, or more allowed, counts as far as it may be bought now. */
@@ -77,29 +114,31 @@ static bool moving_is_costly(const pool *self, uint64_t now)
 {
     const pool_spell *spell = &self->bought.spell;
     const uint64_t lasted = now - spell->began;
-    return spell->bytes && spell->bytes >= self->pages.reserved / MEMORY_SHARE && lasted >= LEAST_NS &&
-           spell->moving >= lasted / TIME_SHARE;
+    return spell->bytes && (spell->bytes >= self->pages.reserved / MEMORY_SHARE || spell->moving >= MUCH_NS) &&
+           lasted >= LEAST_NS && spell->moving >= lasted / TIME_SHARE;
 }
 
 static void weigh_moving(pool *self)
 {
-    const uint64_t most = self->bought.risen_to, now = strata_stamp_clock();
+    const uint64_t most = self->bought.risen_to, now = pool_slack_clock(self);
     if (self->peak_live > most && self->peak_live - most > most / RISE_SHARE) {
         self->bought.risen_to = self->peak_live;
-        self->bought.spell = (pool_spell){.began = now};
+        begin_anew(self, now);
     }
+    pass(self, now);
     if (!moving_is_costly(self, now))
         return;
-    self->bought.spell = (pool_spell){.began = now};
+    begin_anew(self, now);
     if (slack_of(self) < most_by_moving(self))
         self->bought.by_moving = slack_of(self) + MOVING_STEP;
 }
 
 double pool_slack_now(pool *self)
 {
-    if (moving_buys(self))
-        weigh_moving(self);
-    return self->given.slack ? self->slack : slack_of(self);
+    if (self->given.slack)
+        return self->slack;
+    weigh_moving(self);
+    return slack_of(self);
 }
 
 /* ---- asking ---- */
@@ -108,7 +147,7 @@ double pool_slack_now(pool *self)
  * memory each finds its own. */
 void pool_slack_weigh_asking(pool *self)
 {
-    const uint64_t misses = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
+    const uint64_t misses = requests_of(self);
     const uint64_t requests = misses - self->bought.misses_weighed;
     if (self->given.slack || requests < ASKING_WEIGHED)
         return;

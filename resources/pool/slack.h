@@ -5,7 +5,10 @@
 
 #include "resources/pool/pool.h"
 
-/* So many bytes were moved, from a time by strata_stamp_clock until now, and growth was held throughout. */
+/* Nanoseconds, since whenever. Growth need not be held. */
+uint64_t pool_slack_clock(const pool *self);
+
+/* So many bytes were moved, from a time by that clock until now, and growth was held throughout. */
 void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes);
 
 /* Memory was made from a time until now, which is done once: that is no time of the program's. How long it took. */

@@ -17,7 +17,6 @@
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "core/stamp.h"
 #include "resources/pool/slack.h"
 
 /* What is the same for all windows. */
@@ -343,7 +342,7 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
                            pool_attempt *attempt, uint32_t *slot)
 {
     pool_frames frames = {0};
-    const uint64_t began = strata_stamp_clock();
+    const uint64_t began = pool_slack_clock(self);
     attempt->result = collect_for_voids(self, terms, window, &frames, attempt);
     if (attempt->result == CUDA_SUCCESS)
         attempt->result = map_in_voids(self, window->voids, &frames, &attempt->call);
