@@ -445,7 +445,7 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
         check_ok(strata_runtime_trim(runtime, 0, NULL));
     }
     print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
-    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_costly(runtime));
+    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 16 && !is_asking_costly(runtime));
     for (int i = 0; i < MANY; i++)
         check_ok(strata_runtime_stream_release(runtime, streams[i]));
     check_ok(strata_runtime_destroy(runtime));
