@@ -347,6 +347,26 @@ static void what_takes_long_counts_whatever_part_of_memory_it_is(void **state)
     end_rule(&all, &block);
 }
 
+/* First frames are taken out of their places, then what is missing is made, then all are mapped. */
+static void a_move_within_which_memory_is_made_counts_without_that(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    begin_spell(self);
+    const uint64_t now = pool_slack_clock(self), began = now - 140 * MILLISECOND;
+    pause_for(self, 140);
+    const uint64_t making = pool_slack_leave_out(self, now - 90 * MILLISECOND);
+    pool_slack_note_moves(self, began + making, EIGHTH * 2 * MIB);
+    const pool_spell *spell = &self->bought.spell;
+    assert_true(spell->bytes == EIGHTH * 2 * MIB && spell->moving >= 50 * MILLISECOND);
+    assert_true(pool_slack_clock(self) - spell->began >= spell->moving);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
 static void a_pause_is_no_time(void **state)
 {
     (void)state;
@@ -417,6 +437,7 @@ int main(void)
         cmocka_unit_test(what_was_moved_before_memory_was_given_back_counts),
         cmocka_unit_test(making_memory_takes_no_time_here),
         cmocka_unit_test(what_takes_long_counts_whatever_part_of_memory_it_is),
+        cmocka_unit_test(a_move_within_which_memory_is_made_counts_without_that),
         cmocka_unit_test(a_pause_is_no_time),
         cmocka_unit_test(a_deterministic_pool_goes_by_requests_and_moves),
         cmocka_unit_test(a_slack_that_is_given_is_kept),

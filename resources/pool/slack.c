@@ -49,7 +49,7 @@ uint64_t pool_slack_clock(const pool *self)
     return self->deterministic ? requests_of(self) * REQUEST_NS + moved * FRAME_NS : strata_stamp_clock();
 }
 
-/* Counts the time until now; what a pause is too long goes. */
+/* Counts the time until now, and leaves out by how much a pause was too long. */
 static void pass(pool *self, uint64_t now)
 {
     pool_spell *spell = &self->bought.spell;
@@ -84,11 +84,10 @@ void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes)
 
 uint64_t pool_slack_leave_out(pool *self, uint64_t began)
 {
-    const uint64_t now = pool_slack_clock(self);
-    pass(self, began);
-    self->bought.spell.began += now - began;
-    self->bought.spell.seen = now;
-    return now - began;
+    const uint64_t took = pool_slack_clock(self) - began;
+    self->bought.spell.began += took;
+    self->bought.spell.seen += took;
+    return took;
 }
 
 /* What moving may buy: half of the rest of a device is for others; near a limit memory is kept for what cannot be
