@@ -334,10 +334,19 @@ static void crowd_begin(crowd *all, const char *stack)
         check_ok(strata_runtime_stream_acquire(all->runtime, &all->streams[i]));
 }
 
+/* Moving buys nothing here, on whatever machine: what that takes is another test's (test_pool_slack.c). */
+static void forget_moves(strata_runtime *runtime)
+{
+    pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
+    self->bought.by_moving = 0;
+    self->bought.spell = (pool_spell){0};
+}
+
 /* Streams whose needs go up and down, each by its own: a block of 1 to 10 MiB comes or goes, of at most `most` each. */
 static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
 {
     for (unsigned done = 0; done < requests;) {
+        forget_moves(all->runtime);
         const uint32_t stream = draw(all, STREAMS);
         strata_block *block = &all->blocks[stream][draw(all, most)];
         if (block->id.generation) {
@@ -420,6 +429,7 @@ static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t 
     enum { OWN = 2, MOST = 16 };
     strata_block blocks[MOST][OWN];
     for (unsigned i = 0; i < times; i++) {
+        forget_moves(runtime);
         for (size_t j = 0; j < count * OWN; j++)
             check_ok(
                 strata_runtime_allocate(runtime, (6 + j % OWN) * MIB, streams[j / OWN], &blocks[j / OWN][j % OWN]));
@@ -445,7 +455,7 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
         check_ok(strata_runtime_trim(runtime, 0, NULL));
     }
     print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
-    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 16 && !is_asking_costly(runtime));
+    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_costly(runtime));
     for (int i = 0; i < MANY; i++)
         check_ok(strata_runtime_stream_release(runtime, streams[i]));
     check_ok(strata_runtime_destroy(runtime));
