@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/stack.h"
+#include "pool_moves.h"
 #include "pool_support.h"
 #include "resources/pool/pool.h"
 #include "support/faults.h"
@@ -332,14 +333,6 @@ static void crowd_begin(crowd *all, const char *stack)
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
     for (int i = 0; i < STREAMS; i++)
         check_ok(strata_runtime_stream_acquire(all->runtime, &all->streams[i]));
-}
-
-/* Moving buys nothing here, on whatever machine: what that takes is another test's (test_pool_slack.c). */
-static void forget_moves(strata_runtime *runtime)
-{
-    pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
-    self->bought.by_moving = 0;
-    self->bought.spell = (pool_spell){0};
 }
 
 /* Streams whose needs go up and down, each by its own: a block of 1 to 10 MiB comes or goes, of at most `most` each. */

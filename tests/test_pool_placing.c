@@ -1,4 +1,5 @@
 /* pool: where a block goes, which free pieces become one, and which frames are moved. */
+#include "pool_moves.h"
 #include "pool_support.h"
 #include "support/refusals.h"
 
@@ -316,6 +317,7 @@ static void generate(model *self)
 {
     self->seed = 5;
     for (unsigned request = 0; request < REQUESTS; request++) {
+        forget_moves(runtime);
         strata_block caches[LAYERS][2] = {0};
         const uint32_t prompt = draw(self, 16, 512), steps = draw(self, 8, 128);
         for (uint32_t step = 0; step < steps; step++) {
