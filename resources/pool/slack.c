@@ -5,7 +5,8 @@
  * Moving is costly: it takes a quarter of the time, and an eighth of all memory is moved meanwhile, or what takes 100
  * ms, so that it is no single request's. What counts is the last 200 ms or so, more and more of what was before is
  * forgotten: a program that works on its data between its requests may move as much and buys none, for its time goes
- * elsewhere. Where it makes no request at all time stands still, so that those after a pause are judged by themselves.
+ * elsewhere. Where it makes no request that comes to the heap time stands still, so that those after a pause are judged
+ * by themselves.
  * A few frames right after more was bought tell nothing, therefore the 20 ms. Memory that grows is moved at times, and
  * not again once all has its place: it begins anew when more is live than ever. Real time is chance: a deterministic
  * pool takes 5 us for each request and 100 for each frame.
