@@ -6,10 +6,9 @@
  * ms, so that it is no single request's. What counts is the last 200 ms or so, more and more of what was before is
  * forgotten: a program that works on its data between its requests may move as much and buys none, for its time goes
  * elsewhere. Where it makes no request that comes to the heap time stands still, so that those after a pause are judged
- * by themselves.
- * A few frames right after more was bought tell nothing, therefore the 20 ms. Memory that grows is moved at times, and
- * not again once all has its place: it begins anew when more is live than ever. Real time is chance: a deterministic
- * pool takes 5 us for each request and 100 for each frame.
+ * by themselves. A few frames right after more was bought tell nothing, therefore the 20 ms. Memory that grows is moved
+ * at times, and not again once all has its place: it begins anew when more is live than ever. Real time is chance: a
+ * deterministic pool takes 5 us for each request and 100 for each frame.
  *
  * Asking is costly: others are asked for every few requests, because nothing fits otherwise. */
 #include "resources/pool/slack.h"
