@@ -592,13 +592,25 @@ void strata_timeline_ask(strata_timeline *timeline)
     strata_spin_release(&timeline->lock);
 }
 
-/* Whether a known stream has nothing left to do. The epoch moves on first, as before an event: whoever still read the
- * old one had submitted its work before the driver is asked, which counts it. The lock is held, and the thread's
- * capture mode is relaxed. */
-static CUresult query_stream(strata_timeline *timeline)
+/* Whether the stream itself tells how far it is: a default stream does not speak for those that it is ordered after. */
+static bool is_own_stream(CUstream handle)
+{
+    return (uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* Moves the epoch on before the driver is asked about the stream, as before an event: whoever still read the old one
+ * had submitted its work before, and the driver counts it. Returns the old one. The lock is held. */
+static uint64_t end_epoch(strata_timeline *timeline)
 {
     const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    return epoch;
+}
+
+/* Whether a known stream has nothing left to do. The lock is held, and the thread's capture mode is relaxed. */
+static CUresult query_stream(strata_timeline *timeline)
+{
+    const uint64_t epoch = end_epoch(timeline);
     const CUresult result = strata_cu.StreamQuery(timeline->stream);
     if (result == CUDA_SUCCESS)
         raise_completed(timeline, epoch);
@@ -610,7 +622,7 @@ void strata_timeline_ask_up_to_now(strata_timeline *timeline)
     strata_spin_take(&timeline->lock);
     ask_events(timeline);
     if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
-        const bool plain = (uintptr_t)timeline->stream > (uintptr_t)CU_STREAM_PER_THREAD;
+        const bool plain = is_own_stream(timeline->stream);
         const bool marked = (!plain || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
                             strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;
         if (marked && !plain)
@@ -637,5 +649,18 @@ strata_status strata_point_synchronize(strata_point point)
             status = strata_fail_driver(result, "cuEventSynchronize", "waiting for a stream");
     }
     drop_event(event);
+    return status;
+}
+
+strata_status strata_timeline_synchronize(strata_timeline *timeline, CUstream handle)
+{
+    if (!is_own_stream(handle))
+        return strata_point_synchronize(strata_timeline_now(timeline));
+    strata_spin_take(&timeline->lock);
+    const uint64_t epoch = end_epoch(timeline);
+    strata_spin_release(&timeline->lock);
+    const strata_status status = strata_stream_synchronize(timeline->device, handle);
+    if (status == STRATA_SUCCESS)
+        raise_completed(timeline, epoch);
     return status;
 }

@@ -177,6 +177,10 @@ void strata_timeline_ask_up_to_now(strata_timeline *timeline);
 /* Blocks the calling thread until `point` is complete. */
 strata_status strata_point_synchronize(strata_point point);
 
+/* The same for all that was submitted to a known stream until now. One of the program's own is waited for itself, where
+ * a default stream takes an event. */
+strata_status strata_timeline_synchronize(strata_timeline *timeline, CUstream handle);
+
 /* Closes the current epoch with an event; the lock is held. */
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle);
 

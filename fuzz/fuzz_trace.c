@@ -87,7 +87,7 @@ static void note_touch(account *so_far, const trace *whole, uint32_t which)
 static void note_row(account *so_far, const trace *whole, uint32_t which)
 {
     const trace_row *row = &whole->rows[which];
-    assert_true(row->op <= TRACE_WAIT);
+    assert_true(row->op <= TRACE_SYNC);
     assert_true(row->line >= which + 2 && (which == 0 || row->line > whole->rows[which - 1].line));
     note_stream(so_far, row->stream);
     if (row->op == TRACE_ALLOC) {
@@ -95,6 +95,8 @@ static void note_row(account *so_far, const trace *whole, uint32_t which)
     } else if (row->op == TRACE_WAIT) {
         note_stream(so_far, row->producer);
         assert_true(row->producer != row->stream && row->previous == TRACE_NONE);
+    } else if (row->op == TRACE_SYNC) {
+        assert_true(row->previous == TRACE_NONE);
     } else {
         note_touch(so_far, whole, which);
     }
@@ -138,11 +140,13 @@ static void check_same(const trace *a, const trace *b)
 static void write_row(FILE *to, const trace *whole, const trace_row *row)
 {
     static const char *const accesses[] = {"", "read", "write", "read_write"};
-    bool waits = row->op == TRACE_WAIT;
-    const trace_block *block = waits ? NULL : &whole->blocks[row->block];
+    bool names_block = row->op != TRACE_WAIT && row->op != TRACE_SYNC;
+    const trace_block *block = names_block ? &whole->blocks[row->block] : NULL;
     fprintf(to, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%" PRIu64 ",%s\n", trace_op_name(row->op),
-            waits ? row->producer : block->id, waits ? 0 : block->bytes, row->stream, row->time_us,
-            row->op == TRACE_USE ? accesses[row->access] : "");
+            block                   ? block->id
+            : row->op == TRACE_WAIT ? row->producer
+                                    : 0,
+            block ? block->bytes : 0, row->stream, row->time_us, row->op == TRACE_USE ? accesses[row->access] : "");
 }
 
 static void check_written_and_read_again(const trace *whole)

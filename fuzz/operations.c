@@ -71,6 +71,15 @@ static void allocate(void)
         recover(stream);
 }
 
+/* What was submitted is done, and whatever the library then takes for complete is held against the model at each use.
+ */
+static void wait_for_stream(void)
+{
+    const model_stream *stream = model_pick_stream();
+    const model_runtime *runtime = model_pick_runtime();
+    did_beside(strata_runtime_stream_synchronize(runtime->handle, stream->handle), STRATA_SUCCESS, stream, NULL);
+}
+
 static void allocate_oddly(void)
 {
     static const struct {
@@ -749,7 +758,8 @@ static void verify(void)
 }
 
 const operation operations[] = {
-    {"allocate", 10, allocate, NULL},
+    {"allocate", 9, allocate, NULL},
+    {"wait for a stream", 1, wait_for_stream, NULL},
     {"allocate oddly", 1, allocate_oddly, NULL},
     {"use", 8, use, NULL},
     {"begin a use", 4, use_begin, NULL},

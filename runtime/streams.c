@@ -73,6 +73,25 @@ strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream
     return status;
 }
 
+strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstream stream)
+{
+    strata_status status = strata_runtime_usable(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (stream == STRATA_STREAM_GONE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
+    strata_timeline *known = strata_known_timeline(runtime->device, stream);
+    if (known)
+        return strata_timeline_synchronize(known, stream);
+    strata_note note;
+    status = strata_note_begin_unknown(&note, runtime->device, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_point now = strata_timeline_now(note.stream.timeline);
+    status = strata_note_end(&note);
+    return status == STRATA_SUCCESS ? strata_point_synchronize(now) : status;
+}
+
 /* ---- the pool ---- */
 
 static strata_status take_stream(strata_runtime *runtime, CUstream *out)

@@ -121,7 +121,7 @@ static void assert_outcome(const outcome *of, int status, const char *in_out, co
 
 #define SMALL_TRACE                                                                             \
     TRACE_HEADER "alloc,0,1000,0,0\nalloc,1,300000,1,10\nuse,1,300000,0,20\nfree,0,1000,0,30\n" \
-                 "wait,0,0,1,40\nfree,1,300000,1,50\nalloc,2,77,1,60\n"
+                 "wait,0,0,1,40\nfree,1,300000,1,50\nalloc,2,77,1,60\nsync,0,0,1,70\n"
 
 /* ---- help and usage ---- */
 
@@ -397,7 +397,8 @@ static void a_good_replay_is_status_0_and_says_so_on_stdout_alone(void **state)
     (void)state;
     scratch_file file = scratch_write(SMALL_TRACE);
     outcome *of = run_on("replay --touch --share 50 --threads 2 --repeat 2", &file);
-    assert_outcome(of, 0, "operations       14: 6 allocations, 4 frees, 2 uses, 2 waits", "");
+    assert_outcome(of, 0, "operations       16: 6 allocations, 4 frees, 2 uses, 2 waits", "");
+    assert_outcome(of, 0, "synchronized     2 times, the host with a stream", "");
     assert_outcome(of, 0, "corrupted        0 blocks", "");
     assert_outcome(of, 0, "left over        0 blocks", "");
     assert_outcome(of, 0, "never freed      2 blocks", "");
@@ -449,7 +450,9 @@ static void a_json_report_has_exact_numbers_under_the_promised_keys(void **state
     outcome *of = run_on("replay --json --touch --stack async", &file);
     assert_int_equal(of->status, 0);
     json_t *report = parsed(of);
-    assert_number(report, "operations", 7);
+    assert_number(report, "operations", 8);
+    assert_number(report, "waits", 1);
+    assert_number(report, "syncs", 1);
     assert_number(report, "failures", 0);
     assert_number(report, "peak_live_bytes", 301000);
     assert_number(report, "leaked_blocks", 0);

@@ -80,6 +80,20 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     check_ok(strata_runtime_deallocate_on(runtime, &block, CU_STREAM_LEGACY));
 }
 
+static void waiting_for_stream_0_is_waiting_for_the_threads_own(test_fixture *fixture)
+{
+    strata_block block;
+    test_calls calls;
+    check_ok(strata_runtime_allocate(fixture->runtime, BYTES, 0, &block));
+    test_write(fixture, &block, 0x44, CU_STREAM_PER_THREAD);
+    const unsigned char *seen = test_read(fixture, &block, CU_STREAM_PER_THREAD);
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_stream_synchronize(fixture->runtime, 0));
+    assert_int_not_equal(test_calls_of(&calls, "cuStreamGetId"), 0);
+    check_bytes(seen, 0x44, BYTES);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, 0));
+}
+
 static void captures_that_ended_on_stream_0_are_those_of_the_threads_own(test_fixture *fixture)
 {
     strata_stack *stack = strata_runtime_stack(fixture->runtime);
@@ -176,6 +190,7 @@ int main(void)
         TEST_CASE(every_call_on_stream_0_looks_at_the_threads_own_stream),
         TEST_CASE(stream_0_of_one_thread_comes_after_stream_0_of_another),
         TEST_CASE(only_the_allocating_thread_can_name_the_home_of_its_block),
+        TEST_CASE(waiting_for_stream_0_is_waiting_for_the_threads_own),
         TEST_CASE(captures_that_ended_on_stream_0_are_those_of_the_threads_own),
     };
     return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);

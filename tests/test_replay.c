@@ -33,6 +33,8 @@ static scratch_file random_trace(uint32_t steps, uint32_t streams, bool with_use
             fprintf(text.stream, "use,%u,%u,%u,%u\n", live[which].id, live[which].bytes, stream, i);
             if (stream != live[which].stream && dice == 9)
                 fprintf(text.stream, "wait,%u,0,%u,%u\n", stream, live[which].stream, i);
+            else if (dice == 9)
+                fprintf(text.stream, "sync,0,0,%u,%u\n", stream, i);
         } else {
             uint32_t which = next_random(&seed) % count;
             fprintf(text.stream, "free,%u,%u,%u,%u\n", live[which].id, live[which].bytes, live[which].stream, i);
@@ -88,6 +90,7 @@ static void assert_totals(const trace *of, const replay_result *result, uint64_t
     assert_int_equal(result->frees, rows_of_kind(of, TRACE_FREE) * passes);
     assert_int_equal(result->uses, rows_of_kind(of, TRACE_USE) * passes);
     assert_int_equal(result->waits, rows_of_kind(of, TRACE_WAIT) * passes);
+    assert_int_equal(result->syncs, rows_of_kind(of, TRACE_SYNC) * passes);
     assert_int_equal(result->left_by_trace, of->live_at_end * passes);
     assert_int_equal(result->failures, 0);
     assert_int_equal(result->skipped, 0);
@@ -110,6 +113,7 @@ static void the_totals_are_those_of_the_trace(void **state)
     assert_true(result->peak_reserved_bytes >= of.peak_live_bytes);
     assert_int_equal(result->streams, 3);
     assert_true(rows_of_kind(&of, TRACE_USE) > 100 && rows_of_kind(&of, TRACE_WAIT) > 20);
+    assert_true(rows_of_kind(&of, TRACE_SYNC) > 20);
     free(result);
     trace_free(&of);
 }
@@ -206,7 +210,8 @@ static void an_allocation_that_fails_is_counted_and_its_rows_are_skipped(void **
     assert_int_equal(result->failures, 1);
     assert_int_equal(result->skipped, 2);
     assert_int_equal(result->operations, of.row_count - 2);
-    assert_int_equal(result->operations, result->allocations + result->frees + result->uses + result->waits);
+    assert_int_equal(result->operations,
+                     result->allocations + result->frees + result->uses + result->waits + result->syncs);
     assert_int_equal(result->leaked_blocks, 0);
     assert_int_equal(result->peak_live_bytes, 1000);
     assert_false(replay_is_clean(result));

@@ -70,8 +70,9 @@ static void rows_blocks_and_streams_are_read(void **state)
                                         "alloc,8,1024,5,130\n"
                                         "use,7,512,5,140\n"
                                         "wait,3,0,5,150\n"
-                                        "free,7,512,3,160\n");
-    assert_int_equal(read.row_count, 5);
+                                        "free,7,512,3,160\n"
+                                        "sync,0,0,5,170\n");
+    assert_int_equal(read.row_count, 6);
     assert_int_equal(read.block_count, 2);
     assert_int_equal(read.stream_count, 2);
     assert_int_equal(read.live_at_end, 1);
@@ -87,6 +88,9 @@ static void rows_blocks_and_streams_are_read(void **state)
     assert_int_equal(read.rows[3].producer, 0);
     assert_int_equal(read.rows[3].stream, 1);
     assert_int_equal(read.rows[4].previous, 2);
+    assert_int_equal(read.rows[5].op, TRACE_SYNC);
+    assert_int_equal(read.rows[5].stream, 1);
+    assert_true(read.rows[5].previous == TRACE_NONE);
     assert_true(read.blocks[0].freed);
     assert_false(read.blocks[1].freed);
     assert_int_equal(read.blocks[0].id, 7);
@@ -194,6 +198,8 @@ static void malformed_traces_are_refused_with_file_and_line(void **state)
         {TRACE_HEADER "alloc,4,1,0,0\nuse,4,2,0,0\n", 3, "with 2 bytes"},
         {TRACE_HEADER "wait,1,8,0,0\n", 2, "expected 0 for a wait"},
         {TRACE_HEADER "wait,1,0,1,0\n", 2, "waits for itself"},
+        {TRACE_HEADER "sync,0,8,1,0\n", 2, "expected 0 for a sync"},
+        {TRACE_HEADER "sync,1,0,1,0\n", 2, "id is 1: expected 0 for a sync"},
         {TRACE_HEADER "wait,01,0,1,0\n", 2, "waits for itself"},
         {"op,id,bytes,stream,time_us,access\nalloc,0,1,0,0\n", 2, "5 columns: expected 6"},
         {"op,id,bytes,stream,time_us,access\nalloc,0,1,0,0,read\n", 2, "only a use has one"},

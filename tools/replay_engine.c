@@ -58,6 +58,7 @@ static void add_result(replay_result *to, const replay_result *from)
     to->frees += from->frees;
     to->uses += from->uses;
     to->waits += from->waits;
+    to->syncs += from->syncs;
     to->failures += from->failures;
     to->skipped += from->skipped;
     to->touched_bytes += from->touched_bytes;

@@ -38,11 +38,12 @@ typedef struct replay_corruption {
 
 typedef struct replay_result {
     /* what was done, all passes together */
-    uint64_t operations; /* rows that were replayed: the four kinds below */
+    uint64_t operations; /* rows that were replayed: the five kinds below */
     uint64_t allocations;
     uint64_t frees;
     uint64_t uses;
     uint64_t waits;
+    uint64_t syncs;
     uint64_t shared_blocks;
     uint64_t recorded_failures;
     uint64_t recorded_strays;
@@ -60,9 +61,10 @@ typedef struct replay_result {
     uint64_t peak_reserved_bytes;
     uint64_t touched_bytes; /* written and read by patterns */
     uint64_t wall_ns;
-    call_counts driver_calls; /* while passes ran: the stack's, and those of the kernels and waits of the replay */
-    histogram operation_ns;   /* of allocate and deallocate together */
-    histogram allocate_ns;    /* of each call, the call alone */
+    call_counts
+        driver_calls;       /* while passes ran: the stack's, and those of the kernels, waits and syncs of the replay */
+    histogram operation_ns; /* of allocate and deallocate together */
+    histogram allocate_ns;  /* of each call, the call alone */
     histogram deallocate_ns;
     histogram use_ns; /* prepare and finish together, where they served a use */
 

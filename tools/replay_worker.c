@@ -49,7 +49,7 @@ static row_text describe(const replay_worker *worker, uint32_t row, const char *
     row_text out;
     const trace *of = worker->pass->plan->trace;
     const trace_row *at = &of->rows[row];
-    if (at->op == TRACE_WAIT) {
+    if (at->op == TRACE_WAIT || at->op == TRACE_SYNC) {
         snprintf(out.text, sizeof out.text, "%.120s:%" PRIu32 ": %s", of->path, at->line, doing);
         return out;
     }
@@ -195,6 +195,14 @@ static void wait_for_stream(replay_worker *worker, uint32_t row, CUstream produc
         fail_driver(worker, row, "a wait between two streams", result);
 }
 
+static void synchronize(replay_worker *worker, uint32_t row, CUstream stream)
+{
+    worker->result.syncs++;
+    const strata_status status = strata_runtime_stream_synchronize(worker->pass->runtime, stream);
+    if (status != STRATA_SUCCESS)
+        fail(worker, row, "stream_synchronize", status);
+}
+
 static void do_row(replay_worker *worker, uint32_t number)
 {
     const replay_pass *pass = worker->pass;
@@ -220,6 +228,9 @@ static void do_row(replay_worker *worker, uint32_t number)
         break;
     case TRACE_WAIT:
         wait_for_stream(worker, number, pass->streams[row->producer], stream);
+        break;
+    case TRACE_SYNC:
+        synchronize(worker, number, stream);
         break;
     }
 }

@@ -32,6 +32,7 @@ static void set_operations(json_t *object, const replay_result *result)
     json_set_number(object, "frees", result->frees);
     json_set_number(object, "uses", result->uses);
     json_set_number(object, "waits", result->waits);
+    json_set_number(object, "syncs", result->syncs);
     json_set_number(object, "shared_blocks", result->shared_blocks);
     json_set_number(object, "recorded_failures", result->recorded_failures);
     json_set_number(object, "recorded_strays", result->recorded_strays);

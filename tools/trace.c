@@ -13,7 +13,7 @@
 
 const char *trace_op_name(trace_op op)
 {
-    static const char *const names[] = {"alloc", "free", "use", "wait"};
+    static const char *const names[] = {"alloc", "free", "use", "wait", "sync"};
     return names[op];
 }
 

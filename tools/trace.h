@@ -20,6 +20,7 @@ typedef enum trace_op {
     TRACE_FREE,
     TRACE_USE,
     TRACE_WAIT, /* a stream waits for what another one was given so far */
+    TRACE_SYNC, /* the host waits for what a stream was given so far */
 } trace_op;
 
 typedef struct trace_row {

@@ -219,6 +219,8 @@ bool trace_builder_add(trace_builder *builder, const trace_words *words)
         added = add_block(builder, words, &row);
     else if (added && words->op == TRACE_WAIT)
         added = add_wait(builder, words, &row);
+    else if (added && words->op == TRACE_SYNC)
+        row.previous = TRACE_NONE;
     else if (added)
         added = touch_block(builder, words, &row);
     if (added)

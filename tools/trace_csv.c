@@ -15,10 +15,10 @@ static bool begins(const char *line, uint64_t *memory)
 
 static bool read_op(trace_builder *builder, const char *text, trace_op *out)
 {
-    for (*out = TRACE_ALLOC; *out <= TRACE_WAIT; (*out)++)
+    for (*out = TRACE_ALLOC; *out <= TRACE_SYNC; (*out)++)
         if (strcmp(text, trace_op_name(*out)) == 0)
             return true;
-    return trace_builder_refuse(builder, "op is \"%.40s\": expected alloc, free, use or wait", text);
+    return trace_builder_refuse(builder, "op is \"%.40s\": expected alloc, free, use, wait or sync", text);
 }
 
 static bool read_access(trace_builder *builder, const char *text, trace_words *words)
@@ -70,8 +70,10 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
         !trace_read_number(builder, "time_us", fields[4], &words.time_us) ||
         !read_access(builder, columns == 6 ? fields[5] : "", &words))
         return false;
-    if (words.op == TRACE_WAIT && words.bytes != 0)
-        return trace_builder_refuse(builder, "bytes is %s: expected 0 for a wait", fields[2]);
+    if ((words.op == TRACE_WAIT || words.op == TRACE_SYNC) && words.bytes != 0)
+        return trace_builder_refuse(builder, "bytes is %s: expected 0 for a %s", fields[2], trace_op_name(words.op));
+    if (words.op == TRACE_SYNC && words.id != 0)
+        return trace_builder_refuse(builder, "id is %s: expected 0 for a sync", fields[1]);
     words.stream = stream_name(fields[3]);
     words.producer = stream_name(fields[1]);
     return trace_builder_add(builder, &words);

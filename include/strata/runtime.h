@@ -176,6 +176,15 @@ STRATA_API strata_status strata_runtime_unregister_stream(strata_runtime *runtim
 STRATA_API strata_status strata_runtime_stream_acquire(strata_runtime *runtime, CUstream *out);
 STRATA_API strata_status strata_runtime_stream_release(strata_runtime *runtime, CUstream stream);
 
+/* Waits on the host until everything that was submitted to `stream` before is complete, as cuStreamSynchronize does,
+ * and tells Strata so: what was freed there is known to be complete, and any stream can have it without a question to
+ * the driver. Where a program waits for a stream anyway, such as a server at the end of each request, it best waits so.
+ * On a known stream of the program's own it is cuStreamSynchronize and two exchanges of the thread's capture mode, so
+ * that no capture ends of it; on any other an event is recorded and waited for. Errors: STREAM_CAPTURE (an unknown
+ * stream that is being captured; the legacy stream while a capture bars it), INVALID_VALUE (STRATA_STREAM_GONE),
+ * OUT_OF_HOST_MEMORY, DRIVER. */
+STRATA_API strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstream stream);
+
 /* ---- what stream 0 means ---- */
 
 /* strata_runtime_allocate_request with stream 0 as the calling thread's own default stream. */
@@ -190,6 +199,8 @@ STRATA_API strata_status strata_runtime_allocate_request_ptsz(strata_runtime *ru
     strata_runtime_deallocate_on(runtime, block, strata_stream_as_meant(stream))
 #define strata_runtime_deallocate_address(runtime, address, stream) \
     strata_runtime_deallocate_address(runtime, address, strata_stream_as_meant(stream))
+#define strata_runtime_stream_synchronize(runtime, stream) \
+    strata_runtime_stream_synchronize(runtime, strata_stream_as_meant(stream))
 #define strata_runtime_prepare_block_use(runtime, block, stream, access) \
     strata_runtime_prepare_block_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_finish_block_use(runtime, block, stream, access) \

@@ -1,0 +1,271 @@
+/* The host waits for a stream, and Strata knows what is complete then. */
+#include "support/captures.h"
+#include "support/faults.h"
+#include "support/fixture.h"
+#include "support/sweep.h"
+
+#include "core/stack.h"
+#include "core/stream_map.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { BYTES = 4096 };
+
+static const strata_timeline *timeline_of(test_fixture *fixture, CUstream stream)
+{
+    const int ordinal = strata_runtime_device(fixture->runtime);
+    return strata_known_timeline(strata_device_if_open(ordinal), stream);
+}
+
+static void what_was_submitted_is_done_and_known_to_be(test_fixture *fixture)
+{
+    for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
+        CUstream stream = test_stream(fixture, kind);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_stall *stall = test_stall_begin(stream);
+        test_write(fixture, &block, 0x11, stream);
+        const unsigned char *seen = test_read(fixture, &block, stream);
+        test_stall_release(stall);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
+        check_bytes(seen, 0x11, BYTES);
+        test_calls calls;
+        test_calls_begin(&calls);
+        CUstream other = test_stream(fixture, TEST_STREAM_POOL);
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, other, STRATA_ACCESS_WRITE));
+        assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0); /* there is nothing to wait for */
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, other, STRATA_ACCESS_NONE));
+        test_stall_end(stall);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, other);
+        test_stream_close(fixture, stream);
+    }
+}
+
+static void a_known_stream_is_waited_for_itself(test_fixture *fixture)
+{
+    for (test_stream_kind kind = 0; kind <= TEST_STREAM_REGISTERED; kind++) {
+        CUstream stream = test_stream(fixture, kind);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &block, 0x22, stream);
+        const unsigned char *seen = test_read(fixture, &block, stream);
+        test_calls calls;
+        test_calls_begin(&calls);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
+        assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+        assert_int_equal(test_calls_of(&calls, "cuThreadExchangeStreamCaptureMode"), 2);
+        assert_int_equal(test_calls_total(&calls), 3);
+        check_bytes(seen, 0x22, BYTES);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, stream);
+    }
+}
+
+/* ---- work that is submitted meanwhile ---- */
+
+typedef struct waiter {
+    test_fixture *fixture;
+    CUstream stream;
+    _Atomic bool over;
+    bool done;
+} waiter;
+
+static void *wait_for_stream(void *data)
+{
+    waiter *self = data;
+    self->done = strata_runtime_stream_synchronize(self->fixture->runtime, self->stream) == STRATA_SUCCESS;
+    atomic_store(&self->over, true);
+    test_leave_thread();
+    return NULL;
+}
+
+/* Waits until the thread has moved the stream's epoch on and is with the driver. */
+static void await_waiter(const strata_timeline *timeline, uint64_t epoch)
+{
+    while (atomic_load(&timeline->epoch) == epoch)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void what_is_submitted_while_somebody_waits_is_not_taken_for_complete(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const strata_timeline *timeline = timeline_of(fixture, stream);
+    test_stall *first = test_stall_begin(stream), *second;
+    waiter other = {.fixture = fixture, .stream = stream};
+    pthread_t thread;
+    const uint64_t epoch = atomic_load(&timeline->epoch);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_stream, &other), 0);
+    await_waiter(timeline, epoch);
+    assert_false(atomic_load(&other.over)); /* the stall holds it */
+    second = test_stall_begin(stream);
+    const strata_point later = strata_timeline_now(timeline);
+    test_stall_release(first);
+    test_stall_release(second); /* cuStreamSynchronize may wait for that, too */
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(other.done && strata_point_known_complete(strata_point_make(timeline->number, epoch)));
+    assert_false(strata_point_known_complete(later));
+    test_stall_end(second);
+    test_stall_end(first);
+}
+
+typedef struct worker {
+    test_fixture *fixture;
+    CUstream stream;
+    _Atomic bool *over;
+    bool done;
+} worker;
+
+static void *write_and_wait(void *data)
+{
+    worker *self = data;
+    self->done = true;
+    while (!atomic_load(self->over) && self->done) {
+        strata_block block;
+        self->done = strata_runtime_allocate(self->fixture->runtime, BYTES, self->stream, &block) == STRATA_SUCCESS &&
+                     strata_runtime_stream_synchronize(self->fixture->runtime, self->stream) == STRATA_SUCCESS &&
+                     strata_runtime_deallocate(self->fixture->runtime, &block) == STRATA_SUCCESS &&
+                     strata_runtime_stream_synchronize(self->fixture->runtime, self->stream) == STRATA_SUCCESS &&
+                     self->done;
+    }
+    test_leave_thread();
+    return NULL;
+}
+
+static void threads_wait_for_one_stream_and_their_own_at_once(test_fixture *fixture)
+{
+    enum { THREADS = 4 };
+    if (test_is_swept())
+        return;
+    _Atomic bool over = false;
+    worker workers[THREADS];
+    pthread_t threads[THREADS];
+    CUstream shared = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < THREADS; i++) {
+        workers[i] = (worker){fixture, i % 2 ? shared : test_stream(fixture, TEST_STREAM_REGISTERED), &over, false};
+        assert_int_equal(pthread_create(&threads[i], NULL, write_and_wait, &workers[i]), 0);
+    }
+    for (int i = 0; i < 100; i++) {
+        strata_block block = test_allocate(fixture, BYTES, shared);
+        test_write(fixture, &block, (unsigned char)i, shared);
+        const unsigned char *seen = test_read(fixture, &block, shared);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, shared));
+        check_bytes(seen, (unsigned char)i, BYTES);
+        test_free_on(fixture, &block, shared);
+    }
+    atomic_store(&over, true);
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(workers[i].done);
+    }
+}
+
+/* ---- what cannot be waited for ---- */
+
+static void a_refused_wait_says_why_and_tells_nothing(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_UNKNOWN, TEST_STREAM_ZERO};
+    check_status(strata_runtime_stream_synchronize(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_stream_synchronize(fixture->runtime, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
+    if (test_is_swept())
+        return;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        CUstream stream = test_stream(fixture, kinds[i]);
+        const strata_timeline *timeline = timeline_of(fixture, stream);
+        test_stall *stall = test_stall_begin(stream);
+        const uint64_t before = timeline ? atomic_load(&timeline->completed) : 0;
+        test_fault_begin(kinds[i] == TEST_STREAM_POOL ? TEST_FAULT_STREAM_SYNCHRONIZE : TEST_FAULT_EVENT_SYNCHRONIZE, 1,
+                         false, CUDA_ERROR_LAUNCH_FAILED);
+        check_status(strata_runtime_stream_synchronize(fixture->runtime, stream), STRATA_ERROR_DRIVER);
+        assert_int_equal(test_fault_end(), 1);
+        assert_true(!timeline || atomic_load(&timeline->completed) == before);
+        test_stall_release(stall);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
+        assert_true(!timeline || atomic_load(&timeline->completed) > before);
+        test_stall_end(stall);
+    }
+}
+
+static void a_capture_is_refused_and_lives_on(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    CUstream captured = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
+    test_begin_capture(captured);
+    check_status(strata_runtime_stream_synchronize(fixture->runtime, captured), STRATA_ERROR_STREAM_CAPTURE);
+    check_ok(strata_runtime_stream_synchronize(fixture->runtime, other));
+    test_end_capture(captured);
+    check_ok(strata_runtime_stream_synchronize(fixture->runtime, captured));
+}
+
+/* ---- in the midst of a launch ---- */
+
+/* A batch has not marked yet what it notes. */
+static void within_a_batch_all_that_was_submitted_is_waited_for(test_fixture *fixture)
+{
+    for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
+        CUstream stream = test_stream(fixture, kind);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        strata_device *device = strata_device_if_open(strata_runtime_device(fixture->runtime));
+        check_ok(strata_batch_begin(device, stream, true));
+        test_stall *stall = test_stall_begin(stream);
+        test_fill(block.address, 0x33, BYTES, stream);
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
+        test_stall_release(stall);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
+        check_bytes(seen, 0x33, BYTES);
+        check_ok(strata_batch_end());
+        test_stall_end(stall);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, stream);
+    }
+}
+
+/* ---- memory ---- */
+
+/* Memory that one stream has freed is another's without a question, where the host has waited for the first. */
+static void what_a_stream_has_freed_is_had_without_a_question(test_fixture *fixture)
+{
+    enum { PIECES = 4, PIECE = 16 << 20 };
+    if (!test_owner_is(fixture, "pool") || test_is_swept())
+        return;
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+    for (int round = 0; round < 10; round++) {
+        CUstream from = round % 2 ? first : second, to = round % 2 ? second : first;
+        strata_block blocks[PIECES];
+        for (size_t i = 0; i < PIECES; i++) {
+            blocks[i] = test_allocate(fixture, PIECE, from);
+            test_write(fixture, &blocks[i], (unsigned char)(round + 1), from);
+        }
+        for (size_t i = 0; i < PIECES; i++)
+            test_free_on(fixture, &blocks[i], from);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, from));
+        test_calls calls;
+        test_calls_begin(&calls);
+        for (size_t i = 0; i < PIECES; i++)
+            blocks[i] = test_allocate(fixture, PIECE, to);
+        assert_int_equal(test_calls_total(&calls), 0);
+        for (size_t i = 0; i < PIECES; i++)
+            test_free_on(fixture, &blocks[i], to);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, to));
+    }
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(what_was_submitted_is_done_and_known_to_be),
+        TEST_CASE(a_known_stream_is_waited_for_itself),
+        TEST_CASE(what_is_submitted_while_somebody_waits_is_not_taken_for_complete),
+        TEST_CASE(threads_wait_for_one_stream_and_their_own_at_once),
+        TEST_CASE(a_refused_wait_says_why_and_tells_nothing),
+        TEST_CASE(a_capture_is_refused_and_lives_on),
+        TEST_CASE(within_a_batch_all_that_was_submitted_is_waited_for),
+        TEST_CASE(what_a_stream_has_freed_is_had_without_a_question),
+    };
+    test_open_driver();
+    return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}
