@@ -156,6 +156,51 @@ static void the_legacy_stream_is_asked_by_an_event(test_fixture *fixture)
     test_free_on(fixture, &block, second);
 }
 
+/* The program waits for a stream through Strata: its memory is had, though another's would do if it were asked. */
+static void what_is_known_to_be_complete_is_taken_before_anybody_is_asked(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL),
+             second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, 2 * ALL);
+    strata_block between = test_allocate(fixture, ALL, other);
+    const strata_block waited = leave_behind(fixture, ALL, 0x11, first);
+    test_free_on(fixture, &between, other);
+    check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block block = test_allocate(fixture, ALL, second);
+    assert_int_equal(test_calls_total(&calls), 0);
+    assert_true(block.address == waited.address);
+    test_free_on(fixture, &block, second);
+}
+
+/* A look at what others have finished, which there is now and then, is for what is not known. */
+static void nobody_is_asked_now_and_then_about_what_is_known(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[3];
+    empty_the_pool(fixture);
+    for (int waits = 0; waits < 2; waits++) {
+        for (int i = 0; i < 3; i++)
+            blocks[i] = test_allocate(fixture, ALL, i < 2 ? first : second);
+        for (int i = 0; i < 3; i++) /* the second one sends the first from the cache to the heap */
+            test_free_on(fixture, &blocks[i], i < 2 ? first : second);
+        if (waits)
+            check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
+        const uint64_t asked = value_of(fixture->runtime, "pool.asked");
+        for (size_t i = 0; i < 200; i++) { /* no cache has one as large */
+            blocks[0] = test_allocate(fixture, ALL / 2 + i * EDGE, second);
+            test_free_on(fixture, &blocks[0], second);
+        }
+        assert_true(waits ? value_of(fixture->runtime, "pool.asked") == asked
+                          : value_of(fixture->runtime, "pool.asked") > asked);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, second));
+        empty_the_pool(fixture);
+    }
+}
+
 static void the_callers_capture_mode_is_as_it_was(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -589,6 +634,8 @@ int main(void)
         TEST_CASE(an_unknown_stream_is_asked_by_its_event_alone),
         TEST_CASE(what_an_unknown_stream_is_given_after_it_was_asked_is_not_done),
         TEST_CASE(the_legacy_stream_is_asked_by_an_event),
+        TEST_CASE(what_is_known_to_be_complete_is_taken_before_anybody_is_asked),
+        TEST_CASE(nobody_is_asked_now_and_then_about_what_is_known),
         TEST_CASE(the_callers_capture_mode_is_as_it_was),
         TEST_CASE(all_that_a_stream_has_finished_is_complete_at_once),
         TEST_CASE(neighbours_are_taken_together_whichever_is_complete),

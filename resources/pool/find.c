@@ -249,6 +249,12 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
     return look_at_own(self, want, slot);
 }
 
+/* Whether much of the free memory does, by what was known when it was last looked at. The lock is held. */
+static bool waits_for_others(const pool *self, const pool_want *want)
+{
+    return pool_heap_elsewhere(&self->heap, want->stream->timeline->number) > self->heap.free_bytes / SETTLE_SHARE;
+}
+
 /* Whether much of the free memory waits for other streams, and nobody has looked for a while how far they are: what is
  * complete fits better than what happens to be the stream's own. */
 static bool is_time_to_settle(pool *self, const pool_want *want)
@@ -258,10 +264,12 @@ static bool is_time_to_settle(pool *self, const pool_want *want)
         return false;
     const uint32_t every = tight ? SETTLE_TIGHT : SETTLE_EVERY;
     strata_spin_take(&self->lock);
-    const uint64_t elsewhere = pool_heap_elsewhere(&self->heap, want->stream->timeline->number);
-    bool due = elsewhere > self->heap.free_bytes / SETTLE_SHARE && ++self->unsettled >= every;
-    if (due)
+    bool due = waits_for_others(self, want) && ++self->unsettled >= every;
+    if (due) {
         self->unsettled = 0;
+        pool_heap_settle(&self->heap);
+        due = waits_for_others(self, want);
+    }
     strata_spin_release(&self->lock);
     return due;
 }
@@ -447,9 +455,15 @@ pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attem
 
 enum { MOST_TRIES = 100 }; /* for a request whose memory others take */
 
-/* What waits for nobody else, with neighbours together: those that are complete, and those that wait for the stream. */
+/* What waits for nobody else, with neighbours together: those that are complete, and those that wait for the stream.
+ * Which are complete has become known meanwhile, perhaps, without a question. */
 static pool_look look_at_own_together(pool *self, const pool_want *want, uint32_t *slot)
 {
+    if (self->takes_finished) {
+        strata_spin_take(&self->lock);
+        pool_heap_settle(&self->heap);
+        strata_spin_release(&self->lock);
+    }
     pool_look look = look_at_own(self, want, slot);
     if (look == POOL_NOTHING) {
         strata_spin_take(&self->lock);
