@@ -112,6 +112,8 @@ uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *d
 /* To be said behind what failed for a stream: the likely cause, or nothing. */
 static inline const char *strata_stream_hint(CUresult result)
 {
+    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+        return " (is it being captured? A registered stream is to be unregistered before that)";
     return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED
                ? " (was it destroyed? A registered stream is to be unregistered before that)"
                : "";

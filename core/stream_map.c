@@ -138,7 +138,7 @@ static inline strata_timeline *find_timeline(strata_device *device, CUstream han
 static __attribute__((cold)) strata_status refuse_stream(CUresult result, const char *call)
 {
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, call, "identifying a stream");
+        return strata_fail_driver(result, call, "identifying a stream%s", strata_stream_hint(result));
     return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
                        "the stream is being captured into a graph; memory that comes from outside the graph cannot be "
                        "ordered inside it. Allocate before the capture or on another stream, and name the blocks "

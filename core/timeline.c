@@ -412,7 +412,8 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
     strata_event *event;
     strata_spin_take(&timeline->lock);
     for (unsigned turn = 0;;) {
-        if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed))
+        /* The caller may be about to read what the work wrote to host memory, and another thread have waited for it. */
+        if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
             goto unlock;
         event = covering_event(timeline, epoch);
         if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
@@ -658,8 +659,9 @@ strata_status strata_timeline_synchronize(strata_timeline *timeline, CUstream ha
         return strata_point_synchronize(strata_timeline_now(timeline));
     strata_spin_take(&timeline->lock);
     const uint64_t epoch = end_epoch(timeline);
+    strata_device *device = timeline->device;
     strata_spin_release(&timeline->lock);
-    const strata_status status = strata_stream_synchronize(timeline->device, handle);
+    const strata_status status = strata_stream_synchronize(device, handle);
     if (status == STRATA_SUCCESS)
         raise_completed(timeline, epoch);
     return status;

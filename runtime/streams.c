@@ -85,6 +85,9 @@ strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstrea
         return strata_timeline_synchronize(known, stream);
     strata_note note;
     status = strata_note_begin_unknown(&note, runtime->device, stream);
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        return strata_fail(status,
+                           "the stream is being captured, and cannot be waited for before the capture has ended");
     if (status != STRATA_SUCCESS)
         return status;
     const strata_point now = strata_timeline_now(note.stream.timeline);

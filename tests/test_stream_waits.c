@@ -111,6 +111,29 @@ static void what_is_submitted_while_somebody_waits_is_not_taken_for_complete(tes
     test_stall_end(first);
 }
 
+typedef struct reader {
+    test_fixture *fixture;
+    CUstream stream;
+    CUdeviceptr address;
+    unsigned char *seen; /* pinned */
+    bool done;
+} reader;
+
+static void *copy_and_read(void *data)
+{
+    reader *self = data;
+    test_make_current();
+    self->done = true;
+    for (int i = 0; i < 50 && self->done; i++) {
+        self->seen[0] = 0;
+        self->done = test_cu()->MemcpyDtoHAsync(self->seen, self->address, BYTES, self->stream) == CUDA_SUCCESS &&
+                     strata_runtime_stream_synchronize(self->fixture->runtime, self->stream) == STRATA_SUCCESS &&
+                     self->seen[0] == 0x55 && self->seen[BYTES - 1] == 0x55;
+    }
+    test_leave_thread();
+    return NULL;
+}
+
 typedef struct worker {
     test_fixture *fixture;
     CUstream stream;
@@ -162,6 +185,32 @@ static void threads_wait_for_one_stream_and_their_own_at_once(test_fixture *fixt
     }
 }
 
+/* Whoever waited first: what the work wrote to host memory may be read by each that has waited. */
+static void threads_that_wait_for_one_stream_read_what_it_wrote(test_fixture *fixture)
+{
+    enum { THREADS = 4 };
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_UNKNOWN, TEST_STREAM_ZERO};
+    if (test_is_swept())
+        return;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        CUstream stream = test_stream(fixture, kinds[i]);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        reader readers[THREADS];
+        pthread_t threads[THREADS];
+        test_write(fixture, &block, 0x55, stream);
+        for (size_t j = 0; j < THREADS; j++) {
+            readers[j] = (reader){fixture, stream, block.address, fixture->seen + j * BYTES, false};
+            assert_int_equal(pthread_create(&threads[j], NULL, copy_and_read, &readers[j]), 0);
+        }
+        for (size_t j = 0; j < THREADS; j++)
+            assert_int_equal(pthread_join(threads[j], NULL), 0);
+        for (size_t j = 0; j < THREADS; j++)
+            assert_true(readers[j].done);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, stream);
+    }
+}
+
 /* ---- what cannot be waited for ---- */
 
 static void a_refused_wait_says_why_and_tells_nothing(test_fixture *fixture)
@@ -195,6 +244,7 @@ static void a_capture_is_refused_and_lives_on(test_fixture *fixture)
     CUstream captured = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
     test_begin_capture(captured);
     check_status(strata_runtime_stream_synchronize(fixture->runtime, captured), STRATA_ERROR_STREAM_CAPTURE);
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "cannot be waited for before the capture has ended");
     check_ok(strata_runtime_stream_synchronize(fixture->runtime, other));
     test_end_capture(captured);
     check_ok(strata_runtime_stream_synchronize(fixture->runtime, captured));
@@ -261,6 +311,7 @@ int main(void)
         TEST_CASE(a_known_stream_is_waited_for_itself),
         TEST_CASE(what_is_submitted_while_somebody_waits_is_not_taken_for_complete),
         TEST_CASE(threads_wait_for_one_stream_and_their_own_at_once),
+        TEST_CASE(threads_that_wait_for_one_stream_read_what_it_wrote),
         TEST_CASE(a_refused_wait_says_why_and_tells_nothing),
         TEST_CASE(a_capture_is_refused_and_lives_on),
         TEST_CASE(within_a_batch_all_that_was_submitted_is_waited_for),

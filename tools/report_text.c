@@ -57,7 +57,7 @@ static void operations(FILE *to, const replay_result *result)
          words_of_count(result->allocations).text, words_of_count(result->frees).text,
          words_of_count(result->uses).text, words_of_count(result->waits).text);
     if (result->syncs)
-        line(to, "synchronized", "%s times, the host with a stream", words_of_count(result->syncs).text);
+        line(to, "", "and %s sync%s", words_of_count(result->syncs).text, plural(result->syncs));
     if (result->shared_blocks)
         line(to, "shared", "%s blocks used and freed on another stream than their own",
              words_of_count(result->shared_blocks).text);

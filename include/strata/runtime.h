@@ -180,9 +180,10 @@ STRATA_API strata_status strata_runtime_stream_release(strata_runtime *runtime, 
  * and tells Strata so: what was freed there is known to be complete, and any stream can have it without a question to
  * the driver. Where a program waits for a stream anyway, such as a server at the end of each request, it best waits so.
  * On a known stream of the program's own it is cuStreamSynchronize and two exchanges of the thread's capture mode, so
- * that no capture ends of it; on any other an event is recorded and waited for. Errors: STREAM_CAPTURE (an unknown
- * stream that is being captured; the legacy stream while a capture bars it), INVALID_VALUE (STRATA_STREAM_GONE),
- * OUT_OF_HOST_MEMORY, DRIVER. */
+ * that no capture ends of it; on any other an event is recorded and waited for. A registered stream stays registered
+ * until the call has returned. Not for host functions (cuLaunchHostFunc), which may call nothing of the driver's.
+ * Errors: STREAM_CAPTURE (an unknown stream that is being captured; the legacy stream while a capture bars it),
+ * INVALID_VALUE (STRATA_STREAM_GONE), OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstream stream);
 
 /* ---- what stream 0 means ---- */
