@@ -653,16 +653,33 @@ strata_status strata_point_synchronize(strata_point point)
     return status;
 }
 
-strata_status strata_timeline_synchronize(strata_timeline *timeline, CUstream handle)
+/* Whether the handle that the caller found the timeline by is still that of the stream which has it. The lock is held.
+ */
+static bool is_handle_of(const strata_stream_ref *stream)
 {
-    if (!is_own_stream(handle))
-        return strata_point_synchronize(strata_timeline_now(timeline));
-    strata_spin_take(&timeline->lock);
-    const uint64_t epoch = end_epoch(timeline);
-    strata_device *device = timeline->device;
+    return is_still(stream) &&
+           (!stream->known || !is_own_stream(stream->handle) || stream->timeline->stream == stream->handle);
+}
+
+strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool held)
+{
+    strata_timeline *timeline = stream->timeline;
+    strata_status status = STRATA_SUCCESS;
+    if (!held)
+        strata_spin_take(&timeline->lock);
+    const bool own = is_own_stream(stream->handle), known = is_handle_of(stream);
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    if (known && own)
+        end_epoch(timeline);
+    else if (known)
+        status = strata_timeline_record(timeline, stream->handle);
     strata_spin_release(&timeline->lock);
-    const strata_status status = strata_stream_synchronize(device, handle);
-    if (status == STRATA_SUCCESS)
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (known && !own)
+        return strata_point_synchronize(strata_point_make(timeline->number, epoch));
+    status = strata_stream_synchronize(stream->device, stream->handle);
+    if (status == STRATA_SUCCESS && known)
         raise_completed(timeline, epoch);
     return status;
 }

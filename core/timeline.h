@@ -177,9 +177,9 @@ void strata_timeline_ask_up_to_now(strata_timeline *timeline);
 /* Blocks the calling thread until `point` is complete. */
 strata_status strata_point_synchronize(strata_point point);
 
-/* The same for all that was submitted to a known stream until now. One of the program's own is waited for itself, where
- * a default stream takes an event. */
-strata_status strata_timeline_synchronize(strata_timeline *timeline, CUstream handle);
+/* The same for all that was submitted to the stream until now. One of the program's own is waited for itself, where a
+ * default stream takes an event. With `held` the caller has the timeline's lock, which is released. */
+strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool held);
 
 /* Closes the current epoch with an event; the lock is held. */
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle);

@@ -5,6 +5,7 @@
 #include "core/made_stream.h"
 #include "core/memory.h"
 #include "core/stream_map.h"
+#include "core/uses.h"
 
 #include <string.h>
 
@@ -80,19 +81,15 @@ strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstrea
         return status;
     if (stream == STRATA_STREAM_GONE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
-    strata_timeline *known = strata_known_timeline(runtime->device, stream);
-    if (known)
-        return strata_timeline_synchronize(known, stream);
     strata_note note;
-    status = strata_note_begin_unknown(&note, runtime->device, stream);
+    status = strata_note_begin(&note, runtime->device, stream);
+    if (status == STRATA_SUCCESS)
+        return strata_timeline_synchronize(&note.stream, note.held);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         return strata_fail(status,
                            "the stream is being captured, and cannot be waited for before the capture has ended");
-    if (status != STRATA_SUCCESS)
-        return status;
-    const strata_point now = strata_timeline_now(note.stream.timeline);
-    status = strata_note_end(&note);
-    return status == STRATA_SUCCESS ? strata_point_synchronize(now) : status;
+    const bool nameless = status == STRATA_ERROR_OUT_OF_HOST_MEMORY || status == STRATA_ERROR_BUSY;
+    return nameless ? strata_uses_wait_instead(runtime->device, stream, status) : status;
 }
 
 /* ---- the pool ---- */

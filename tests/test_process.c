@@ -91,6 +91,7 @@ static const strata_request request = {.bytes = 64};
     X(USE, unregister_stream, strata_runtime_unregister_stream(scene.runtime, scene.stream))                        \
     X(USE, acquire, strata_runtime_stream_acquire(scene.runtime, &(CUstream){NULL}))                                \
     X(USE, release, strata_runtime_stream_release(scene.runtime, scene.stream))                                     \
+    X(USE, synchronize, strata_runtime_stream_synchronize(scene.runtime, scene.stream))                             \
     X(USE, launch_begin, strata_launch_begin(&(strata_launch){0}, scene.runtime, NULL, STRATA_LAUNCH_STRICT))       \
     X(USE, launch_use, strata_launch_use(&scene.open, &scene.block, STRATA_ACCESS_READ))                            \
     X(USE, launch_use_address, strata_launch_use_address(&scene.open, scene.block.address, STRATA_ACCESS_READ))     \

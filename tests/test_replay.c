@@ -1,6 +1,7 @@
 /* Replays on a sound stack: every figure of the report is what the trace says it must be. */
 #include "replay_support.h"
 
+#include "driver/driver.h"
 #include "tools/replay_engine.h"
 
 #include <strata/strata.h>
@@ -300,6 +301,41 @@ static void driver_calls_are_those_of_the_passes(void **state)
     trace_free(&of);
 }
 
+static struct {
+    CUresult(CUDAAPI *synchronize)(CUstream);
+    CUstream streams[16];
+    size_t count;
+    bool refuse;
+} waits;
+
+static CUresult CUDAAPI note_wait(CUstream stream)
+{
+    if (waits.count < sizeof waits.streams / sizeof waits.streams[0])
+        waits.streams[waits.count] = stream;
+    const bool refused = waits.refuse && waits.count == 1;
+    waits.count++;
+    return refused ? CUDA_ERROR_LAUNCH_FAILED : waits.synchronize(stream);
+}
+
+static void the_host_waits_for_the_streams_that_the_trace_says(void **state)
+{
+    trace of = read_and_remove(scratch_write(TRACE_HEADER "sync,0,0,5,0\nsync,0,0,6,1\nsync,0,0,5,2\n"));
+    for (int refused = 0; refused < 2; refused++) {
+        waits.count = 0;
+        waits.refuse = refused;
+        waits.synchronize = strata_cu.StreamSynchronize;
+        strata_cu.StreamSynchronize = note_wait;
+        replay_result *result = replay(*state, &of, 1, (replay_options){0});
+        strata_cu.StreamSynchronize = waits.synchronize;
+        assert_true(waits.count >= 3 && waits.streams[0] == waits.streams[2] && waits.streams[0] != waits.streams[1]);
+        assert_int_equal(result->syncs, 3);
+        assert_int_equal(result->failures, refused);
+        assert_true(!refused || strstr(result->failed[0].text, ":3: stream_synchronize: STRATA_ERROR_DRIVER"));
+        free(result);
+    }
+    trace_free(&of);
+}
+
 static int count_calls(void **state)
 {
     (void)state;
@@ -325,7 +361,7 @@ int main(void)
         ON(stack, a_block_written_on_another_stream_is_checked_with_what_was_written_last),        \
         ON(stack, a_free_on_another_stream_than_the_allocation_is_made_there),                     \
         ON(stack, pace_keeps_the_recorded_times), ON(stack, many_threads_keep_the_order_of_ids),   \
-        ON(stack, driver_calls_are_those_of_the_passes)
+        ON(stack, driver_calls_are_those_of_the_passes), ON(stack, the_host_waits_for_the_streams_that_the_trace_says)
     const struct CMUnitTest tests[] = {TESTS("async"), TESTS("direct"), TESTS("pool")};
     return cmocka_run_group_tests(tests, count_calls, NULL);
 }

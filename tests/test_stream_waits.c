@@ -19,7 +19,7 @@ static const strata_timeline *timeline_of(test_fixture *fixture, CUstream stream
     return strata_known_timeline(strata_device_if_open(ordinal), stream);
 }
 
-static void what_was_submitted_is_done_and_known_to_be(test_fixture *fixture)
+static void wait_for_each_kind(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
         CUstream stream = test_stream(fixture, kind);
@@ -41,6 +41,17 @@ static void what_was_submitted_is_done_and_known_to_be(test_fixture *fixture)
         test_stream_close(fixture, other);
         test_stream_close(fixture, stream);
     }
+}
+
+static void what_was_submitted_is_done_and_known_to_be(test_fixture *fixture)
+{
+    wait_for_each_kind(fixture);
+}
+
+static void the_same_where_events_are_recorded_early(test_fixture *fixture)
+{
+    test_use_events(fixture, STRATA_EVENTS_EARLY);
+    wait_for_each_kind(fixture);
 }
 
 static void a_known_stream_is_waited_for_itself(test_fixture *fixture)
@@ -83,7 +94,7 @@ static void *wait_for_stream(void *data)
 /* Waits until the thread has moved the stream's epoch on and is with the driver. */
 static void await_waiter(const strata_timeline *timeline, uint64_t epoch)
 {
-    while (atomic_load(&timeline->epoch) == epoch)
+    for (int i = 0; i < 100000 && atomic_load(&timeline->epoch) == epoch; i++)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
@@ -99,7 +110,8 @@ static void what_is_submitted_while_somebody_waits_is_not_taken_for_complete(tes
     const uint64_t epoch = atomic_load(&timeline->epoch);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_stream, &other), 0);
     await_waiter(timeline, epoch);
-    assert_false(atomic_load(&other.over)); /* the stall holds it */
+    assert_false(atomic_load(&other.over));                          /* the stall holds it */
+    assert_false(strata_point_query(strata_timeline_now(timeline))); /* which takes the timeline's lock */
     second = test_stall_begin(stream);
     const strata_point later = strata_timeline_now(timeline);
     test_stall_release(first);
@@ -215,25 +227,40 @@ static void threads_that_wait_for_one_stream_read_what_it_wrote(test_fixture *fi
 
 static void a_refused_wait_says_why_and_tells_nothing(test_fixture *fixture)
 {
-    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_UNKNOWN, TEST_STREAM_ZERO};
+    static const struct {
+        test_stream_kind kind;
+        test_fault_call refused;
+    } rows[] = {
+        {TEST_STREAM_POOL, TEST_FAULT_STREAM_SYNCHRONIZE},      {TEST_STREAM_UNKNOWN, TEST_FAULT_STREAM_SYNCHRONIZE},
+        {TEST_STREAM_PER_THREAD, TEST_FAULT_EVENT_SYNCHRONIZE}, {TEST_STREAM_PER_THREAD, TEST_FAULT_EVENT_RECORD},
+        {TEST_STREAM_ZERO, TEST_FAULT_EVENT_SYNCHRONIZE},       {TEST_STREAM_ZERO, TEST_FAULT_EVENT_RECORD},
+    };
     check_status(strata_runtime_stream_synchronize(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_stream_synchronize(fixture->runtime, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
     if (test_is_swept())
         return;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        CUstream stream = test_stream(fixture, kinds[i]);
-        const strata_timeline *timeline = timeline_of(fixture, stream);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CUstream stream = test_stream(fixture, rows[i].kind), other = test_stream(fixture, TEST_STREAM_POOL);
+        const bool known = rows[i].kind == TEST_STREAM_POOL || rows[i].kind == TEST_STREAM_ZERO;
+        const strata_timeline *timeline = known ? timeline_of(fixture, stream) : NULL;
+        strata_block block = test_allocate(fixture, BYTES, stream);
         test_stall *stall = test_stall_begin(stream);
-        const uint64_t before = timeline ? atomic_load(&timeline->completed) : 0;
-        test_fault_begin(kinds[i] == TEST_STREAM_POOL ? TEST_FAULT_STREAM_SYNCHRONIZE : TEST_FAULT_EVENT_SYNCHRONIZE, 1,
-                         false, CUDA_ERROR_LAUNCH_FAILED);
+        test_write(fixture, &block, 0x66, stream);
+        const uint64_t before = known ? atomic_load(&timeline->completed) : 0;
+        test_fault_begin(rows[i].refused, 1, false, CUDA_ERROR_LAUNCH_FAILED);
         check_status(strata_runtime_stream_synchronize(fixture->runtime, stream), STRATA_ERROR_DRIVER);
         assert_int_equal(test_fault_end(), 1);
-        assert_true(!timeline || atomic_load(&timeline->completed) == before);
+        assert_true(!known || atomic_load(&timeline->completed) == before);
+        const unsigned char *seen = test_read(fixture, &block, other); /* behind the write, whose mark is still there */
         test_stall_release(stall);
         check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
-        assert_true(!timeline || atomic_load(&timeline->completed) > before);
+        assert_true(!known || atomic_load(&timeline->completed) > before);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, other));
+        check_bytes(seen, 0x66, BYTES);
         test_stall_end(stall);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, other);
+        test_stream_close(fixture, stream);
     }
 }
 
@@ -252,23 +279,64 @@ static void a_capture_is_refused_and_lives_on(test_fixture *fixture)
 
 /* ---- in the midst of a launch ---- */
 
-/* A batch has not marked yet what it notes. */
+typedef struct noter {
+    test_fixture *fixture;
+    CUstream stream;
+    strata_block block;
+    bool done;
+} noter;
+
+static void *note_a_use(void *data)
+{
+    noter *self = data;
+    test_make_current();
+    self->done = strata_runtime_record_block_use(self->fixture->runtime, &self->block, self->stream,
+                                                 STRATA_ACCESS_READ) == STRATA_SUCCESS;
+    test_leave_thread();
+    return NULL;
+}
+
+static void *release_later(void *stall)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    test_stall_release(stall);
+    return NULL;
+}
+
+/* A batch has not marked yet what it notes, and what another thread marks meanwhile was submitted before. */
 static void within_a_batch_all_that_was_submitted_is_waited_for(test_fixture *fixture)
 {
+    if (test_is_swept())
+        return;
+    strata_device *device = strata_device_if_open(strata_runtime_device(fixture->runtime));
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
-        CUstream stream = test_stream(fixture, kind);
+        CUstream stream = test_stream(fixture, kind), other = test_stream(fixture, TEST_STREAM_POOL);
         strata_block block = test_allocate(fixture, BYTES, stream);
-        strata_device *device = strata_device_if_open(strata_runtime_device(fixture->runtime));
+        noter another = {.fixture = fixture, .stream = stream, .block = block};
         check_ok(strata_batch_begin(device, stream, true));
+        if (kind != TEST_STREAM_PER_THREAD) {
+            pthread_t thread;
+            assert_int_equal(pthread_create(&thread, NULL, note_a_use, &another), 0);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+            assert_true(another.done);
+        }
         test_stall *stall = test_stall_begin(stream);
-        test_fill(block.address, 0x33, BYTES, stream);
+        test_write(fixture, &block, 0x33, stream);
         const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
-        test_stall_release(stall);
-        check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
-        check_bytes(seen, 0x33, BYTES);
+        pthread_t releases;
+        assert_int_equal(pthread_create(&releases, NULL, release_later, stall), 0);
+        const strata_status status = strata_runtime_stream_synchronize(fixture->runtime, stream);
+        const bool right = seen[0] == 0x33 && seen[BYTES - 1] == 0x33;
+        assert_int_equal(pthread_join(releases, NULL), 0);
+        check_ok(status);
+        assert_true(right);
         check_ok(strata_batch_end());
+        seen = test_read(fixture, &block, other);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, other));
+        check_bytes(seen, 0x33, BYTES);
         test_stall_end(stall);
         test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, other);
         test_stream_close(fixture, stream);
     }
 }
@@ -308,6 +376,7 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(what_was_submitted_is_done_and_known_to_be),
+        TEST_CASE(the_same_where_events_are_recorded_early),
         TEST_CASE(a_known_stream_is_waited_for_itself),
         TEST_CASE(what_is_submitted_while_somebody_waits_is_not_taken_for_complete),
         TEST_CASE(threads_wait_for_one_stream_and_their_own_at_once),
