@@ -38,7 +38,7 @@ static bool run_after(strata_runtime *runtime, unsigned char *host, CUstream str
         return false;
     bool done = fill_and_fetch(buffer.address, 2, host, stream);
     done &= strata_runtime_deallocate(runtime, &buffer) == STRATA_SUCCESS; /* at once: the stream keeps the order */
-    return done && cu.StreamSynchronize(stream) == CUDA_SUCCESS;
+    return done && strata_runtime_stream_synchronize(runtime, stream) == STRATA_SUCCESS;
 }
 
 /* ---- both ---- */

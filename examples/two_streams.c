@@ -47,7 +47,7 @@ static bool hand_over(strata_runtime *runtime, CUstream writer, CUstream reader,
                launch(runtime, reader, &buffer, STRATA_ACCESS_READ, fetch, host + (size_t)round * BYTES);
     /* The free comes after the reader, too, though it is the writer's stream that the buffer belongs to. */
     done &= strata_runtime_deallocate(runtime, &buffer) == STRATA_SUCCESS;
-    return cu.StreamSynchronize(reader) == CUDA_SUCCESS && done;
+    return strata_runtime_stream_synchronize(runtime, reader) == STRATA_SUCCESS && done;
 }
 
 static bool each_round_was_read(const unsigned char *host)
