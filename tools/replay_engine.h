@@ -61,10 +61,9 @@ typedef struct replay_result {
     uint64_t peak_reserved_bytes;
     uint64_t touched_bytes; /* written and read by patterns */
     uint64_t wall_ns;
-    call_counts
-        driver_calls;       /* while passes ran: the stack's, and those of the kernels, waits and syncs of the replay */
-    histogram operation_ns; /* of allocate and deallocate together */
-    histogram allocate_ns;  /* of each call, the call alone */
+    call_counts driver_calls; /* while passes ran: the stack's, and the replay's for kernels, waits and syncs */
+    histogram operation_ns;   /* of allocate and deallocate together */
+    histogram allocate_ns;    /* of each call, the call alone */
     histogram deallocate_ns;
     histogram use_ns; /* prepare and finish together, where they served a use */
 

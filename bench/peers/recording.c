@@ -1,5 +1,5 @@
-/* Traces as steps: what the benchmark replays is what the file says of allocations and frees. A trace's uses and waits
- * are left out. */
+/* Traces as steps: what the benchmark replays is what the file says of allocations and frees. A trace's uses,
+ * waits and syncs are left out. */
 #include "contest.h"
 
 #include "tools/trace.h"
