@@ -367,9 +367,17 @@ static void values_that_mean_nothing_are_refused(void **state)
 
 /* ---- while freed blocks wait for the device ---- */
 
+/* Once the request below has failed, and what waits then is what is meant. */
 static void *release_soon(void *stall)
 {
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    const struct timespec moment = {.tv_nsec = 10000000};
+    uint64_t failed = 0;
+    for (int i = 0; i < 1000 && !failed; i++) {
+        nanosleep(&moment, NULL);
+        if (strata_control(strata_runtime_stack(runtime), "fault.failed", &failed, NULL) != STRATA_SUCCESS)
+            break;
+    }
+    nanosleep(&moment, NULL);
     test_stall_release(stall);
     return NULL;
 }
