@@ -373,8 +373,11 @@ static void a_record_that_comes_late_is_marked_counted_and_put_in_its_place_by_i
     check_ok(strata_resource_allocate(slow.top, &request, &slow.block));
     check_ok(strata_logging_flush(slow.top));
     test_stall *stall = test_stall_begin(slow.stream);
+    test_calls calls;
+    test_calls_begin(&calls);
     assert_int_equal(pthread_create(&thread, NULL, free_slowly, &slow), 0);
-    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* it waits */
+    for (int i = 0; i < 1000 && !test_calls_of(&calls, "cuStreamSynchronize"); i++) /* until it waits */
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     check_status(strata_resource_deallocate(slow.top, &(strata_block){.address = 1}, NULL),
                  STRATA_ERROR_FOREIGN_POINTER);
     check_ok(strata_logging_flush(slow.top));
