@@ -223,6 +223,54 @@ static void threads_that_wait_for_one_stream_read_what_it_wrote(test_fixture *fi
     }
 }
 
+typedef struct point_waiter {
+    strata_point point;
+    const unsigned char *seen; /* pinned; NULL: the one who waits first */
+    bool done;
+} point_waiter;
+
+static void *wait_for_point(void *data)
+{
+    point_waiter *self = data;
+    const strata_timeline *timeline = strata_timeline_of(self->point);
+    test_make_current();
+    while (self->seen && atomic_load_explicit(&timeline->completed, memory_order_relaxed) <
+                             strata_point_epoch(self->point)) /* which orders nothing */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    self->done = strata_point_synchronize(self->point) == STRATA_SUCCESS;
+    self->done = self->done && (!self->seen || (self->seen[0] == 0x77 && self->seen[BYTES - 1] == 0x77));
+    test_leave_thread();
+    return NULL;
+}
+
+/* There is nothing left to wait for, and what the other one was told counts all the same: the thread sanitizer looks.
+ */
+static void what_another_thread_has_waited_for_is_there_to_be_read(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    for (int i = 0; i < 5; i++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_stall *stall = test_stall_begin(stream);
+        test_write(fixture, &block, 0x77, stream);
+        const unsigned char *seen = test_read(fixture, &block, stream);
+        const strata_point point = strata_timeline_now(timeline_of(fixture, stream));
+        point_waiter waiters[2] = {{.point = point}, {.point = point, .seen = seen}};
+        pthread_t threads[2];
+        for (size_t j = 0; j < 2; j++)
+            assert_int_equal(pthread_create(&threads[j], NULL, wait_for_point, &waiters[j]), 0);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* the first one waits, mostly */
+        test_stall_release(stall);
+        for (size_t j = 0; j < 2; j++)
+            assert_int_equal(pthread_join(threads[j], NULL), 0);
+        test_stall_end(stall);
+        assert_true(waiters[0].done && waiters[1].done);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, stream);
+    }
+}
+
 /* ---- what cannot be waited for ---- */
 
 static void a_refused_wait_says_why_and_tells_nothing(test_fixture *fixture)
@@ -381,6 +429,7 @@ int main(void)
         TEST_CASE(what_is_submitted_while_somebody_waits_is_not_taken_for_complete),
         TEST_CASE(threads_wait_for_one_stream_and_their_own_at_once),
         TEST_CASE(threads_that_wait_for_one_stream_read_what_it_wrote),
+        TEST_CASE(what_another_thread_has_waited_for_is_there_to_be_read),
         TEST_CASE(a_refused_wait_says_why_and_tells_nothing),
         TEST_CASE(a_capture_is_refused_and_lives_on),
         TEST_CASE(within_a_batch_all_that_was_submitted_is_waited_for),

@@ -177,11 +177,11 @@ STRATA_API strata_status strata_runtime_stream_acquire(strata_runtime *runtime, 
 STRATA_API strata_status strata_runtime_stream_release(strata_runtime *runtime, CUstream stream);
 
 /* Waits on the host until everything that was submitted to `stream` before is complete, as cuStreamSynchronize does,
- * and tells Strata so: memory that was freed there, and that no use on another stream is still noted of, can then be
- * any stream's without a question to the driver. Where a program waits for a stream anyway, such as a server at the end
- * of each request, it best waits so. It is cuStreamSynchronize and two exchanges of the thread's capture mode, so that
- * no capture of another stream ends of it; an unknown stream is identified before. On default streams an event is
- * recorded and waited for.
+ * and tells Strata so: memory that was freed there, unless uses on other streams are noted of it and not complete, can
+ * then be any stream's without a question to the driver. Where a program waits for a stream anyway, such as a server at
+ * the end of each request, it best waits so. It is cuStreamSynchronize and two exchanges of the thread's capture mode,
+ * so that no capture of another stream ends of it; an unknown stream is identified before. On default streams an event
+ * is recorded and waited for.
  *
  * A registered stream stays registered, and is not captured, until the call has returned. Not for host functions
  * (cuLaunchHostFunc), which may call nothing of the driver's. Errors: STREAM_CAPTURE (an unknown stream that is being

@@ -249,13 +249,14 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
     return look_at_own(self, want, slot);
 }
 
-/* Whether much of the free memory does, by what was known when it was last looked at. The lock is held. */
+/* Whether much of the free memory waits for other streams, by what was known when it was last looked at. The lock is
+ * held. */
 static bool waits_for_others(const pool *self, const pool_want *want)
 {
     return pool_heap_elsewhere(&self->heap, want->stream->timeline->number) > self->heap.free_bytes / SETTLE_SHARE;
 }
 
-/* Whether much of the free memory waits for other streams, and nobody has looked for a while how far they are: what is
+/* Whether that is so even by what is known now, and nobody has looked for a while how far the others are: what is
  * complete fits better than what happens to be the stream's own. */
 static bool is_time_to_settle(pool *self, const pool_want *want)
 {
