@@ -137,7 +137,7 @@ static void *copy_and_read(void *data)
     reader *self = data;
     test_make_current();
     self->done = true;
-    for (int i = 0; i < 50 && self->done; i++) {
+    for (size_t i = 0; i < test_effort(50, 10) && self->done; i++) {
         self->seen[0] = 0;
         self->done = test_cu()->MemcpyDtoHAsync(self->seen, self->address, BYTES, self->stream) == CUDA_SUCCESS &&
                      strata_runtime_stream_synchronize(self->fixture->runtime, self->stream) == STRATA_SUCCESS &&
@@ -183,7 +183,7 @@ static void threads_wait_for_one_stream_and_their_own_at_once(test_fixture *fixt
         workers[i] = (worker){fixture, i % 2 ? shared : test_stream(fixture, TEST_STREAM_REGISTERED), &over, false};
         assert_int_equal(pthread_create(&threads[i], NULL, write_and_wait, &workers[i]), 0);
     }
-    for (int i = 0; i < 100; i++) {
+    for (size_t i = 0; i < test_effort(100, 10); i++) {
         strata_block block = test_allocate(fixture, BYTES, shared);
         test_write(fixture, &block, (unsigned char)i, shared);
         const unsigned char *seen = test_read(fixture, &block, shared);
