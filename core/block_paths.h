@@ -73,10 +73,10 @@ static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t
 static inline bool strata_entry_has_facts(const strata_table *table, const strata_entry *entry,
                                           const strata_block *block)
 {
-    return block->device == table->ordinal &&
-           block->address == atomic_load_explicit(&entry->address, memory_order_acquire) &&
-           block->bytes == atomic_load_explicit(&entry->bytes, memory_order_acquire) &&
-           block->requested == atomic_load_explicit(&entry->requested, memory_order_acquire);
+    return table->ordinal == block->device &&
+           atomic_load_explicit(&entry->address, memory_order_acquire) == block->address &&
+           atomic_load_explicit(&entry->bytes, memory_order_acquire) == block->bytes &&
+           atomic_load_explicit(&entry->requested, memory_order_acquire) == block->requested;
 }
 
 static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *word)
@@ -89,14 +89,16 @@ static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *w
 /* The general way: waits for a lock bit, and finds out what is wrong. */
 strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* The plain case of strata_entry_retire. NULL: ask that. */
+/* The plain case of strata_entry_retire: a live block that nobody has pinned, and whose generation another one can
+ * follow. NULL: ask that. The facts are compared first; that they were this block's is known once the word changes,
+ * which does so only from this generation, live. */
 static inline strata_entry *strata_entry_retire_plain(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
-    uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
-    bool fine = word >> STRATA_WORD_GENERATION == block->id.generation && (uint16_t)word == STRATA_BLOCK_LIVE &&
-                !strata_entry_own_pins(entry, block->id.generation) && strata_entry_has_facts(table, entry, block) &&
-                strata_entry_turn_to_retired(entry, &word);
+    const uint64_t generation = block->id.generation;
+    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE;
+    bool fine = entry && generation < STRATA_GENERATION_LAST && !strata_entry_own_pins(entry, generation) &&
+                strata_entry_has_facts(table, entry, block) && strata_entry_turn_to_retired(entry, &word);
     return __builtin_expect(fine, 1) ? entry : NULL;
 }
 

@@ -217,14 +217,14 @@ __attribute__((cold)) strata_status strata_block_refuse(const strata_table *tabl
 static inline void strata_entry_zero_layers(strata_entry *entry, const void *end)
 {
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(entry + 1);
-    size_t words = (size_t)((const char *)end - (const char *)word) / sizeof *word;
-    for (; words >= 4; words -= 4, word += 4) { /* no compiler does several at a time by itself */
+    const _Atomic uint64_t *behind = end;
+    for (; behind - word >= 4; word += 4) { /* no compiler does several at a time by itself */
         atomic_store_explicit(&word[0], 0, memory_order_relaxed);
         atomic_store_explicit(&word[1], 0, memory_order_relaxed);
         atomic_store_explicit(&word[2], 0, memory_order_relaxed);
         atomic_store_explicit(&word[3], 0, memory_order_relaxed);
     }
-    for (; words; words--, word++)
+    for (; word != behind; word++)
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 

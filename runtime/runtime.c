@@ -215,8 +215,7 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream};
-    bool fine = runtime && out && bytes && strata_door_now() == STRATA_DOOR_OPEN;
-    if (__builtin_expect(!fine, 0))
+    if (__builtin_expect(!runtime || !out || !bytes || strata_door_now() != STRATA_DOOR_OPEN, 0))
         return strata_runtime_allocate_request(runtime, &request, out);
     strata_status status = runtime->top->ops->allocate(runtime->top, &request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
@@ -383,8 +382,8 @@ static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime
     return status;
 }
 
-static inline strata_status deallocate_beside_ends(strata_runtime *runtime, const strata_block *block,
-                                                   strata_thread *thread)
+static inline __attribute__((always_inline)) strata_status
+deallocate_beside_ends(strata_runtime *runtime, const strata_block *block, strata_thread *thread)
 {
     strata_home_free_begin(thread);
     const strata_status status = __builtin_expect(home_is_known(runtime, block), 1)

@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void publish_again(pool *self, pool
     strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
                                strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
-    pool_count_live(cell, (int64_t)(granules * POOL_GRANULE), 1);
+    pool_count_live(cell, pool_live_block(granules));
     atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
@@ -117,7 +117,7 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
     status = strata_note_end(&note);
     if (status == STRATA_SUCCESS) {
         pool_points_drop(points);
-        pool_count_live_somewhere(self, cell, (int64_t)out->bytes, 1);
+        pool_count_live_somewhere(self, cell, pool_live_block(out->bytes / POOL_GRANULE));
         return STRATA_SUCCESS;
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
@@ -171,8 +171,7 @@ static inline __attribute__((always_inline)) void make_for_known(pool *self, poo
                                                                  uint64_t granules, const strata_request *request,
                                                                  strata_block *out)
 {
-    atomic_store_explicit(&entry->last_write, strata_timeline_now(cache->timeline) | STRATA_POINT_WRITE,
-                          memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, pool_cache_now(cache), memory_order_relaxed);
     publish_again(self, cell, entry, slot, cache, true, granules, request, out);
 }
 

@@ -39,9 +39,9 @@ static bool give_large(pool *self, pool_cache *cache)
 static bool give_all(pool *self, pool_cache *cache)
 {
     bool any = give_large(self, cache);
-    for (size_t i = 0; i < POOL_BINS && cache->bytes; i++)
+    for (size_t i = 0; i < POOL_BINS && cache->granules; i++)
         any |= give_bin(self, &cache->bins[i]);
-    cache->bytes = 0;
+    cache->granules = 0;
     return any;
 }
 
@@ -64,6 +64,7 @@ static pool_cache *claim_cache(pool *self, pool_cell *cell, strata_timeline *tim
     strata_timeline_hold(timeline);
     cache->timeline = timeline;
     cache->origin = strata_entry_origin(0, timeline->number, strata_thread_current->index);
+    cache->written = strata_point_make(timeline->number, 0) | STRATA_POINT_WRITE;
     *place = cache;
     return cache;
 }
@@ -83,7 +84,7 @@ static void bin_for(pool *self, pool_cache *cache, uint32_t granules)
     if (bin->granules == granules)
         return;
     for (strata_entry *each = bin->last; each; each = pool_piece_in(&self->heap, each)->below)
-        cache->bytes -= bin->granules * POOL_GRANULE;
+        cache->granules -= bin->granules;
     give_bin(self, bin);
     *bin = (pool_bin){.granules = granules};
 }
@@ -92,9 +93,9 @@ static void bin_for(pool *self, pool_cache *cache, uint32_t granules)
 static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
-    if (!granules || bytes > self->cache_bytes / 2)
+    if (!granules || granules > self->cache_granules / 2)
         return false;
-    if (cache->bytes + bytes > self->cache_bytes)
+    if (cache->granules + granules > self->cache_granules)
         give_all(self, cache);
     bin_for(self, cache, granules);
     return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
@@ -162,7 +163,7 @@ void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline 
     const uint64_t bytes = pool_bytes_of(entry);
     const uint32_t granules = pool_granules(bytes);
     const bool entered = pool_cell_enter(self, cell);
-    const bool small = granules && bytes * POOL_BUNDLED <= self->cache_bytes;
+    const bool small = granules && (uint64_t)granules * POOL_BUNDLED <= self->cache_granules;
     strata_spin_take(&self->lock);
     if (entered && small) {
         pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
@@ -248,7 +249,7 @@ static void fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_
     pool_cache *cache = timeline ? claim_cache(self, cell, timeline) : NULL;
     strata_spin_take(&self->lock);
     if (cache) {
-        if (cache->bytes + bytes > self->cache_bytes)
+        if (cache->granules + bytes / POOL_GRANULE > self->cache_granules)
             give_all(self, cache);
         bin_for(self, cache, granules);
         for (uint32_t slot = first, next; slot; slot = next) {
@@ -291,7 +292,7 @@ bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timelin
     if (!cell || !pool_cell_enter(self, cell))
         return false;
     pool_cache *cache = pool_cache_of(cell, timeline);
-    bool any = cache && (cache->large || (all && cache->bytes));
+    bool any = cache && (cache->large || (all && cache->granules));
     if (any) {
         strata_spin_take(&self->lock);
         any = all ? give_all(self, cache) : give_large(self, cache);
@@ -311,7 +312,7 @@ void pool_caches_flush(pool *self)
         for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
             strata_backoff(&turn);
         for (size_t i = 0; i < POOL_CACHES; i++) {
-            if (!cell->caches[i] || (!cell->caches[i]->bytes && !cell->caches[i]->large))
+            if (!cell->caches[i] || (!cell->caches[i]->granules && !cell->caches[i]->large))
                 continue;
             strata_spin_take(&self->lock);
             give_all(self, cell->caches[i]);

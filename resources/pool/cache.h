@@ -43,8 +43,9 @@ typedef struct pool_bin {
 
 typedef struct pool_cache {
     strata_timeline *timeline; /* of the stream on which the pieces were freed; held */
-    uint64_t bytes;            /* in bins */
+    uint64_t granules;         /* in bins */
     uint64_t origin;           /* of blocks made here: strata_entry_origin, without a tag */
+    strata_point written;      /* a write of the stream, without its epoch */
     uint32_t homed; /* blocks made here for the timeline's stream while it was unknown, less those that ended here */
     uint32_t large; /* the last one freed that is too large to be kept; 0: none */
     pool_bin bins[POOL_BINS];
@@ -62,8 +63,7 @@ typedef struct pool_bundle {
 /* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
 typedef struct pool_cell {
     _Atomic uint32_t busy;              /* written by the thread alone */
-    _Atomic int64_t live_bytes;         /* allocated less freed by the thread; written by it alone, read by any */
-    _Atomic int64_t live_blocks;        /* the same */
+    _Atomic pool_live live;             /* allocated less freed by the thread; written by it alone, read by any */
     _Atomic uint64_t hits;              /* the same */
     pool_cache *caches[POOL_CACHES];    /* by the timeline's number */
     pool_cache *by_handle[POOL_CACHES]; /* the last one used for a handle with that hash: the thread's alone */
@@ -147,24 +147,27 @@ static inline pool_cache *pool_cache_of_unknown_at(pool_cell *cell, CUstream han
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* Counts blocks that begin or end, for what a thread has live. The cell is the caller's. */
-static inline void pool_count_live(pool_cell *cell, int64_t bytes, int64_t blocks)
+/* Counts a block that begins, or with its negative one that ends, for what a thread has live. The cell is the
+ * caller's. */
+static inline void pool_count_live(pool_cell *cell, pool_live block)
 {
-    atomic_store_explicit(&cell->live_bytes, atomic_load_explicit(&cell->live_bytes, memory_order_relaxed) + bytes,
-                          memory_order_relaxed);
-    atomic_store_explicit(&cell->live_blocks, atomic_load_explicit(&cell->live_blocks, memory_order_relaxed) + blocks,
+    atomic_store_explicit(&cell->live, atomic_load_explicit(&cell->live, memory_order_relaxed) + block,
                           memory_order_relaxed);
 }
 
 /* The same for a thread that may have no cell: there are no more numbers, or there is no host memory. */
-static inline void pool_count_live_somewhere(pool *self, pool_cell *cell, int64_t bytes, int64_t blocks)
+static inline void pool_count_live_somewhere(pool *self, pool_cell *cell, pool_live block)
 {
-    if (cell) {
-        pool_count_live(cell, bytes, blocks);
-        return;
-    }
-    atomic_fetch_add_explicit(&self->live_bytes_elsewhere, bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
+    if (cell)
+        pool_count_live(cell, block);
+    else
+        atomic_fetch_add_explicit(&self->live_elsewhere, block, memory_order_relaxed);
+}
+
+/* A write of the cache's stream, up to now. */
+static inline strata_point pool_cache_now(const pool_cache *cache)
+{
+    return cache->written | atomic_load_explicit(&cache->timeline->epoch, memory_order_acquire);
 }
 
 /* The calling thread's cell; NULL: it has none. */
@@ -200,7 +203,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_cache *cac
     const pool_piece *piece = pool_piece_in(heap, entry);
     *slot = piece->chain;
     bin->last = piece->below;
-    cache->bytes -= granules * POOL_GRANULE;
+    cache->granules -= granules;
     return entry;
 }
 
@@ -210,14 +213,14 @@ static inline bool pool_bin_put(const pool *self, pool_cache *cache, strata_entr
                                 uint64_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
-    const uint64_t bytes = cache->bytes + granules * POOL_GRANULE;
-    if (__builtin_expect(bin->granules != granules || bytes > self->cache_bytes, 0))
+    const uint64_t full = cache->granules + granules;
+    if (__builtin_expect(bin->granules != granules || full > self->cache_granules, 0))
         return false;
     pool_piece *piece = pool_piece_in(&self->heap, entry);
     piece->below = bin->last;
     piece->chain = slot;
     bin->last = entry;
-    cache->bytes = bytes;
+    cache->granules = full;
     return true;
 }
 

@@ -13,13 +13,13 @@ enum {
     SCARCE_SHARE = 10 /* what is free, and what may be made, is no more than this part of it */
 };
 
-uint64_t pool_live_bytes(const pool *self)
+pool_live pool_live_now(const pool *self)
 {
-    int64_t live = atomic_load_explicit(&self->live_bytes_elsewhere, memory_order_relaxed);
+    pool_live live = atomic_load_explicit(&self->live_elsewhere, memory_order_relaxed);
     const pool_cell *cell;
     for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        live += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
-    return live > 0 ? (uint64_t)live : 0;
+        live += atomic_load_explicit(&cell->live, memory_order_relaxed);
+    return live;
 }
 
 uint64_t pool_peak_with(const pool *self, const pool_want *want)

@@ -164,7 +164,7 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, block, stream);
     if (status == STRATA_SUCCESS)
-        pool_count_live_somewhere(self, cell, -bytes, -1);
+        pool_count_live_somewhere(self, cell, -pool_live_block((uint64_t)bytes / POOL_GRANULE));
     else
         strata_entry_revive(entry);
     pool_decay_look(self);
@@ -174,8 +174,8 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
 /* Whether the block only ever saw one stream. */
 static inline bool saw_one(const strata_entry *entry)
 {
-    return !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
-           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+    return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
+             (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed));
 }
 
 static inline bool home_was_known(const strata_entry *entry)
@@ -199,7 +199,7 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
     report(self, block->id, bytes);
     end_block(entry, block->id.generation);
-    pool_count_live(cell, -(int64_t)bytes, -1);
+    pool_count_live(cell, -pool_live_block(bytes / POOL_GRANULE));
     if (__builtin_expect(!pool_bundle_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
         pool_bundle_keep_slowly(self, cell, timeline, slot);
     return STRATA_SUCCESS;
@@ -211,7 +211,7 @@ static inline void end_seen_block(pool_cell *cell, strata_entry *entry, const st
     atomic_store_explicit(&entry->last_write, now | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
-    pool_count_live(cell, -(int64_t)block->bytes, -1);
+    pool_count_live(cell, -pool_live_block(block->bytes / POOL_GRANULE));
 }
 
 /* The same, and keeps its memory; the cache may be there, or is made. */
@@ -274,10 +274,9 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
     return STRATA_SUCCESS;
 }
 
-static inline bool is_plain_free(const pool *self, const strata_entry *entry, const strata_block *block)
+static inline bool is_plain_free(const pool *self, const strata_entry *entry)
 {
-    return saw_one(entry) && block->id.generation < STRATA_GENERATION_LAST &&
-           !strata_deferred_any(&self->resource.stack->deferred);
+    return saw_one(entry) && !strata_deferred_any(&self->resource.stack->deferred);
 }
 
 /* A retired block, whatever it saw and wherever it is freed. */
@@ -285,7 +284,8 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
                                                             CUstream handle)
 {
     pool_cell *cell = pool_cell_mine(self);
-    if (!cell || handle == STRATA_STREAM_GONE || !is_plain_free(self, entry, block))
+    if (!cell || handle == STRATA_STREAM_GONE || block->id.generation == STRATA_GENERATION_LAST ||
+        !is_plain_free(self, entry))
         return free_slowly(self, entry, block, handle);
     strata_timeline *timeline = strata_known_timeline(self->device, handle);
     return timeline ? free_known(self, cell, entry, block, timeline, handle)
@@ -298,7 +298,7 @@ static inline __attribute__((always_inline)) strata_status
 free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
 {
     pool_cell *cell = pool_cell_mine_at_once(self);
-    if (__builtin_expect(!cell || !is_plain_free(self, entry, block), 0))
+    if (__builtin_expect(!cell || !is_plain_free(self, entry), 0))
         return free_retired(self, entry, block, handle);
     pool_cache *cache = pool_cache_at(cell, handle);
     if (__builtin_expect(!cache || !home_was_known(entry), 0))
@@ -312,7 +312,7 @@ free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstrea
     }
     if (__builtin_expect(!pool_cell_enter_lightly(self, cell), 0))
         return free_retired(self, entry, block, handle);
-    end_seen_block(cell, entry, block, strata_timeline_now(timeline));
+    end_seen_block(cell, entry, block, pool_cache_now(cache));
     const uint32_t slot = block->id.slot;
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
     pool_cell_leave(cell);

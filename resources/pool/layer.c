@@ -43,7 +43,7 @@ static void set_options(pool *self, const strata_pool_options *options)
     self->given.slack = options->slack;
     self->given.frame = options->frame;
     self->given.sharing.export_type = options->export_type;
-    self->cache_bytes = options->cache ? options->cache : DEFAULT_CACHE;
+    self->cache_granules = (options->cache ? options->cache : DEFAULT_CACHE) / POOL_GRANULE;
     self->initial_bytes = options->initial_size;
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
     self->takes_finished = options->opportunistic != STRATA_SWITCH_OFF && !options->deterministic;

@@ -42,11 +42,8 @@ static size_t largest_free(pool *self, size_t free)
 /* All but the largest free piece, which it costs some looking for. */
 static void tell_usage(pool *self, strata_usage *usage)
 {
-    int64_t blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed);
-    const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        blocks += atomic_load_explicit(&cell->live_blocks, memory_order_relaxed);
-    const size_t live = (size_t)pool_live_bytes(self);
+    const pool_live now = pool_live_now(self);
+    const size_t live = (size_t)pool_live_bytes_in(now);
     const int64_t deferred = strata_counters_sum(&self->deferred, 0);
     const size_t retired = deferred > 0 ? (size_t)deferred : 0;
     const size_t reserved = (size_t)atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -54,7 +51,7 @@ static void tell_usage(pool *self, strata_usage *usage)
         .live_bytes = live,
         .retired_bytes = retired,
         .bytes_outstanding = live + retired,
-        .live_blocks = blocks > 0 ? (size_t)blocks : 0,
+        .live_blocks = (size_t)pool_live_blocks_in(now),
         .reserved_bytes = reserved,
         .reserved_peak = (size_t)atomic_load_explicit(&self->peak_reserved, memory_order_relaxed),
         .reserved_free = reserved > live + retired ? reserved - live - retired : 0,
