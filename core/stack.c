@@ -77,6 +77,10 @@ static int forward_device(strata_resource *self)
 {
     return CALL_UP(self, device)(UP(self));
 }
+static strata_status forward_synchronize(strata_resource *self, CUstream stream)
+{
+    return CALL_UP(self, synchronize)(UP(self), stream);
+}
 
 static const strata_resource_ops forwarders = {
     .allocate = forward_allocate,
@@ -93,6 +97,7 @@ static const strata_resource_ops forwarders = {
     .find = forward_find,
     .device = forward_device,
     .reusable = forward_reusable,
+    .synchronize = forward_synchronize,
 };
 
 /* ---- what an owner answers for operations that it does not have ---- */
@@ -146,6 +151,10 @@ static int device_of_stack(strata_resource *self)
 {
     return self->stack->device->ordinal;
 }
+static strata_status synchronize_here(strata_resource *self, CUstream stream)
+{
+    return strata_uses_synchronize_stream(self->stack->device, stream);
+}
 
 static const strata_resource_ops absent = {
     .prepare_use = no_tracking,
@@ -158,6 +167,7 @@ static const strata_resource_ops absent = {
     .find = no_find,
     .device = device_of_stack,
     .reusable = nothing_reusable,
+    .synchronize = synchronize_here,
 };
 
 #define FILL(op)  \
@@ -180,6 +190,7 @@ static void fill(strata_resource_ops *ops, const strata_resource_ops *from)
     FILL(find);
     FILL(device);
     FILL(reusable);
+    FILL(synchronize);
 }
 
 /* ---- building ---- */

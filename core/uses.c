@@ -450,6 +450,19 @@ strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, s
     return status == STRATA_SUCCESS ? STRATA_SUCCESS : why;
 }
 
+strata_status strata_uses_synchronize_stream(strata_device *device, CUstream handle)
+{
+    strata_note note;
+    const strata_status status = strata_note_begin(&note, device, handle);
+    if (status == STRATA_SUCCESS)
+        return strata_timeline_synchronize(&note.stream, note.held);
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        return strata_fail(status,
+                           "the stream is being captured, and cannot be waited for before the capture has ended");
+    const bool nameless = status == STRATA_ERROR_OUT_OF_HOST_MEMORY || status == STRATA_ERROR_BUSY;
+    return nameless ? strata_uses_wait_instead(device, handle, status) : status;
+}
+
 /* Notes a use, or sees to it that there is nothing to note. */
 static strata_status note_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
                                   const strata_stream_ref *stream, strata_access access)

@@ -10,6 +10,10 @@
  * nothing to note. SUCCESS, or `why` if that cannot be done: then the work may be missed by whoever comes after it. */
 strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, strata_status why);
 
+/* Waits on the host for everything that was submitted to a stream, and notes that it is complete. Errors: as of
+ * strata_runtime_stream_synchronize. */
+strata_status strata_uses_synchronize_stream(strata_device *device, CUstream handle);
+
 /* Blocks the calling thread until every noted use of a live block is complete. */
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block);
 

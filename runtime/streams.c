@@ -81,15 +81,7 @@ strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstrea
         return status;
     if (stream == STRATA_STREAM_GONE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
-    strata_note note;
-    status = strata_note_begin(&note, runtime->device, stream);
-    if (status == STRATA_SUCCESS)
-        return strata_timeline_synchronize(&note.stream, note.held);
-    if (status == STRATA_ERROR_STREAM_CAPTURE)
-        return strata_fail(status,
-                           "the stream is being captured, and cannot be waited for before the capture has ended");
-    const bool nameless = status == STRATA_ERROR_OUT_OF_HOST_MEMORY || status == STRATA_ERROR_BUSY;
-    return nameless ? strata_uses_wait_instead(runtime->device, stream, status) : status;
+    return runtime->top->ops->synchronize(runtime->top, stream);
 }
 
 /* ---- the pool ---- */

@@ -219,6 +219,7 @@ static void a_log_is_replayed_as_the_trace_that_it_was_made_from(void **state)
         assert_int_equal(json_integer_value(json_object_get(report, "allocations")), 3);
         assert_int_equal(json_integer_value(json_object_get(report, "frees")), 3); /* one at the end of the pass */
         assert_int_equal(json_integer_value(json_object_get(report, "uses")), 1);
+        assert_int_equal(json_integer_value(json_object_get(report, "syncs")), 1);
         assert_int_equal(json_integer_value(json_object_get(report, "failures")), 0);
         assert_int_equal(json_integer_value(json_object_get(report, "recorded_strays")), 0);
         assert_int_equal(json_integer_value(json_object_get(report, "peak_live_bytes")), 301000);

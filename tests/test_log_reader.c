@@ -522,6 +522,11 @@ static size_t make_story(strata_log_record *to)
     to[count] = at(STRATA_LOG_FINISH_USE, 2, 1, 3000, 0x66, 90); /* cancelled */
     to[count++].access = STRATA_ACCESS_NONE;
     to[count++] = at(STRATA_LOG_REAP, 0, 0, 1, 0, 100);
+    to[count++] = at(STRATA_LOG_SYNCHRONIZE, 0, 0, 0, 0x66, 110);
+    to[count] = at(STRATA_LOG_SYNCHRONIZE, 0, 0, 0, 2, 120);
+    to[count++].thread = 2;
+    to[count] = at(STRATA_LOG_SYNCHRONIZE, 0, 0, 0, 0x66, 130);
+    to[count++].status = STRATA_ERROR_STREAM_CAPTURE;
     return count;
 }
 
@@ -534,17 +539,20 @@ static void check_story(const trace *read)
     } wanted[] = {
         {TRACE_ALLOC, 0, 0, 1000, 0},  {TRACE_USE, 1, 0, 1000, 30},   {TRACE_FREE, 0, 0, 1000, 40},
         {TRACE_ALLOC, 2, 1, 2000, 50}, {TRACE_ALLOC, 3, 2, 3000, 60}, {TRACE_FREE, 2, 1, 2000, 70},
+        {TRACE_SYNC, 1, 0, 0, 100},    {TRACE_SYNC, 3, 0, 0, 110},
     };
-    assert_int_equal(read->row_count, 6);
-    for (uint32_t i = 0; i < 6; i++) {
+    assert_int_equal(read->row_count, 8);
+    for (uint32_t i = 0; i < 8; i++) {
         assert_int_equal(read->rows[i].op, wanted[i].op);
         assert_int_equal(read->rows[i].stream, wanted[i].stream);
-        assert_int_equal(read->rows[i].block, wanted[i].block);
         assert_int_equal(read->rows[i].time_us, wanted[i].time_us);
+        if (wanted[i].op == TRACE_SYNC)
+            continue;
+        assert_int_equal(read->rows[i].block, wanted[i].block);
         assert_int_equal(read->blocks[read->rows[i].block].bytes, wanted[i].bytes);
     }
     assert_int_equal(read->rows[1].access, STRATA_ACCESS_WRITE);
-    assert_int_equal(read->recorded_failures, 1);
+    assert_int_equal(read->recorded_failures, 2);
     assert_int_equal(read->recorded_strays, 1);
     assert_int_equal(read->live_at_end, 1);
 }

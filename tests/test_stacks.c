@@ -150,6 +150,14 @@ static strata_status noting_find(strata_resource *resource, CUdeviceptr address,
     return self->answer;
 }
 
+static strata_status noting_synchronize(strata_resource *resource, CUstream stream)
+{
+    noting_owner *self = (noting_owner *)resource;
+    note(self, "synchronize");
+    self->stream = stream;
+    return self->answer;
+}
+
 static void note_destroy(strata_resource *resource)
 {
     strcat(destroyed, resource->ops->name);
@@ -171,6 +179,7 @@ static const strata_resource_ops noting_ops = {
     .budget = noting_budget,
     .capabilities = noting_capabilities,
     .find = noting_find,
+    .synchronize = noting_synchronize,
     .destroy = note_destroy,
 };
 
@@ -257,8 +266,11 @@ static void check_all_operations(strata_resource *top, strata_status answer)
     assert_int_equal(top->ops->capabilities(top), 0x66);
     check_status(top->ops->find(top, 0xabc, &found), answer);
     assert_true(found.requested == 77 && owner.address == 0xabc);
-    assert_string_equal(owner.calls,
-                        "deallocate prepare finish record reap trim usage charge budget capabilities find ");
+    owner.stream = NULL;
+    check_status(top->ops->synchronize(top, stream), answer);
+    assert_ptr_equal(owner.stream, stream);
+    assert_string_equal(
+        owner.calls, "deallocate prepare finish record reap trim usage charge budget capabilities find synchronize ");
 }
 
 static void every_operation_left_out_reaches_the_owner_unchanged(void **state)

@@ -126,7 +126,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"kind", OPTION_KIND, "KINDS", 0,
-     "Only allocate, free, complete, reuse, prepare, finish, use, reap, trim: some of them, with commas", 0},
+     "Only allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync: some of them, with commas", 0},
     {"failed", OPTION_FAILED, NULL, 0, "Only calls that failed", 0},
     {"tag", 't', "NAME", 0, "Only blocks of that tag", 0},
     {"stream", 's', "STREAM", 0, "Only that stream: its handle (0x...), its number, or gone", 0},

@@ -204,8 +204,9 @@ void log_totals_print(FILE *to, const log_totals *t)
     for (int kind = 1; kind < STRATA_LOG_KIND_LIMIT; kind++) {
         if (!t->count[kind])
             continue;
-        fprintf(to, "%-16s %s, %s", log_kind_name((strata_log_kind)kind), words_of_count(t->count[kind]).text,
-                words_of_bytes(t->bytes[kind]).text);
+        fprintf(to, "%-16s %s", log_kind_name((strata_log_kind)kind), words_of_count(t->count[kind]).text);
+        if (kind != STRATA_LOG_SYNCHRONIZE)
+            fprintf(to, ", %s", words_of_bytes(t->bytes[kind]).text);
         if (t->failures[kind])
             fprintf(to, ", %s failed", words_of_count(t->failures[kind]).text);
         fputc('\n', to);

@@ -1,9 +1,9 @@
 /* The logs of the layer `logging`, binary and CSV, as traces: one order for all threads.
  *
  * A block is told by its slot and generation, so an address that comes back is another block. A finished use counts
- * once; prepares, completions, reaps and trims are not replayed, nor is what had failed, which is counted. A log need
- * not begin with its program: frees and uses of blocks whose allocation it does not have are left out, and counted,
- * too. */
+ * once, and a wait of the host for a stream is one; prepares, completions, reaps and trims are not replayed, nor is
+ * what had failed, which is counted. A log need not begin with its program: frees and uses of blocks whose allocation
+ * it does not have are left out, and counted, too. */
 #include "resources/logging/csv.h"
 #include "tools/log_reader.h"
 #include "tools/trace_builder.h"
@@ -37,6 +37,9 @@ static bool op_of(const strata_log_record *record, trace_op *op)
     case STRATA_LOG_RECORD_USE:
         *op = TRACE_USE;
         return record->access != STRATA_ACCESS_NONE;
+    case STRATA_LOG_SYNCHRONIZE:
+        *op = TRACE_SYNC;
+        return true;
     default:
         return false;
     }
@@ -65,11 +68,15 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
         builder->trace.recorded_failures++;
         return true;
     }
+    words.time_us = record->monotonic_ns / 1000;
+    if (words.op == TRACE_SYNC) {
+        name_stream(record, stream);
+        return trace_builder_add(builder, &words);
+    }
     if (!check_block(builder, record->slot, record->generation))
         return false;
     words.id = record->generation << SLOT_BITS | record->slot;
     words.bytes = record->requested;
-    words.time_us = record->monotonic_ns / 1000;
     const char *home = trace_builder_home(builder, words.id);
     if (words.op != TRACE_ALLOC && !home) {
         builder->trace.recorded_strays++;
@@ -146,7 +153,7 @@ static bool read_action(trace_builder *builder, char *text, strata_log_record *r
     }
     return trace_builder_refuse(builder,
                                 "Action is \"%.40s\": expected allocate, free, complete, reuse, prepare, "
-                                "finish, use, reap or trim",
+                                "finish, use, reap, trim or sync",
                                 text);
 }
 

@@ -39,6 +39,7 @@ typedef enum strata_log_kind {
     STRATA_LOG_RECORD_USE,  /* a use that was submitted without a prepare */
     STRATA_LOG_REAP,
     STRATA_LOG_TRIM,
+    STRATA_LOG_SYNCHRONIZE, /* the host waited for a stream through the runtime, and is done */
     STRATA_LOG_KIND_LIMIT
 } strata_log_kind;
 

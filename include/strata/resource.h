@@ -207,6 +207,11 @@ struct strata_resource_ops { /* static const; members may be added at the end in
     /* Of block_bytes, those at the end that the layer does without where all layers between it and the owner pass facts
      * on: a stack's entries are laid out without them there. */
     uint32_t spared_bytes;
+
+    /* Waits on the host until everything that was submitted to `stream` before is complete: what
+     * strata_runtime_stream_synchronize does, for layers that want to know of it. At the bottom of the stack stands one
+     * that waits, if the owner has none of its own. Optional. */
+    strata_status (*synchronize)(strata_resource *self, CUstream stream);
 };
 
 /* The head of every resource. A layer embeds it as its first member and leaves it zero but for `ops`; building the

@@ -15,6 +15,7 @@ const char *log_kind_name(strata_log_kind kind)
         [STRATA_LOG_ALLOCATE] = "allocate", [STRATA_LOG_DEALLOCATE] = "free",     [STRATA_LOG_COMPLETED] = "complete",
         [STRATA_LOG_REUSED] = "reuse",      [STRATA_LOG_PREPARE_USE] = "prepare", [STRATA_LOG_FINISH_USE] = "finish",
         [STRATA_LOG_RECORD_USE] = "use",    [STRATA_LOG_REAP] = "reap",           [STRATA_LOG_TRIM] = "trim",
+        [STRATA_LOG_SYNCHRONIZE] = "sync",
     };
     return kind > 0 && kind < STRATA_LOG_KIND_LIMIT ? names[kind] : "?";
 }

@@ -457,14 +457,15 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
     return status;
 }
 
-static void record_whole(logging *self, const passage *call, strata_log_kind kind, uint64_t asked, uint64_t bytes,
-                         strata_status status)
+/* A call that names no block, and a stream, perhaps. */
+static void record_whole(logging *self, const passage *call, strata_log_kind kind, CUstream stream, uint64_t asked,
+                         uint64_t bytes, strata_status status)
 {
     log_line *line = end(self, call);
     if (!line)
         return;
-    line->stream = 0;
-    line->stream_id = 0;
+    line->stream = (uint64_t)(uintptr_t)stream;
+    line->stream_id = kind == STRATA_LOG_SYNCHRONIZE ? stream_id(self, stream) : 0;
     line->address = 0;
     line->requested = asked;
     line->bytes = bytes;
@@ -481,7 +482,7 @@ static strata_status logging_reap(strata_resource *resource, strata_reap_mode mo
     if (!begin(self, &call))
         return upstream->ops->reap(upstream, mode, bytes);
     strata_status status = upstream->ops->reap(upstream, mode, bytes);
-    record_whole(self, &call, STRATA_LOG_REAP, (uint64_t)mode, *bytes, status);
+    record_whole(self, &call, STRATA_LOG_REAP, NULL, (uint64_t)mode, *bytes, status);
     return status;
 }
 
@@ -493,7 +494,19 @@ static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, 
     if (!begin(self, &call))
         return upstream->ops->trim(upstream, keep_bytes, bytes);
     strata_status status = upstream->ops->trim(upstream, keep_bytes, bytes);
-    record_whole(self, &call, STRATA_LOG_TRIM, keep_bytes, *bytes, status);
+    record_whole(self, &call, STRATA_LOG_TRIM, NULL, keep_bytes, *bytes, status);
+    return status;
+}
+
+static strata_status logging_synchronize(strata_resource *resource, CUstream stream)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    passage call;
+    if (!begin(self, &call))
+        return upstream->ops->synchronize(upstream, stream);
+    strata_status status = upstream->ops->synchronize(upstream, stream);
+    record_whole(self, &call, STRATA_LOG_SYNCHRONIZE, stream, 0, 0, status);
     return status;
 }
 
@@ -643,7 +656,8 @@ static void logging_destroy(strata_resource *resource)
     .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                \
     .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed, \
     .destroy = logging_destroy, .values = values, .value_count = sizeof values / sizeof values[0],                \
-    .get_value = logging_get, .set_value = logging_set, .describe = logging_describe
+    .get_value = logging_get, .set_value = logging_set, .describe = logging_describe,                             \
+    .synchronize = logging_synchronize
 
 static const strata_resource_ops ops_without_uses = {LOGGING_OPS};
 
