@@ -90,15 +90,17 @@ static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *w
 strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* The plain case of strata_entry_retire: a live block that nobody has pinned, and whose generation another one can
- * follow. NULL: ask that. The facts are compared first; that they were this block's is known once the word changes,
- * which does so only from this generation, live. */
+ * follow. NULL: ask that. The word is looked at first, so that the facts are not those of the block before, and changed
+ * last, which fails if they were those of the next one. */
 static inline strata_entry *strata_entry_retire_plain(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     const uint64_t generation = block->id.generation;
     uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE;
-    bool fine = entry && generation < STRATA_GENERATION_LAST && !strata_entry_own_pins(entry, generation) &&
-                strata_entry_has_facts(table, entry, block) && strata_entry_turn_to_retired(entry, &word);
+    bool fine = entry && generation < STRATA_GENERATION_LAST &&
+                atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
+                !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
+                strata_entry_turn_to_retired(entry, &word);
     return __builtin_expect(fine, 1) ? entry : NULL;
 }
 

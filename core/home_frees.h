@@ -26,8 +26,10 @@ static inline void strata_home_free_begin(strata_thread *thread)
         return;
     }
     const uint64_t word = atomic_load_explicit(&thread->home_frees, memory_order_relaxed);
-    const uint64_t turn = word & STRATA_HOME_FREES_DEPTH ? 0 : STRATA_HOME_FREES_TURN;
-    atomic_store_explicit(&thread->home_frees, word + turn + 1, memory_order_release);
+    if (__builtin_expect((word & STRATA_HOME_FREES_DEPTH) == 0, 1))
+        atomic_store_explicit(&thread->home_frees, word + STRATA_HOME_FREES_TURN + 1, memory_order_release);
+    else
+        atomic_store_explicit(&thread->home_frees, word + 1, memory_order_release);
     strata_light_barrier();
 }
 

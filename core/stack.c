@@ -237,12 +237,13 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
 {
     const strata_resource_ops *ops = resource ? resource->ops : NULL;
     const char *problem = NULL;
-    if (!ops || !ops->name || !ops->destroy)
+    const bool whole = ops && ops->size >= offsetof(strata_resource_ops, destroy) + sizeof ops->destroy;
+    if (!ops || (whole && (!ops->name || !ops->destroy)))
         problem = "has no ops, name or destroy";
+    else if (!whole)
+        problem = "has an ops table of the wrong size";
     else if (resource->stack)
         problem = "is part of a stack already";
-    else if (ops->size < offsetof(strata_resource_ops, destroy) + sizeof ops->destroy)
-        problem = "has an ops table of the wrong size";
     else if (ops->block_bytes > LAYER_BYTES_LIMIT)
         problem = "asks for too many bytes in each block";
     else if (known_ops(ops).spared_bytes > ops->block_bytes)
@@ -254,7 +255,7 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
     if (!problem)
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) %s", position + 1,
-                       ops && ops->name ? ops->name : "without a name", problem);
+                       whole && ops->name ? ops->name : "without a name", problem);
 }
 
 /* A layer that stands in a stack twice would be its own upstream. */

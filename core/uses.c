@@ -452,6 +452,8 @@ strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, s
 
 strata_status strata_uses_synchronize_stream(strata_device *device, CUstream handle)
 {
+    if (handle == STRATA_STREAM_GONE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
     strata_note note;
     const strata_status status = strata_note_begin(&note, device, handle);
     if (status == STRATA_SUCCESS)

@@ -76,12 +76,8 @@ strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream
 
 strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstream stream)
 {
-    strata_status status = strata_runtime_usable(runtime);
-    if (status != STRATA_SUCCESS)
-        return status;
-    if (stream == STRATA_STREAM_GONE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
-    return runtime->top->ops->synchronize(runtime->top, stream);
+    const strata_status status = strata_runtime_usable(runtime);
+    return status == STRATA_SUCCESS ? runtime->top->ops->synchronize(runtime->top, stream) : status;
 }
 
 /* ---- the pool ---- */

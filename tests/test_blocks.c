@@ -1,11 +1,16 @@
 /* Blocks: identities that are never mistaken for one another, and what a free checks. */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/stack.h"
+#include "support/effort.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 enum { BYTES = 4096, MANY = 9000, THREADS = 8 };
 
@@ -455,6 +460,68 @@ static void *free_what_is_being_freed(void *data)
     return NULL;
 }
 
+typedef struct forger {
+    strata_runtime *runtime;
+    strata_block forged;   /* written before `turn` becomes odd */
+    _Atomic unsigned turn; /* odd: there is something to forge */
+    _Atomic unsigned taken;
+    _Atomic bool stop;
+    size_t accepted;
+} forger;
+
+static void *free_what_is_about_to_live(void *data)
+{
+    forger *self = data;
+    test_make_current();
+    while (!atomic_load(&self->stop)) {
+        const unsigned turn = atomic_load(&self->turn);
+        if (turn % 2 == 0 || turn == atomic_load(&self->taken)) {
+            sched_yield();
+            continue;
+        }
+        const strata_block forged = self->forged;
+        atomic_store(&self->taken, turn);
+        while (atomic_load(&self->turn) == turn && !atomic_load(&self->stop))
+            self->accepted += strata_runtime_deallocate(self->runtime, &forged) == STRATA_SUCCESS;
+    }
+    return NULL;
+}
+
+/* The identity that comes next, guessed, with the facts of the block before: whenever that one is looked at. */
+static void a_forged_free_is_refused_also_while_its_block_comes_to_life(test_fixture *fixture)
+{
+    enum { FORGERIES = 50000, MOST_S = 3 };
+    if (test_is_swept() || test_under_valgrind())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    forger other = {.runtime = fixture->runtime};
+    pthread_t thread;
+    size_t failed = 0;
+    const time_t end = time(NULL) + MOST_S;
+    assert_int_equal(pthread_create(&thread, NULL, free_what_is_about_to_live, &other), 0);
+    for (unsigned i = 0; i < FORGERIES && !failed && time(NULL) <= end; i++) {
+        strata_block first, second;
+        failed += strata_runtime_allocate(fixture->runtime, 1000, stream, &first) != STRATA_SUCCESS;
+        failed += strata_runtime_deallocate(fixture->runtime, &first) != STRATA_SUCCESS;
+        other.forged = first;
+        other.forged.id.generation++;
+        const unsigned turn = atomic_fetch_add(&other.turn, 1) + 1;
+        while (atomic_load(&other.taken) != turn)
+            sched_yield();
+        for (volatile unsigned wait = 0; wait < i % 600; wait++)
+            ;
+        failed += strata_runtime_allocate(fixture->runtime, 600, stream, &second) != STRATA_SUCCESS;
+        for (volatile unsigned wait = 0; wait < 100; wait++)
+            ;
+        atomic_fetch_add(&other.turn, 1);
+        failed += strata_runtime_deallocate(fixture->runtime, &second) != STRATA_SUCCESS;
+    }
+    atomic_store(&other.stop, true);
+    pthread_join(thread, NULL); /* before a check can leave */
+    assert_int_equal(other.accepted, 0);
+    assert_int_equal(failed, 0);
+}
+
 /* The second free may come when the entry already is another block's. */
 static void a_free_that_races_with_a_free_and_a_new_block_is_recognised(test_fixture *fixture)
 {
@@ -503,6 +570,7 @@ int main(void)
         TEST_CASE(the_table_grows_over_several_chunks_and_its_identities_stay_apart),
         TEST_CASE(a_block_is_found_by_every_address_inside_it),
         TEST_CASE(of_many_frees_of_one_block_exactly_one_succeeds),
+        TEST_CASE(a_forged_free_is_refused_also_while_its_block_comes_to_life),
         TEST_CASE(a_free_that_races_with_a_free_and_a_new_block_is_recognised),
     };
     return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);

@@ -522,6 +522,7 @@ static size_t make_story(strata_log_record *to)
     to[count] = at(STRATA_LOG_FINISH_USE, 2, 1, 3000, 0x66, 90); /* cancelled */
     to[count++].access = STRATA_ACCESS_NONE;
     to[count++] = at(STRATA_LOG_REAP, 0, 0, 1, 0, 100);
+    to[count++] = at(STRATA_LOG_SYNCHRONIZE, 0, 0, 0, 0x77, 105); /* nothing else is on that stream */
     to[count++] = at(STRATA_LOG_SYNCHRONIZE, 0, 0, 0, 0x66, 110);
     to[count] = at(STRATA_LOG_SYNCHRONIZE, 0, 0, 0, 2, 120);
     to[count++].thread = 2;
@@ -553,6 +554,7 @@ static void check_story(const trace *read)
     }
     assert_int_equal(read->rows[1].access, STRATA_ACCESS_WRITE);
     assert_int_equal(read->recorded_failures, 2);
+    assert_int_equal(read->stream_count, 4);
     assert_int_equal(read->recorded_strays, 1);
     assert_int_equal(read->live_at_end, 1);
 }
@@ -572,7 +574,7 @@ static void check_file(const scratch_file *file)
 static void a_log_is_a_trace_binary_or_csv(void **state)
 {
     (void)state;
-    strata_log_record story[16];
+    strata_log_record story[20];
     size_t count = make_story(story), bytes;
     static log_encoder encoder;
     static unsigned char whole[LOG_FILE_HEADER + LOG_BATCH_ROOM];

@@ -102,6 +102,23 @@ static void a_bundle_is_kept_in_place_of_what_was_there(test_fixture *fixture)
     test_free_on(fixture, &rest, other);
 }
 
+/* A block out of a cache is written by work on its own stream that nobody has named: whoever reads it comes after. */
+static void work_on_its_own_stream_is_a_write_of_a_kept_block_too(test_fixture *fixture)
+{
+    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    have(fixture, 1, QUARTER, home);
+    const uint64_t before = hits(fixture);
+    strata_block block = test_allocate(fixture, QUARTER, home);
+    assert_found(hits(fixture) - before, 1);
+    test_stall *stall = test_stall_begin(home);
+    test_fill(block.address, 0x77, QUARTER / 8, home);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_end(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x77, QUARTER / 8);
+    test_free_on(fixture, &block, home);
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool(cache=1MiB)"};
@@ -111,6 +128,7 @@ int main(void)
         TEST_CASE(when_not_all_fits_what_was_freed_last_is_kept),
         TEST_CASE(what_went_when_not_all_fitted_is_not_counted_with_what_is_kept),
         TEST_CASE(a_bundle_is_kept_in_place_of_what_was_there),
+        TEST_CASE(work_on_its_own_stream_is_a_write_of_a_kept_block_too),
     };
     test_before_clearing = lift_limit;
     test_open_driver();

@@ -65,10 +65,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
     switch (key) {
     case OPTION_KIND:
         if (!log_choice_read_kinds(text, &to->choice.kinds))
-            argp_error(state,
-                       "--kind is \"%s\": expected some of allocate, free, complete, reuse, prepare, finish, use, reap "
-                       "and trim, with commas between them",
-                       text);
+            argp_error(
+                state,
+                "--kind is \"%s\": expected some of allocate, free, complete, reuse, prepare, finish, use, reap, "
+                "trim and sync, with commas between them",
+                text);
         return 0;
     case OPTION_FAILED:
         to->choice.failed = true;

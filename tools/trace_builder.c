@@ -100,17 +100,30 @@ static uint32_t line_of(const trace_builder *builder, uint32_t row)
 
 /* ---- streams ---- */
 
+/* Its number; that of the next one if it is new. */
+static uint32_t number_of_stream(const trace_builder *builder, const char *text)
+{
+    const uint32_t count = builder->trace.stream_count;
+    uint32_t number = builder->last_stream;
+    if (count && strcmp(builder->streams[number].text, text) == 0)
+        return number;
+    for (number = 0; number < count && strcmp(builder->streams[number].text, text) != 0; number++)
+        ;
+    return number;
+}
+
+bool trace_builder_knows_stream(const trace_builder *builder, const char *name)
+{
+    return number_of_stream(builder, name) < builder->trace.stream_count;
+}
+
 static bool find_stream(trace_builder *builder, const char *text, uint32_t *out)
 {
-    uint32_t count = builder->trace.stream_count;
-    *out = builder->last_stream;
-    if (count && strcmp(builder->streams[*out].text, text) == 0)
+    const uint32_t count = builder->trace.stream_count;
+    *out = number_of_stream(builder, text);
+    if (*out < count) {
+        builder->last_stream = *out;
         return true;
-    for (*out = 0; *out < count; (*out)++) {
-        if (strcmp(builder->streams[*out].text, text) == 0) {
-            builder->last_stream = *out;
-            return true;
-        }
     }
     if (strlen(text) >= sizeof builder->streams->text)
         return trace_builder_refuse(builder, "the name of a stream is longer than %zu characters",

@@ -43,6 +43,9 @@ bool trace_builder_refuse(trace_builder *builder, const char *format, ...) STRAT
 /* The name of the stream that a live block was allocated on; NULL if there is no such block. */
 const char *trace_builder_home(trace_builder *builder, uint64_t id);
 
+/* Whether a row has named the stream. */
+bool trace_builder_knows_stream(const trace_builder *builder, const char *name);
+
 void trace_builder_drop(trace_builder *builder);
 
 /* ---- the kinds of file ---- */

@@ -1,9 +1,9 @@
 /* The logs of the layer `logging`, binary and CSV, as traces: one order for all threads.
  *
  * A block is told by its slot and generation, so an address that comes back is another block. A finished use counts
- * once, and a wait of the host for a stream is one; prepares, completions, reaps and trims are not replayed, nor is
- * what had failed, which is counted. A log need not begin with its program: frees and uses of blocks whose allocation
- * it does not have are left out, and counted, too. */
+ * once. A wait of the host for a stream is one where something on that stream stands before it. Prepares, completions,
+ * reaps and trims are not replayed, nor is what had failed, which is counted. A log need not begin with its program:
+ * frees and uses of blocks whose allocation it does not have are left out, and counted, too. */
 #include "resources/logging/csv.h"
 #include "tools/log_reader.h"
 #include "tools/trace_builder.h"
@@ -71,7 +71,7 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
     words.time_us = record->monotonic_ns / 1000;
     if (words.op == TRACE_SYNC) {
         name_stream(record, stream);
-        return trace_builder_add(builder, &words);
+        return !trace_builder_knows_stream(builder, stream) || trace_builder_add(builder, &words);
     }
     if (!check_block(builder, record->slot, record->generation))
         return false;

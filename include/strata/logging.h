@@ -1,5 +1,5 @@
-/* `logging`: every allocation, free and use of a stack on record, successes and failures alike, at a cost that
- * production can bear.
+/* `logging`: every allocation, free and use of a stack on record, and every wait for a stream through the runtime,
+ * successes and failures alike, at a cost that production can bear.
  *
  *     logging(file=run.slog), async
  *     logging(file="trace-%p.csv", uses=off, duration=on), budget(limit=8GiB), async

@@ -48,7 +48,9 @@ typedef enum strata_reap_mode {
 #define STRATA_CAPABILITY_FIND           0x4u /* find() knows a block by any address inside it */
 #define STRATA_CAPABILITY_DEVICE_MEMORY  0x8u /* addresses are device memory, not readable by the host */
 
-/* Where the bytes are, as one owner of memory sees it. Taken thread by thread: exact when no call is in flight. */
+/* Where the bytes are, as one owner of memory sees it. Taken thread by thread: exact when no call is in flight; beside
+ * calls it is off by what threads did between the first and the last of them to be looked at, which is as much as they
+ * can do in the time for which the looking thread has no core. */
 typedef struct strata_usage {
     size_t live_bytes;        /* in blocks that are allocated */
     size_t retired_bytes;     /* freed in stream order, neither known complete nor reused */
@@ -209,8 +211,9 @@ struct strata_resource_ops { /* static const; members may be added at the end in
     uint32_t spared_bytes;
 
     /* Waits on the host until everything that was submitted to `stream` before is complete: what
-     * strata_runtime_stream_synchronize does, for layers that want to know of it. At the bottom of the stack stands one
-     * that waits, if the owner has none of its own. Optional. */
+     * strata_runtime_stream_synchronize does, for layers that want to know of it, before or after they pass it on.
+     * Owners leave it NULL: what waits, and notes what is complete then, stands behind every stack. Errors: as there.
+     */
     strata_status (*synchronize)(strata_resource *self, CUstream stream);
 };
 

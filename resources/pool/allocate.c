@@ -14,7 +14,8 @@ static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline,
     strata_entry *entry = pool_entry(&self->heap, slot);
     strata_block_fill(out, request, pool_address_of(entry), (size_t)pool_bytes_of(entry),
                       request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE);
-    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    if (__builtin_expect(self->heap.offset != sizeof *entry, 0))
+        strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
     strata_entry_publish(self->heap.table, slot, timeline, known, out);
 }
 
@@ -67,12 +68,11 @@ static inline __attribute__((always_inline)) void publish_again(pool *self, pool
                                                                 strata_block *out)
 {
     const uint32_t turn = atomic_load_explicit(&cache->timeline->turn, memory_order_relaxed);
-    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    if (__builtin_expect(self->heap.offset != sizeof *entry, 0))
+        strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
                                strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
-    pool_count_live(cell, pool_live_block(granules));
-    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    pool_count_hit(cell, granules * POOL_GRANULE);
 }
 
 /* Makes a block for an unknown stream out of the thread's cache for it. The piece's point is the block's first one, and
@@ -117,7 +117,7 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
     status = strata_note_end(&note);
     if (status == STRATA_SUCCESS) {
         pool_points_drop(points);
-        pool_count_live_somewhere(self, cell, pool_live_block(out->bytes / POOL_GRANULE));
+        pool_count_live_somewhere(self, cell, (int64_t)out->bytes, 1);
         return STRATA_SUCCESS;
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */

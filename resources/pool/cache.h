@@ -63,8 +63,9 @@ typedef struct pool_bundle {
 /* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
 typedef struct pool_cell {
     _Atomic uint32_t busy;              /* written by the thread alone */
-    _Atomic pool_live live;             /* allocated less freed by the thread; written by it alone, read by any */
-    _Atomic uint64_t hits;              /* the same */
+    _Atomic int64_t live_bytes;         /* allocated less freed by the thread; written by it alone, read by any */
+    _Atomic uint64_t hits;              /* blocks out of its caches; the same */
+    _Atomic int64_t live_beside_hits;   /* other blocks, less all that it freed; the same */
     pool_cache *caches[POOL_CACHES];    /* by the timeline's number */
     pool_cache *by_handle[POOL_CACHES]; /* the last one used for a handle with that hash: the thread's alone */
     pool_bundle bundles[POOL_BUNDLES];
@@ -147,21 +148,37 @@ static inline pool_cache *pool_cache_of_unknown_at(pool_cell *cell, CUstream han
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* Counts a block that begins, or with its negative one that ends, for what a thread has live. The cell is the
- * caller's. */
-static inline void pool_count_live(pool_cell *cell, pool_live block)
+/* Counts what begins or ends, for what a thread has live. The cell is the caller's. */
+static inline void pool_count_bytes(pool_cell *cell, int64_t bytes)
 {
-    atomic_store_explicit(&cell->live, atomic_load_explicit(&cell->live, memory_order_relaxed) + block,
+    atomic_store_explicit(&cell->live_bytes, atomic_load_explicit(&cell->live_bytes, memory_order_relaxed) + bytes,
+                          memory_order_relaxed);
+}
+
+static inline void pool_count_hit(pool_cell *cell, uint64_t bytes)
+{
+    pool_count_bytes(cell, (int64_t)bytes);
+    atomic_store_explicit(&cell->hits, atomic_load_explicit(&cell->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+static inline void pool_count_live(pool_cell *cell, int64_t bytes, int64_t blocks)
+{
+    pool_count_bytes(cell, bytes);
+    atomic_store_explicit(&cell->live_beside_hits,
+                          atomic_load_explicit(&cell->live_beside_hits, memory_order_relaxed) + blocks,
                           memory_order_relaxed);
 }
 
 /* The same for a thread that may have no cell: there are no more numbers, or there is no host memory. */
-static inline void pool_count_live_somewhere(pool *self, pool_cell *cell, pool_live block)
+static inline void pool_count_live_somewhere(pool *self, pool_cell *cell, int64_t bytes, int64_t blocks)
 {
-    if (cell)
-        pool_count_live(cell, block);
-    else
-        atomic_fetch_add_explicit(&self->live_elsewhere, block, memory_order_relaxed);
+    if (cell) {
+        pool_count_live(cell, bytes, blocks);
+        return;
+    }
+    atomic_fetch_add_explicit(&self->live_bytes_elsewhere, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
 }
 
 /* A write of the cache's stream, up to now. */

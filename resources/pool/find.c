@@ -15,11 +15,17 @@ enum {
 
 pool_live pool_live_now(const pool *self)
 {
-    pool_live live = atomic_load_explicit(&self->live_elsewhere, memory_order_relaxed);
+    pool_live live = {
+        .bytes = atomic_load_explicit(&self->live_bytes_elsewhere, memory_order_relaxed),
+        .blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed),
+    };
     const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
-        live += atomic_load_explicit(&cell->live, memory_order_relaxed);
-    return live;
+    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));) {
+        live.bytes += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
+        live.blocks += (int64_t)atomic_load_explicit(&cell->hits, memory_order_relaxed);
+        live.blocks += atomic_load_explicit(&cell->live_beside_hits, memory_order_relaxed);
+    }
+    return (pool_live){live.bytes > 0 ? live.bytes : 0, live.blocks > 0 ? live.blocks : 0};
 }
 
 uint64_t pool_peak_with(const pool *self, const pool_want *want)

@@ -164,7 +164,7 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, block, stream);
     if (status == STRATA_SUCCESS)
-        pool_count_live_somewhere(self, cell, -pool_live_block((uint64_t)bytes / POOL_GRANULE));
+        pool_count_live_somewhere(self, cell, -bytes, -1);
     else
         strata_entry_revive(entry);
     pool_decay_look(self);
@@ -199,19 +199,19 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
     report(self, block->id, bytes);
     end_block(entry, block->id.generation);
-    pool_count_live(cell, -pool_live_block(bytes / POOL_GRANULE));
+    pool_count_live(cell, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_bundle_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
         pool_bundle_keep_slowly(self, cell, timeline, slot);
     return STRATA_SUCCESS;
 }
 
-/* Ends a block that saw one stream and is freed there now. */
+/* Ends a block that saw one stream and is freed there now, which is a write. */
 static inline void end_seen_block(pool_cell *cell, strata_entry *entry, const strata_block *block, strata_point now)
 {
-    atomic_store_explicit(&entry->last_write, now | STRATA_POINT_WRITE, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
     atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
-    pool_count_live(cell, -pool_live_block(block->bytes / POOL_GRANULE));
+    pool_count_live(cell, -(int64_t)block->bytes, -1);
 }
 
 /* The same, and keeps its memory; the cache may be there, or is made. */
@@ -241,7 +241,8 @@ static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry
     pool_cache *cache = pool_cache_find(cell, timeline, handle);
     if (seen_timeline(entry) != timeline->number)
         return free_foreign(self, cell, entry, block, timeline, handle);
-    keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
+    keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+                    handle);
     return STRATA_SUCCESS;
 }
 
@@ -270,7 +271,7 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
     if (__builtin_expect(!strata_own_stream_record(&stream, now), 0))
         return free_slowly(self, entry, block, handle);
     leave_home(cache, entry);
-    keep_seen_block(self, cell, cache->timeline, cache, entry, block, now, handle);
+    keep_seen_block(self, cell, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
     return STRATA_SUCCESS;
 }
 
@@ -307,7 +308,8 @@ free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstrea
     if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
         return free_foreign(self, cell, entry, block, timeline, handle);
     if (heard) {
-        keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline), handle);
+        keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+                        handle);
         return STRATA_SUCCESS;
     }
     if (__builtin_expect(!pool_cell_enter_lightly(self, cell), 0))

@@ -24,39 +24,10 @@ enum {
     POOL_KEEP_NOTHING = 1, /* the release threshold that keeps nothing; 0 is none */
 };
 
-/* Blocks and the granules in them, counted in one number whose lowest bits are the blocks. A thread that frees what
- * another one has allocated has a negative count; the sum of all is right, as there are fewer than 2^24 blocks
- * (core/blocks.h), and of less than 128 TiB. */
-typedef uint64_t pool_live;
-
-enum { POOL_LIVE_BLOCK_BITS = 25 };
-
-_Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) << (POOL_LIVE_BLOCK_BITS - 1),
-               "all blocks that there can be are counted in the lowest bits, with a sign");
-
-static inline pool_live pool_live_block(uint64_t granules)
-{
-    return granules << POOL_LIVE_BLOCK_BITS | 1;
-}
-
-/* The lowest bits of a sum, with their sign: one that is taken while threads count can come out negative. */
-static inline int64_t pool_live_low(pool_live sum)
-{
-    return (int64_t)(sum << (64 - POOL_LIVE_BLOCK_BITS)) >> (64 - POOL_LIVE_BLOCK_BITS);
-}
-
-/* What a sum says: blocks, and their bytes. */
-static inline uint64_t pool_live_blocks_in(pool_live sum)
-{
-    const int64_t blocks = pool_live_low(sum);
-    return blocks > 0 ? (uint64_t)blocks : 0;
-}
-
-static inline uint64_t pool_live_bytes_in(pool_live sum)
-{
-    const int64_t granules = (int64_t)(sum - (uint64_t)pool_live_low(sum)) >> POOL_LIVE_BLOCK_BITS;
-    return granules > 0 ? (uint64_t)granules * POOL_GRANULE : 0;
-}
+/* What is in blocks. */
+typedef struct pool_live {
+    int64_t bytes, blocks;
+} pool_live;
 
 typedef struct pool_counts {
     _Atomic uint64_t misses;   /* requests that no cache served; any thread, relaxed, like the rest: statistics */
@@ -115,8 +86,8 @@ typedef struct pool {
     strata_cells cells;                  /* pool_cell */
     _Atomic bool flushing;               /* caches are being emptied: written under growth, read by any thread */
     pool_counts counts;
-    _Atomic pool_live live_elsewhere; /* by threads without a cell; any */
-    strata_counters deferred;         /* bytes whose free waits for the end of a capture */
+    _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
+    strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
     pool_pages pages;                     /* guarded by growth, but for what is written before the first request */
     _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/still.c */
@@ -344,12 +315,13 @@ void pool_holds_end(pool *self);
  * is free again. The lock is held. */
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want);
 
-/* What is in blocks, by the threads' own counts. */
+/* What is in blocks, by the threads' own counts; nothing where they are read in the middle of a change, and come out
+ * negative. */
 pool_live pool_live_now(const pool *self);
 
 static inline uint64_t pool_live_bytes(const pool *self)
 {
-    return pool_live_bytes_in(pool_live_now(self));
+    return (uint64_t)pool_live_now(self).bytes;
 }
 
 #endif

@@ -43,7 +43,7 @@ static size_t largest_free(pool *self, size_t free)
 static void tell_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
-    const size_t live = (size_t)pool_live_bytes_in(now);
+    const size_t live = (size_t)now.bytes;
     const int64_t deferred = strata_counters_sum(&self->deferred, 0);
     const size_t retired = deferred > 0 ? (size_t)deferred : 0;
     const size_t reserved = (size_t)atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -51,7 +51,7 @@ static void tell_usage(pool *self, strata_usage *usage)
         .live_bytes = live,
         .retired_bytes = retired,
         .bytes_outstanding = live + retired,
-        .live_blocks = (size_t)pool_live_blocks_in(now),
+        .live_blocks = (size_t)now.blocks,
         .reserved_bytes = reserved,
         .reserved_peak = (size_t)atomic_load_explicit(&self->peak_reserved, memory_order_relaxed),
         .reserved_free = reserved > live + retired ? reserved - live - retired : 0,
