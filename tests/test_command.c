@@ -2,6 +2,7 @@
  * its JSON. The program stands beside this one. */
 #include "replay_support.h"
 
+#include "resources/logging/format.h"
 #include "tools/json_values.h"
 
 #include <fcntl.h>
@@ -236,9 +237,11 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     char bytes[4096];
     FILE *file = fopen(log.path, "rb");
     assert_non_null(file);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
+    size_t size = fread(bytes, 1, sizeof bytes / 2, file);
     fclose(file);
     scratch_file cut = scratch_write_bytes(bytes, size - 5);
+    memcpy(bytes + size, bytes + LOG_FILE_HEADER, LOG_BATCH_HEADER + 1); /* the beginning of another batch */
+    scratch_file longer = scratch_write_bytes(bytes, size + LOG_BATCH_HEADER + 1);
     bytes[size / 2] ^= 0x40;
     scratch_file damaged = scratch_write_bytes(bytes, size);
     outcome *of = run("log /nowhere/run.slog");
@@ -264,6 +267,10 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     of = run_on("log --json", &cut);
     assert_outcome(of, 0, "", "a part of a batch whose writer was cut off");
     free(of);
+    of = run_on("replay --driver sim --stack direct", &longer);
+    assert_outcome(of, 0, "not in the log   what was to follow its last 41 bytes", "");
+    free(of);
+    scratch_remove(&longer);
     scratch_remove(&cut);
     scratch_remove(&damaged);
     scratch_remove(&log);

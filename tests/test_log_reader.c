@@ -559,7 +559,7 @@ static void check_story(const trace *read)
     assert_int_equal(read->live_at_end, 1);
 }
 
-static void check_file(const scratch_file *file)
+static void check_file(const scratch_file *file, uint64_t dropped)
 {
     trace read;
     trace_problem problem = {""};
@@ -568,6 +568,8 @@ static void check_file(const scratch_file *file)
     if (!good)
         fail_msg("%s", problem.text);
     check_story(&read);
+    assert_int_equal(read.recorded_dropped, dropped);
+    assert_int_equal(read.recorded_torn, 0);
     trace_free(&read);
 }
 
@@ -579,9 +581,9 @@ static void a_log_is_a_trace_binary_or_csv(void **state)
     static log_encoder encoder;
     static unsigned char whole[LOG_FILE_HEADER + LOG_BATCH_ROOM];
     log_encode_header(&encoder, 0, 0, whole);
-    assert_int_equal(log_encode_batch(&encoder, story, count, "", 0, whole + LOG_FILE_HEADER, &bytes), count);
+    assert_int_equal(log_encode_batch(&encoder, story, count, "", 7, whole + LOG_FILE_HEADER, &bytes), count);
     scratch_file file = scratch_write_bytes(whole, LOG_FILE_HEADER + bytes);
-    check_file(&file);
+    check_file(&file, 7);
     text_builder text;
     char line[LOG_CSV_ROOM];
     text_begin(&text);
@@ -589,7 +591,7 @@ static void a_log_is_a_trace_binary_or_csv(void **state)
     for (size_t i = 0; i < count; i++)
         fwrite(line, 1, log_csv_line(&story[i], "tag, with \"words\"", line), text.stream);
     file = text_end_as_file(&text);
-    check_file(&file);
+    check_file(&file, 0);
 }
 
 static void check_refused(const void *bytes, size_t size, const char *words)

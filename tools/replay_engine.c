@@ -196,6 +196,8 @@ static bool run_pass(replay *of, const replay_plan *plan, uint32_t number)
     of->result->shared_blocks += plan->shared_blocks;
     of->result->recorded_failures += plan->trace->recorded_failures;
     of->result->recorded_strays += plan->trace->recorded_strays;
+    of->result->recorded_dropped += plan->trace->recorded_dropped;
+    of->result->recorded_torn += plan->trace->recorded_torn;
     of->result->left_by_trace += plan->trace->live_at_end;
     gate_close(&gate);
     return true;

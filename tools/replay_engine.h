@@ -47,6 +47,8 @@ typedef struct replay_result {
     uint64_t shared_blocks;
     uint64_t recorded_failures;
     uint64_t recorded_strays;
+    uint64_t recorded_dropped;
+    uint64_t recorded_torn;
     uint64_t left_by_trace; /* blocks that the traces never free; freed at the end of each pass */
     uint32_t streams;
     uint32_t threads;

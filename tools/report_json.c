@@ -36,6 +36,8 @@ static void set_operations(json_t *object, const replay_result *result)
     json_set_number(object, "shared_blocks", result->shared_blocks);
     json_set_number(object, "recorded_failures", result->recorded_failures);
     json_set_number(object, "recorded_strays", result->recorded_strays);
+    json_set_number(object, "recorded_dropped", result->recorded_dropped);
+    json_set_number(object, "recorded_torn_bytes", result->recorded_torn);
     json_set_number(object, "failures", result->failures);
     json_set_number(object, "skipped", result->skipped);
 }

@@ -67,6 +67,12 @@ static void operations(FILE *to, const replay_result *result)
     if (result->recorded_strays)
         line(to, "left out", "%s frees and uses of blocks whose allocation the log does not have",
              words_of_count(result->recorded_strays).text);
+    if (result->recorded_dropped)
+        line(to, "not in the log", "%s records, which its writer had dropped",
+             words_of_count(result->recorded_dropped).text);
+    if (result->recorded_torn)
+        line(to, "not in the log", "what was to follow its last %s bytes, which are a part of a batch",
+             words_of_count(result->recorded_torn).text);
     line(to, "failures", "%s", words_of_count(result->failures).text);
     if (result->skipped)
         line(to, "skipped", "%s operations on blocks that could not be allocated",

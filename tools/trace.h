@@ -55,6 +55,8 @@ typedef struct trace {
     uint32_t live_at_end;       /* blocks that the trace never frees */
     uint32_t recorded_failures; /* calls that had failed when the trace was recorded; they are not replayed */
     uint32_t recorded_strays;   /* frees and uses of blocks that the log does not begin with; the same */
+    uint64_t recorded_dropped;  /* records that a log had no room for, */
+    uint64_t recorded_torn;     /* and bytes at its end that are a part of a batch: they are in no row */
     uint64_t peak_live_bytes;   /* if rows are taken in the order of the file */
 } trace;
 

@@ -102,6 +102,8 @@ bool trace_log_read(trace_builder *builder, const void *bytes, size_t size)
         return trace_builder_refuse(builder, "%s", contents.damage[0].text);
     }
     bool good = true;
+    builder->trace.recorded_dropped = contents.dropped;
+    builder->trace.recorded_torn = contents.torn;
     for (size_t i = 0; i < contents.count && good; i++)
         good = add(builder, &contents.records[i], (uint32_t)(i < UINT32_MAX - 2 ? i + 2 : UINT32_MAX));
     log_contents_free(&contents);
