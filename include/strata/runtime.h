@@ -125,9 +125,9 @@ STRATA_API strata_block_state strata_runtime_block_state(strata_runtime *runtime
 STRATA_API bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime);
 
 /* Makes `stream` wait for earlier uses that conflict with `access` and pins the block until the matching finish, after
- * the work was submitted. A pinned block cannot be freed, unless another thread frees it
- * while the one that allocated it is in prepare, with nothing ordering the two: then finish says USE_AFTER_FREE. A
- * failed prepare notes and pins nothing.
+ * the work was submitted. A pinned block cannot be freed, unless another thread frees it while the one that allocated
+ * it is in prepare, with nothing ordering the two: then finish says USE_AFTER_FREE. A failed prepare notes and pins
+ * nothing.
  *
  * Work on a block goes between the two on its own stream too, unless no other stream ever uses or frees the block: for
  * work that was not noted nobody waits.
