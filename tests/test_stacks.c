@@ -433,6 +433,15 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     bad = empty_ops;
     bad.size = offsetof(strata_resource_ops, destroy);
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "wrong size");
+    uint32_t *shorter = malloc(2 * sizeof *shorter); /* a table that ends before its name */
+    assert_non_null(shorter);
+    shorter[0] = 2 * sizeof *shorter;
+    shorter[1] = 0;
+    wrong.ops = (const strata_resource_ops *)(const void *)shorter;
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2,
+                        "(without a name) has an ops table of the wrong size");
+    wrong.ops = &bad;
+    free(shorter);
     bad = empty_ops;
     bad.block_bytes = 257;
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "too many bytes");

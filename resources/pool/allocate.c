@@ -14,8 +14,7 @@ static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline,
     strata_entry *entry = pool_entry(&self->heap, slot);
     strata_block_fill(out, request, pool_address_of(entry), (size_t)pool_bytes_of(entry),
                       request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE);
-    if (__builtin_expect(self->heap.offset != sizeof *entry, 0))
-        strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
     strata_entry_publish(self->heap.table, slot, timeline, known, out);
 }
 
@@ -68,7 +67,7 @@ static inline __attribute__((always_inline)) void publish_again(pool *self, pool
                                                                 strata_block *out)
 {
     const uint32_t turn = atomic_load_explicit(&cache->timeline->turn, memory_order_relaxed);
-    if (__builtin_expect(self->heap.offset != sizeof *entry, 0))
+    if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* there are layers with bytes of their own */
         strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
                                strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
