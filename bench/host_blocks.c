@@ -3,8 +3,8 @@
  * is there as a whole. */
 #include "host_blocks.h"
 
-#include "core/blocks.h"
-#include "core/memory.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/blocks.h"
 
 #include <strata/strata.h>
 

@@ -10,8 +10,8 @@
  */
 #include "host_blocks.h"
 
-#include "core/memory.h"
-#include "core/thread.h"
+#include "core/base/host_memory.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #   * force_tls=0. A thread's data of jemalloc are 2.6 kB. The library has a thread-local word of the initial-exec kind, so all
 #     of its thread-local memory must find room in what the loader keeps for libraries that are opened late (1.6 kB), or
 #     dlopen fails: "cannot allocate memory in static TLS block". So jemalloc keeps them behind a key of pthreads.
-#   * One arena of jemalloc's own, for its own data: Strata's memory comes from another one (core/arena.c). No caches that it
+#   * One arena of jemalloc's own, for its own data: Strata's memory comes from another one (core/base/arena.c). No caches that it
 #     gives to threads by itself, no memory from sbrk, which is the C library's, no thread of its own.
 #   * The page size is the largest that a kernel of the architecture may have: one that is larger than at configure time would
 #     stop jemalloc at its start.

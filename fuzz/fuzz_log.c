@@ -3,7 +3,7 @@
 #include "fuzz/begin.h"
 
 #include "resources/logging/binary.h"
-#include "tools/log_reader.h"
+#include "tools/log/log_reader.h"
 
 #include <stdlib.h>
 #include <string.h>

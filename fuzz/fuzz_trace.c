@@ -1,10 +1,10 @@
-/* Trace readers. The input is a file, plain or gzip, in any of the kinds that tools/trace.h reads.
+/* Trace readers. The input is a file, plain or gzip, in any of the kinds that tools/trace/trace.h reads.
  *
  * It is read as it is, and compressed, which must come to the same. A trace that was read is put to an account of its
  * own, then written as Strata's CSV and read again: all but the lines and names must be as before. */
 #include "fuzz/begin.h"
 
-#include "tools/trace.h"
+#include "tools/trace/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * library's (--wrap). Driver calls are refused by the simulated driver's fault plan (strata/sim/fault.h). */
 #include "fuzz/trouble.h"
 
-#include "core/memory.h"
+#include "core/base/host_memory.h"
 #include "fuzz/begin.h"
 #include "fuzz/players.h"
 

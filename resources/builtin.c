@@ -1,9 +1,9 @@
 /* Registering the layers that come with the library, before any other one and before the first stack text is read. */
 #include "resources/builtin.h"
 
-#include "core/error.h"
-#include "core/layers.h"
-#include "core/stack.h"
+#include "core/base/error.h"
+#include "core/stack/layers.h"
+#include "core/stack/stack.h"
 
 static const strata_layer *const builtin[] = {
     &strata_async_layer,

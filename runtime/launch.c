@@ -1,10 +1,10 @@
 /* The launch recorder: all checks, then all waits, then one note for everything that the work touches. */
 #include <strata/launch.h>
 
-#include "core/error.h"
-#include "core/memory.h"
-#include "core/stream_map.h"
-#include "core/uses.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "core/streams/stream_map.h"
 #include "runtime/runtime.h"
 
 #include <string.h>

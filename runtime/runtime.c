@@ -1,12 +1,12 @@
 /* The runtime: one for each device, and private ones. It forwards to its stack and holds no lock around that. */
 #include "runtime/runtime.h"
 
-#include "core/error.h"
-#include "core/home_frees.h"
-#include "core/memory.h"
-#include "core/options.h"
-#include "core/stream_map.h"
-#include "core/uses.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "core/blocks/uses.h"
+#include "core/streams/inflight_frees.h"
+#include "core/streams/stream_map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -363,8 +363,8 @@ static strata_status deallocate_gone(strata_runtime *runtime, const strata_block
     return status;
 }
 
-/* Within a free that has begun as core/home_frees.h has it. Of a block that does not live the free itself says what is
- * wrong. */
+/* Within a free that has begun as core/streams/inflight_frees.h has it. Of a block that does not live the free itself
+ * says what is wrong. */
 static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime *runtime, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);

@@ -2,9 +2,9 @@
 #ifndef STRATA_RUNTIME_RUNTIME_H
 #define STRATA_RUNTIME_RUNTIME_H
 
-#include "core/device.h"
-#include "core/lock.h"
-#include "core/stack.h"
+#include "core/base/lock.h"
+#include "core/stack/stack.h"
+#include "core/streams/device.h"
 
 #include <strata/runtime.h>
 

@@ -1,11 +1,11 @@
 /* The runtime's streams: a pool of non-blocking ones, and the user's own that were registered. */
 #include "runtime/runtime.h"
 
-#include "core/error.h"
-#include "core/made_stream.h"
-#include "core/memory.h"
-#include "core/stream_map.h"
-#include "core/uses.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "core/streams/made_stream.h"
+#include "core/streams/stream_map.h"
 
 #include <string.h>
 

@@ -17,8 +17,8 @@
 #include <strata/sim.h>
 #pragma GCC visibility pop
 
-#include "index.h"
-#include "tree.h"
+#include "base/index.h"
+#include "base/tree.h"
 #include <pthread.h>
 
 typedef struct CUctx_st sim_context;

@@ -1,8 +1,8 @@
 /* `strata info`: what Strata would run on, and which stack the environment asks for. */
-#include "core/escape.h"
-#include "core/memory.h"
-#include "core/mode.h"
-#include "core/stack.h"
+#include "core/base/escape.h"
+#include "core/base/host_memory.h"
+#include "core/stack/mode.h"
+#include "core/stack/stack.h"
 #include "resources/builtin.h"
 #include "runtime/runtime.h"
 #include "tools/command.h"

@@ -2,7 +2,7 @@
 #ifndef STRATA_TOOLS_JSON_VALUES_H
 #define STRATA_TOOLS_JSON_VALUES_H
 
-#include "core/escape.h"
+#include "core/base/escape.h"
 
 #include <jansson.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * first, so that the shell's prompt starts a line of its own. */
 #include "tools/progress.h"
 
-#include "core/escape.h"
+#include "core/base/escape.h"
 
 #include <signal.h>
 #include <stdio.h>

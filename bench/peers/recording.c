@@ -2,7 +2,7 @@
  * waits and syncs are left out. */
 #include "contest.h"
 
-#include "tools/trace.h"
+#include "tools/trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

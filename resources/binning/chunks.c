@@ -3,11 +3,11 @@
  * They are allocated and freed on a stream of the layer's own, which never waits for anybody's work: a user's stream
  * may be gone by the time when a chunk is to be freed. Who gets a place of a fresh chunk waits for that stream, once.
  */
-#include "core/error.h"
-#include "core/made_stream.h"
-#include "core/memory.h"
-#include "core/uses.h"
-#include "resources/binning/bins.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "core/streams/made_stream.h"
+#include "resources/binning/internal.h"
 
 #include <string.h>
 

@@ -2,12 +2,12 @@
 #include <strata/binning.h>
 #include <strata/fixed.h>
 
-#include "core/error.h"
-#include "core/memory.h"
-#include "core/mode.h"
-#include "core/options.h"
-#include "core/size_text.h"
-#include "resources/binning/bins.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "core/base/size_text.h"
+#include "core/stack/mode.h"
+#include "resources/binning/internal.h"
 #include "resources/builtin.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Credits, turns, and what is told about them. */
 #include "resources/budget/account.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "resources/budget/shared.h"
 
 #include <string.h>

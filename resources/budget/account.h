@@ -8,8 +8,8 @@
  * have charged for requests that are not decided yet is waited for. What does not fit then, does not fit.
  *
  * A thread says that it is busy with its cell, and only then looks whether the turn is taken; who takes the turn says
- * so, and only then looks who is busy (core/asymmetric.h). So a thread uses its cell without a locked instruction, and
- * the turn's thread uses all cells once nobody is busy any more.
+ * so, and only then looks who is busy (core/base/asymmetric.h). So a thread uses its cell without a locked instruction,
+ * and the turn's thread uses all cells once nobody is busy any more.
  *
  * An account whose limit several processes share has no credits: its bytes are in resources/budget/shared.h.
  *
@@ -18,9 +18,9 @@
 #ifndef STRATA_RESOURCES_BUDGET_ACCOUNT_H
 #define STRATA_RESOURCES_BUDGET_ACCOUNT_H
 
-#include "core/asymmetric.h"
-#include "core/cells.h"
-#include "core/lock.h"
+#include "core/base/asymmetric.h"
+#include "core/base/lock.h"
+#include "core/base/per_thread.h"
 
 #include <strata/budget.h>
 

@@ -5,11 +5,11 @@
  * below hold back, and waiting. Each time it is charged again from the beginning. */
 #include <strata/budget.h>
 
-#include "core/error.h"
-#include "core/memory.h"
-#include "core/options.h"
-#include "core/stack.h"
-#include "resources/budget/layer.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "core/stack/stack.h"
+#include "resources/budget/internal.h"
 #include "resources/budget/shared.h"
 #include "resources/builtin.h"
 

@@ -1,7 +1,7 @@
 /* What a budget tells: its values, and its accounts in a report. */
-#include "resources/budget/layer.h"
+#include "resources/budget/internal.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "resources/budget/shared.h"
 
-#include "core/error.h"
-#include "core/escape.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/escape.h"
+#include "core/base/host_memory.h"
 #include "resources/budget/shared_file.h"
 #include "resources/budget/shared_process.h"
 

@@ -16,7 +16,7 @@
 #ifndef STRATA_RESOURCES_BUDGET_SHARED_H
 #define STRATA_RESOURCES_BUDGET_SHARED_H
 
-#include "core/device.h"
+#include "core/streams/device.h"
 
 #include <strata/block.h>
 #include <strata/budget.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "resources/budget/shared_file.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Shared budgets seen from outside: which there are, who uses them, and setting their limits. */
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "resources/budget/shared_file.h"
 
 #include <dirent.h>

@@ -1,9 +1,9 @@
 /* The guard's checks: what is put into a batch, launching it on the guard's own stream, and reading what it found. */
-#include "resources/guard/guard.h"
+#include "resources/guard/internal.h"
 
-#include "core/error.h"
-#include "core/stream_map.h"
-#include "core/uses.h"
+#include "core/base/error.h"
+#include "core/blocks/uses.h"
+#include "core/streams/stream_map.h"
 
 #include <string.h>
 #include <time.h>

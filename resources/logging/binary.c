@@ -1,7 +1,7 @@
 /* The encoder of binary logs, and their checksum. */
 #include "resources/logging/binary.h"
 
-#include "core/escape.h"
+#include "core/base/escape.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * \x2c, so that a line can always be cut at its commas; a byte that is no UTF-8 as U+FFFD. */
 #include "resources/logging/csv.h"
 
-#include "core/escape.h"
+#include "core/base/escape.h"
 
 #include <inttypes.h>
 #include <stdio.h>

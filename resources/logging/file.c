@@ -7,12 +7,12 @@
  *
  * A file that has the name already is left as it is until the stack is built and there is something to write: a stack
  * that comes to nothing has changed nothing. */
-#include "core/error.h"
-#include "core/lock.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/lock.h"
 #include "resources/logging/binary.h"
 #include "resources/logging/csv.h"
-#include "resources/logging/place.h"
+#include "resources/logging/rotation.h"
 #include "resources/logging/sink.h"
 
 #include <errno.h>

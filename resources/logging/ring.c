@@ -1,7 +1,7 @@
 /* Rings: the paths that are seldom taken. */
 #include "resources/logging/ring.h"
 
-#include "core/memory.h"
+#include "core/base/host_memory.h"
 
 #include <unistd.h>
 

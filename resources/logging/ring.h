@@ -15,7 +15,7 @@
 #ifndef STRATA_RESOURCES_LOGGING_RING_H
 #define STRATA_RESOURCES_LOGGING_RING_H
 
-#include "core/thread.h"
+#include "core/base/thread.h"
 
 #include <strata/logging.h>
 

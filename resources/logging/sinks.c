@@ -1,6 +1,6 @@
 /* Sinks without a file: memory, which keeps the newest records in a circle, and callbacks. */
-#include "core/lock.h"
-#include "core/memory.h"
+#include "core/base/host_memory.h"
+#include "core/base/lock.h"
 #include "resources/logging/sink.h"
 
 typedef struct memory_sink {

@@ -1,8 +1,8 @@
 /* Collecting lines, merging them, and the writer's thread. */
 #include "resources/logging/writer.h"
 
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 
 #include <strata/stack.h>
 

@@ -10,8 +10,8 @@
 #ifndef STRATA_RESOURCES_LOGGING_WRITER_H
 #define STRATA_RESOURCES_LOGGING_WRITER_H
 
-#include "core/lock.h"
-#include "core/stamp.h"
+#include "core/base/lock.h"
+#include "core/base/timestamp.h"
 #include "resources/logging/ring.h"
 #include "resources/logging/sink.h"
 

@@ -1,7 +1,7 @@
 /* Allocating: a piece out of the thread's cache becomes a block without a lock, a driver call or a word that another
  * thread writes; what no cache has comes from resources/pool/find.c. */
-#include "core/block_paths.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/blocks/block_paths.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 

@@ -1,7 +1,7 @@
 /* Making, relabelling and emptying caches; bundles, and the depot that they go to. */
 #include "resources/pool/cache.h"
 
-#include "core/memory.h"
+#include "core/base/host_memory.h"
 
 /* Gives a list of pieces to the heap; the lock is held. */
 static void give_list(pool *self, uint32_t slot)

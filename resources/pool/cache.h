@@ -13,7 +13,7 @@
  *
  * When memory runs short, whoever holds the pool's growth lock empties all caches. A thread says that it is busy with
  * its cell, and only then looks whether they are being emptied; who empties them says so, and only then looks who is
- * busy (core/asymmetric.h). Meanwhile threads go to the heap.
+ * busy (core/base/asymmetric.h). Meanwhile threads go to the heap.
  *
  * What a thread frees that another stream has seen is kept for nobody: it is bundled, pieces of one size that wait for
  * the same two streams, and a full bundle goes to the depot, where whoever needs that size takes it whole and waits

@@ -13,9 +13,9 @@
  *
  * Nobody is woken for this: the calls that go to the heap look at the clock, one of them ends the window, and those
  * after it give back a few frames each. It never waits: neither for the device nor for a lock. */
-#include "core/error.h"
-#include "core/memory.h"
-#include "core/stamp.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/timestamp.h"
 #include "resources/pool/cache.h"
 
 enum {

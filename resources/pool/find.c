@@ -1,8 +1,8 @@
 /* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
  * is asked about; what can be waited for; and, in resources/pool/grow.c, memory that is new or moved. Where asking is
  * costly, new memory may come before it. */
-#include "core/error.h"
-#include "resources/out_of_memory.h"
+#include "core/base/error.h"
+#include "resources/owners/out_of_memory.h"
 #include "resources/pool/cache.h"
 
 /* ---- free memory ---- */

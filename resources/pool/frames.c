@@ -1,8 +1,8 @@
 /* Frames for a request: made, taken out of where they lie free, mapped, and given back where that fails. */
 #include "resources/pool/frames.h"
 
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "resources/pool/slack.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Freeing: memory goes to the freeing thread's cache, to a bundle for the stream that saw it, or to the heap, and waits
  * for what its block's uses noted (resources/pool/points.h). */
-#include "core/block_paths.h"
-#include "core/error.h"
-#include "core/own_stream.h"
+#include "core/base/error.h"
+#include "core/blocks/block_paths.h"
+#include "core/streams/own_stream.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 

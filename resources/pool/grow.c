@@ -1,8 +1,8 @@
 /* Memory for requests that no free piece serves. In this order: new memory, while that stays within the limit and the
  * slack, which is tried before others are asked for theirs where that is costly; memory that lies free and complete
  * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/frames.h"
 #include "resources/pool/slack.h"

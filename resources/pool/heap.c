@@ -1,8 +1,8 @@
 /* Pieces, and the trees that free ones are found in. */
 #include "resources/pool/heap.h"
 
-#include "core/memory.h"
-#include "core/uses.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
 
 #include <string.h>
 

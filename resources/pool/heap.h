@@ -23,7 +23,7 @@
 #ifndef STRATA_RESOURCES_POOL_HEAP_H
 #define STRATA_RESOURCES_POOL_HEAP_H
 
-#include "core/address_index.h"
+#include "core/blocks/address_index.h"
 #include "resources/pool/points.h"
 
 enum { POOL_GRANULE = 512 }; /* sizes and addresses of pieces are multiples of it */

@@ -3,8 +3,8 @@
  * A frame counts the holds that it is in. While there is one it is not moved and not given back (can_move in
  * resources/pool/frames.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
  * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 

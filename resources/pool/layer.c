@@ -1,7 +1,7 @@
 /* Making a pool, from options or from the text of a stack. */
-#include "core/error.h"
-#include "core/memory.h"
-#include "core/options.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
 #include "resources/builtin.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"

@@ -1,8 +1,8 @@
 /* The frames of a pool, by number, over whichever source there is. */
 #include "resources/pool/pages.h"
 
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 
 #include <string.h>
 

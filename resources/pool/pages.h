@@ -6,7 +6,7 @@
 #ifndef STRATA_RESOURCES_POOL_PAGES_H
 #define STRATA_RESOURCES_POOL_PAGES_H
 
-#include "core/clock.h"
+#include "core/streams/clock.h"
 #include "resources/pool/source.h"
 
 /* What a frame has that is a block of the layer below, see source_below.c. */

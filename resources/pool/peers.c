@@ -3,7 +3,7 @@
  * Management"). So they are told with every mapping, in the same call. */
 #include "resources/pool/peers.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

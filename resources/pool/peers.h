@@ -2,7 +2,7 @@
 #ifndef STRATA_RESOURCES_POOL_PEERS_H
 #define STRATA_RESOURCES_POOL_PEERS_H
 
-#include "core/device.h"
+#include "core/streams/device.h"
 
 _Static_assert(STRATA_DEVICE_LIMIT <= 64, "a device has a bit");
 

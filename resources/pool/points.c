@@ -1,7 +1,7 @@
 /* The points of a free piece, in the words in which a live block's uses stand. */
 #include "resources/pool/points.h"
 
-#include "core/memory.h"
+#include "core/base/host_memory.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #ifndef STRATA_RESOURCES_POOL_POINTS_H
 #define STRATA_RESOURCES_POOL_POINTS_H
 
-#include "core/blocks.h"
-#include "core/timeline.h"
+#include "core/blocks/blocks.h"
+#include "core/streams/timeline.h"
 
 /* In place of a timeline's number: no point, and points of several. */
 enum { POOL_HOME_NONE = 0, POOL_HOME_SEVERAL = UINT16_MAX };

@@ -5,8 +5,8 @@
  * the piece to the thread's cache, or to the heap with what it waits for (resources/pool/points.h). For whoever counts
  * above, a freed block's bytes are free at once: the pool hands them out again, in order. Here is the rest of the
  * resource. */
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 

@@ -7,13 +7,13 @@
 #ifndef STRATA_RESOURCES_POOL_POOL_H
 #define STRATA_RESOURCES_POOL_POOL_H
 
-#include "core/asymmetric.h"
-#include "core/cells.h"
-#include "core/counters.h"
-#include "core/stack.h"
-#include "core/stream_map.h"
-#include "core/uses.h"
-#include "resources/out_of_memory.h"
+#include "core/base/asymmetric.h"
+#include "core/base/counters.h"
+#include "core/base/per_thread.h"
+#include "core/blocks/uses.h"
+#include "core/stack/stack.h"
+#include "core/streams/stream_map.h"
+#include "resources/owners/out_of_memory.h"
 #include "resources/pool/heap.h"
 #include "resources/pool/pages.h"
 

@@ -1,7 +1,7 @@
 /* Giving memory back to the device, frame by frame: when a program trims the pool, and when it waits for all frees and
  * there is a release threshold. What goes back over time is in resources/pool/decay.c. A frame goes only if all of it
  * lies free and it is not held; the last numbers, which mostly were made last, go first. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "resources/pool/cache.h"
 
 bool pool_is_complete(const strata_entry *entry)

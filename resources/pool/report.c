@@ -1,7 +1,7 @@
 /* What a pool tells of itself: how much it has, its values, and a snapshot of all its pieces. Everything is asked while
  * other threads go on. */
-#include "core/emitter.h"
-#include "core/error.h"
+#include "core/base/emitter.h"
+#include "core/base/error.h"
 #include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 

@@ -13,7 +13,7 @@
  * Asking is costly: others are asked for every few requests, because nothing fits otherwise. */
 #include "resources/pool/slack.h"
 
-#include "core/stamp.h"
+#include "core/base/timestamp.h"
 
 static const double MOVING_STEP = 0.10; /* so much at a time, */
 static const double MOVING_MOST = 1.0;  /* up to here */

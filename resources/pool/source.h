@@ -10,7 +10,7 @@
 #ifndef STRATA_RESOURCES_POOL_SOURCE_H
 #define STRATA_RESOURCES_POOL_SOURCE_H
 
-#include "core/device.h"
+#include "core/streams/device.h"
 
 #include <strata/async.h>
 #include <strata/resource.h>

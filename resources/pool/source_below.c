@@ -3,11 +3,11 @@
  * They are allocated and freed on a stream of the pool's own, which never waits for anybody's work: a user's stream may
  * be gone by the time when a frame is to be freed. Who first uses memory of a frame comes after its allocation. The
  * blocks are held in quarantine, so that nobody above the pool meets one. */
-#include "core/error.h"
-#include "core/known_streams.h"
-#include "core/made_stream.h"
-#include "core/memory.h"
-#include "core/timeline.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/streams/known_streams.h"
+#include "core/streams/made_stream.h"
+#include "core/streams/timeline.h"
 #include "resources/pool/heap.h"
 #include "resources/pool/pages.h"
 

@@ -1,5 +1,5 @@
 /* Frames by cuMemAlloc, for devices without virtual memory management. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "resources/pool/pages.h"
 
 enum { LEAST_FRAME = 2 << 20 };

@@ -1,12 +1,12 @@
 /* Frames of the driver's virtual memory management: physical memory in handles, mapped into one range of addresses. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "resources/pool/pages.h"
 #include "resources/pool/peers.h"
 
 enum {
     TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
     LEAST_TIMES = 2,      /* what there is at least to be */
-    TRIES_TO_END = 3,     /* as in resources/async.c */
+    TRIES_TO_END = 3,     /* as in resources/owners/async.c */
 };
 
 static bool can(const strata_device *device, CUdevice_attribute what)

@@ -6,7 +6,7 @@
  * The source may be any layer, which may call into the stack that this pool is part of, so that no lock is held while
  * it is asked. Threads take turns nevertheless, so that one frame does for all who want memory at a time, and none is
  * refused for what another one is about to give back; who has waited long does without. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "resources/pool/cache.h"
 
 enum {

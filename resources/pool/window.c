@@ -15,8 +15,8 @@
  * what may be reserved then. */
 #include "resources/pool/window.h"
 
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "resources/pool/slack.h"
 
 /* What is the same for all windows. */

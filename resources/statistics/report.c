@@ -2,14 +2,14 @@
  *
  * Live blocks are found by walking the stack's table of blocks. A group is what has its call stack and tag in common,
  * or tag and size class where there are no call stacks: the items are collected, sorted by that and merged. */
-#include "resources/statistics/statistics.h"
+#include "resources/statistics/internal.h"
 
-#include "core/call_stack.h"
-#include "core/emitter.h"
-#include "core/error.h"
-#include "core/file_name.h"
-#include "core/memory.h"
-#include "core/stack.h"
+#include "core/base/call_stack.h"
+#include "core/base/emitter.h"
+#include "core/base/error.h"
+#include "core/base/file_name.h"
+#include "core/base/host_memory.h"
+#include "core/stack/stack.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* The slow paths of counting: making accounts, reserving, scopes, and adding up. */
 #include "resources/statistics/tally.h"
 
-#include "core/memory.h"
+#include "core/base/host_memory.h"
 
 #include <string.h>
 

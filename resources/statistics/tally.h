@@ -25,8 +25,8 @@
  *
  * A scope begins with what is live as its first peak, so reservations have to come down to what their threads have.
  * Whoever begins one, with the lock held, sets every `held` to a value below all others, makes the heavy side of a
- * barrier (core/asymmetric.h), and then reads the current values. A thread stores its current value and then looks at
- * `held`: it sees that it has to take the lock, or its value is seen.
+ * barrier (core/base/asymmetric.h), and then reads the current values. A thread stores its current value and then looks
+ * at `held`: it sees that it has to take the lock, or its value is seen.
  *
  * A thread that has met one tag alone, as most do, has one account for both: the one in the list of all tags only says
  * so, until the thread meets a second tag.
@@ -36,9 +36,9 @@
 #ifndef STRATA_RESOURCES_STATISTICS_TALLY_H
 #define STRATA_RESOURCES_STATISTICS_TALLY_H
 
-#include "core/asymmetric.h"
-#include "core/cells.h"
-#include "core/lock.h"
+#include "core/base/asymmetric.h"
+#include "core/base/lock.h"
+#include "core/base/per_thread.h"
 
 #include <strata/block.h>
 

@@ -4,7 +4,7 @@
 #ifndef STRATA_TEST_PLANTED_WORLD_H
 #define STRATA_TEST_PLANTED_WORLD_H
 
-#include "test_sim_vmm.h"
+#include "support/sim_vmm.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Those that do what others do come last, and sweeps in their short form leave them out: a pool over another layer,
- * which tests/test_pool_source.c sweeps, and the view of the driver's own pool. */
+ * which tests/resources/pool/test_pool_source.c sweeps, and the view of the driver's own pool. */
 enum { FIRST_OF_ALL = 3, FIRST_OF_ORDERED = 2 };
 
 static const char *const every_resource[] = {"async",       "direct",       "pool",

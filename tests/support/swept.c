@@ -1,8 +1,8 @@
 /* One run of a sweep, in a process of its own: it runs the case, looks at what that left, clears it away, and looks
  * again. Whether that is good is sweep.c's to judge. */
-#include "core/stack.h"
-#include "core/stream_map.h"
-#include "core/timeline.h"
+#include "core/stack/stack.h"
+#include "core/streams/stream_map.h"
+#include "core/streams/timeline.h"
 #include "runtime/runtime.h"
 #include "support/child.h"
 #include "support/faults.h"

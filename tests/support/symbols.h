@@ -3,7 +3,7 @@
 #ifndef STRATA_TEST_SYMBOLS_H
 #define STRATA_TEST_SYMBOLS_H
 
-#include "core/call_stack.h"
+#include "core/base/call_stack.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "support/touch.h"
 
-#include "core/device.h"
-#include "core/error.h"
-#include "core/stream_map.h"
+#include "core/base/error.h"
+#include "core/streams/device.h"
+#include "core/streams/stream_map.h"
 #include "runtime/runtime.h"
 
 #include "support/driver.h"

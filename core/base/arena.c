@@ -1,0 +1,106 @@
+/* The arena, and the caches of threads that ask often. */
+#include "core/base/arena.h"
+
+#include "core/base/thread.h"
+
+#include <jemalloc/jemalloc.h>
+#include <stdio.h>
+
+enum {
+    QUANTUM = 16,     /* what is no smaller is aligned to this without asking */
+    CACHE_AFTER = 16, /* calls of a thread before it gets a cache */
+    NAME_SIZE = 64,
+};
+
+static unsigned arena; /* written by strata_arena_make, constant then */
+
+bool strata_arena_make(void)
+{
+    size_t size = sizeof arena;
+    return strata_je_mallctl("arenas.create", &arena, &size, NULL, 0) == 0;
+}
+
+const char *strata_arena_version(void)
+{
+    return "jemalloc " STRATA_JEMALLOC_VERSION;
+}
+
+/* ---- caches of threads ---- */
+
+/* Once for each thread: one that gets none goes on without. */
+static void make_cache(strata_thread *thread)
+{
+    unsigned cache;
+    size_t size = sizeof cache;
+    if (strata_je_mallctl("tcache.create", &cache, &size, NULL, 0) == 0)
+        thread->host_cache = cache + 1;
+}
+
+/* The flags that name the calling thread's cache, or say that it has none. */
+static inline int cache_flags(void)
+{
+    strata_thread *thread = strata_thread_current;
+    if (!thread)
+        return MALLOCX_TCACHE_NONE;
+    if (!thread->host_cache && thread->host_calls <= CACHE_AFTER && thread->host_calls++ == CACHE_AFTER)
+        make_cache(thread);
+    return thread->host_cache ? MALLOCX_TCACHE(thread->host_cache - 1) : MALLOCX_TCACHE_NONE;
+}
+
+void strata_arena_thread_end(strata_thread *thread)
+{
+    unsigned cache = thread->host_cache - 1;
+    if (thread->host_cache)
+        strata_je_mallctl("tcache.destroy", NULL, NULL, &cache, sizeof cache);
+    thread->host_cache = 0;
+}
+
+/* ---- memory ---- */
+
+void *strata_arena_zalloc(size_t alignment, size_t bytes)
+{
+    int flags = MALLOCX_ARENA(arena) | MALLOCX_ZERO | cache_flags();
+    if (alignment > QUANTUM)
+        flags |= MALLOCX_ALIGN(alignment);
+    return strata_je_mallocx(bytes < QUANTUM ? QUANTUM : bytes, flags);
+}
+
+void strata_arena_free(void *memory)
+{
+    strata_je_dallocx(memory, cache_flags());
+}
+
+/* ---- how much ---- */
+
+static uint64_t statistic(const char *name)
+{
+    size_t value = 0, size = sizeof value;
+    if (strata_je_mallctl(name, &value, &size, NULL, 0) != 0)
+        return 0;
+    return value;
+}
+
+/* What jemalloc counts is added up when it is told that another epoch begins. */
+static void begin_epoch(void)
+{
+    uint64_t epoch = 1;
+    size_t size = sizeof epoch;
+    strata_je_mallctl("epoch", &epoch, &size, &epoch, sizeof epoch);
+}
+
+uint64_t strata_arena_bytes(void)
+{
+    char small[NAME_SIZE], large[NAME_SIZE], cached[NAME_SIZE];
+    snprintf(small, sizeof small, "stats.arenas.%u.small.allocated", arena);
+    snprintf(large, sizeof large, "stats.arenas.%u.large.allocated", arena);
+    snprintf(cached, sizeof cached, "stats.arenas.%u.tcache_bytes", (unsigned)MALLCTL_ARENAS_ALL);
+    begin_epoch();
+    uint64_t out = statistic(small) + statistic(large), kept = statistic(cached); /* the caches' pieces are out, too */
+    return out > kept ? out - kept : 0;
+}
+
+uint64_t strata_arena_resident(void)
+{
+    begin_epoch();
+    return statistic("stats.resident");
+}

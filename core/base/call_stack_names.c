@@ -1,0 +1,146 @@
+/* Names and lines of return addresses, from debug information where libdw is on the machine.
+ *
+ * libdw (elfutils) is opened when a name is first asked for, and stays open: reading a program's debug information
+ * again for each report would take seconds. It needs no header here. What is used of it is declared below as its
+ * interface of version 0.122 has it, which later ones keep. Debug information outside of the modules themselves is not
+ * looked for, least of all in the network. */
+#include "core/base/call_stack_names.h"
+
+#include "core/base/lock.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Dwfl Dwfl;
+typedef struct Dwfl_Module Dwfl_Module;
+typedef struct Dwfl_Line Dwfl_Line;
+
+typedef int (*find_elf_function)(Dwfl_Module *module, void **data, const char *name, uint64_t base, char **file,
+                                 void **elf);
+typedef int (*find_debuginfo_function)(Dwfl_Module *module, void **data, const char *name, uint64_t base,
+                                       const char *file, const char *link, uint32_t crc, char **found);
+
+/* Dwfl_Callbacks */
+typedef struct dwfl_callbacks {
+    find_elf_function find_elf;
+    find_debuginfo_function find_debuginfo;
+    void *section_address; /* for relocatable files alone */
+    char **debuginfo_path;
+} dwfl_callbacks;
+
+/* Guarded by names_lock. */
+static struct {
+    bool tried;
+    Dwfl *dwfl; /* NULL: there is no libdw, or it does not work */
+    Dwfl *(*begin)(const dwfl_callbacks *callbacks);
+    Dwfl_Module *(*addrmodule)(Dwfl *dwfl, uint64_t address);
+    void (*report_begin_add)(Dwfl *dwfl);
+    int (*report_end)(Dwfl *dwfl, void *removed, void *data);
+    int (*linux_proc_report)(Dwfl *dwfl, pid_t process);
+    find_elf_function linux_proc_find_elf;
+    const char *(*module_addrname)(Dwfl_Module *module, uint64_t address);
+    Dwfl_Line *(*module_getsrc)(Dwfl_Module *module, uint64_t address);
+    const char *(*lineinfo)(Dwfl_Line *line, uint64_t *address, int *number, int *column, uint64_t *time,
+                            uint64_t *length);
+    dwfl_callbacks callbacks;
+} dw;
+
+static strata_lock names_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_FRAME_NAMES);
+
+static int find_nothing(Dwfl_Module *module, void **data, const char *name, uint64_t base, const char *file,
+                        const char *link, uint32_t crc, char **found)
+{
+    (void)module, (void)data, (void)name, (void)base, (void)file, (void)link, (void)crc, (void)found;
+    return -1;
+}
+
+static bool open_functions(void *library)
+{
+    const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"dwfl_begin", &dw.begin},
+        {"dwfl_addrmodule", &dw.addrmodule},
+        {"dwfl_report_begin_add", &dw.report_begin_add},
+        {"dwfl_report_end", &dw.report_end},
+        {"dwfl_linux_proc_report", &dw.linux_proc_report},
+        {"dwfl_linux_proc_find_elf", &dw.linux_proc_find_elf},
+        {"dwfl_module_addrname", &dw.module_addrname},
+        {"dwfl_module_getsrc", &dw.module_getsrc},
+        {"dwfl_lineinfo", &dw.lineinfo},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        void *found = dlsym(library, functions[i].name);
+        if (!found)
+            return false;
+        memcpy(functions[i].function, &found, sizeof found);
+    }
+    return true;
+}
+
+static void open_names(void)
+{
+    dw.tried = true;
+    void *library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library || !open_functions(library))
+        return;
+    dw.callbacks.find_elf = dw.linux_proc_find_elf;
+    dw.callbacks.find_debuginfo = find_nothing;
+    dw.dwfl = dw.begin(&dw.callbacks);
+}
+
+/* The module of an address, also of one that was loaded since the modules were last looked at. */
+static Dwfl_Module *module_at(uint64_t address)
+{
+    if (!dw.tried)
+        open_names();
+    Dwfl_Module *module = dw.dwfl ? dw.addrmodule(dw.dwfl, address) : NULL;
+    if (!dw.dwfl || module)
+        return module;
+    dw.report_begin_add(dw.dwfl);
+    dw.linux_proc_report(dw.dwfl, getpid());
+    dw.report_end(dw.dwfl, NULL, NULL);
+    return dw.addrmodule(dw.dwfl, address);
+}
+
+/* names_lock is held. */
+static bool name_by_debug_information(const void *frame, char *text, size_t size)
+{
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* inside the call, not behind it */
+    Dwfl_Module *module = module_at(address);
+    const char *name = module ? dw.module_addrname(module, address) : NULL;
+    Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
+    int number = 0;
+    const char *file = line ? dw.lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+    Dl_info info;
+    if (file)
+        snprintf(text, size, "%s (%s:%d)", name, file, number);
+    else if (name) /* lines are found through .debug_aranges, which clang writes only if it is told to */
+        snprintf(text, size, "%s (%s)", name, dladdr(frame, &info) && info.dli_fname ? info.dli_fname : "?");
+    return name != NULL;
+}
+
+static void name_by_loader(const void *frame, char *text, size_t size)
+{
+    Dl_info info;
+    if (dladdr((const char *)frame - 1, &info) == 0 || !info.dli_fname)
+        snprintf(text, size, "%p", frame);
+    else if (info.dli_sname)
+        snprintf(text, size, "%s (%s)", info.dli_sname, info.dli_fname);
+    else
+        snprintf(text, size, "%s+0x%zx", info.dli_fname, (size_t)((const char *)frame - (const char *)info.dli_fbase));
+}
+
+void strata_call_stack_name(const void *frame, char *text, size_t size)
+{
+    strata_lock_take(&names_lock);
+    bool named = name_by_debug_information(frame, text, size);
+    strata_lock_release(&names_lock);
+    if (!named)
+        name_by_loader(frame, text, size);
+}

@@ -1,0 +1,10 @@
+/* What a return address is called: function, file and line. */
+#ifndef STRATA_CORE_BASE_CALL_STACK_NAMES_H
+#define STRATA_CORE_BASE_CALL_STACK_NAMES_H
+
+#include <stddef.h>
+
+/* Writes "function (file:line)", "function (module)", "module+0x1234" or the bare address into text. Any thread. */
+void strata_call_stack_name(const void *frame, char *text, size_t size);
+
+#endif

@@ -1,0 +1,71 @@
+/* Counters that no two threads share a word of: each thread adds to a stripe of its own, and whoever reads adds them
+ * up. */
+#ifndef STRATA_CORE_BASE_COUNTERS_H
+#define STRATA_CORE_BASE_COUNTERS_H
+
+#include "core/base/thread.h"
+
+#include <stdatomic.h>
+
+enum {
+    STRATA_COUNTERS_WIDTH = 8, /* counters in a stripe: one cache line */
+    STRATA_COUNTERS_CHUNK = 64,
+};
+
+/* Written by the thread whose number it is, read by any. A sum over threads is no snapshot, but whoever has seen an
+ * addition sees everything that happened before it: of two totals the one that is never the larger is read first. When
+ * a thread ends its stripe keeps its values and goes to the next thread with that number. */
+typedef struct strata_stripe {
+    _Alignas(64) _Atomic int64_t value[STRATA_COUNTERS_WIDTH];
+} strata_stripe;
+
+typedef struct strata_counters {
+    _Atomic(strata_stripe *) chunks[STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK]; /* made on demand, never moved */
+    strata_stripe shared; /* for threads without a stripe of their own: added to atomically */
+} strata_counters;
+
+/* The stripe of `thread`, or NULL if it has to use the shared one. */
+strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
+
+/* The calling thread's stripe, or NULL if it has to use the shared one. */
+static inline strata_stripe *strata_counters_mine(strata_counters *counters, const strata_thread *thread)
+{
+    if (__builtin_expect(!thread || !thread->index, 0))
+        return NULL;
+    strata_stripe *chunk =
+        atomic_load_explicit(&counters->chunks[thread->index / STRATA_COUNTERS_CHUNK], memory_order_acquire);
+    return __builtin_expect(chunk != NULL, 1) ? &chunk[thread->index % STRATA_COUNTERS_CHUNK]
+                                              : strata_counters_make_stripe(counters, thread);
+}
+
+/* Adds to one counter; `mine` is from strata_counters_mine. Returns what it now is in this thread's stripe, or in the
+ * shared one. */
+static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
+                                             int64_t delta)
+{
+    if (__builtin_expect(!mine, 0))
+        return atomic_fetch_add_explicit(&counters->shared.value[which], delta, memory_order_release) + delta;
+    int64_t value = atomic_load_explicit(&mine->value[which], memory_order_relaxed) + delta;
+    atomic_store_explicit(&mine->value[which], value, memory_order_release);
+    return value;
+}
+
+static inline void strata_counters_add(strata_counters *counters, const strata_thread *thread, unsigned which,
+                                       int64_t delta)
+{
+    strata_counters_add_to(counters, strata_counters_mine(counters, thread), which, delta);
+}
+
+/* The sum over all threads. Exact when none of them is adding. */
+int64_t strata_counters_sum(const strata_counters *counters, unsigned which);
+
+/* How much `more` is above `less`, which was read before it: two totals of which less is never the larger. */
+static inline size_t strata_counters_between(int64_t less, int64_t more)
+{
+    return more > less ? (size_t)(more - less) : 0;
+}
+
+/* Frees the stripes. */
+void strata_counters_end(strata_counters *counters);
+
+#endif

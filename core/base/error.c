@@ -1,0 +1,348 @@
+/* Status names and the calling thread's error record. */
+#include "core/base/error.h"
+
+#include "core/base/asymmetric.h"
+#include "core/base/escape.h"
+#include "core/base/fault_hints.h"
+#include "core/base/host_memory.h"
+#include "core/base/thread.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+const char *strata_version_string(void)
+{
+    return STRATA_VERSION_STRING;
+}
+
+const char *strata_status_name(strata_status status)
+{
+    switch (status) {
+#define STATUS_NAME(name, code, text) \
+    case STRATA_##name:               \
+        return "STRATA_" #name;
+        STRATA_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    }
+    return "STRATA_ERROR_UNKNOWN";
+}
+
+const char *strata_status_text(strata_status status)
+{
+    switch (status) {
+#define STATUS_TEXT(name, code, text) \
+    case STRATA_##name:               \
+        return text;
+        STRATA_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    }
+    return "an unknown status";
+}
+
+/* The callback and its data change together: guarded by callback_lock, copied out before the call. */
+static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
+static strata_log_callback log_callback;
+static void *log_data;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&callback_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&callback_lock);
+}
+
+/* A forked child raises errors too, so it must not inherit the lock taken. Done before the lock is first taken. */
+static pthread_once_t watching_forks = PTHREAD_ONCE_INIT;
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+void strata_set_log_callback(strata_log_callback callback, void *data)
+{
+    pthread_once(&watching_forks, watch_forks);
+    pthread_mutex_lock(&callback_lock);
+    log_callback = callback;
+    log_data = data;
+    pthread_mutex_unlock(&callback_lock);
+}
+
+/* What a thread reports that could not even get its own state. Only ever holds this. */
+static const strata_error no_thread_state = {
+    .status = STRATA_ERROR_OUT_OF_HOST_MEMORY,
+    .message = "the host has no memory for this thread's state",
+};
+
+const strata_error *strata_last_error(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? &thread->error : &no_thread_state;
+}
+
+static _Thread_local strata_error spare; /* touched only when there is no memory for the right place */
+
+strata_error *strata_error_begin(strata_status status)
+{
+    strata_thread *thread = strata_thread_self();
+    strata_error *error = !thread ? &spare : thread->hushed ? &thread->unsaid : &thread->error;
+    *error = (strata_error){.status = status};
+    return error;
+}
+
+/* A place for what waits until the thread is hushed no more. */
+static strata_error *add_notice(strata_thread *thread)
+{
+    enum { MOST = 64 };
+    unsigned count = 0;
+    for (const strata_notice *at = thread->notices; at; at = at->next)
+        count++;
+    strata_notice *notice = count < MOST ? strata_host_zalloc(sizeof *notice) : NULL;
+    if (!notice)
+        return &spare;
+    if (thread->notices)
+        thread->last_notice->next = notice;
+    else
+        thread->notices = notice;
+    thread->last_notice = notice;
+    return &notice->error;
+}
+
+strata_error *strata_error_begin_finding(strata_status status)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread || !thread->hushed)
+        return strata_error_begin(status);
+    strata_error *error = add_notice(thread);
+    *error = (strata_error){.status = status};
+    return error;
+}
+
+static strata_notice *take_notice(strata_thread *thread)
+{
+    strata_notice *notice = thread->notices;
+    if (notice)
+        thread->notices = notice->next;
+    return notice;
+}
+
+void strata_error_drop_notices(strata_thread *thread)
+{
+    for (strata_notice *notice; (notice = take_notice(thread));)
+        strata_host_free(notice);
+}
+
+static _Thread_local bool saying;
+
+bool strata_error_is_being_said(void)
+{
+    return saying;
+}
+
+/* Calls the log callback. */
+static void say(const strata_error *error)
+{
+    pthread_once(&watching_forks, watch_forks);
+    pthread_mutex_lock(&callback_lock);
+    strata_log_callback callback = log_callback;
+    void *data = log_data;
+    pthread_mutex_unlock(&callback_lock);
+    if (!callback)
+        return;
+    bool before = saying;
+    saying = true;
+    callback(error, data);
+    saying = before;
+}
+
+void strata_error_hush(void)
+{
+    strata_thread *thread = strata_thread_self();
+    if (thread && !thread->hushed++)
+        thread->unsaid.status = STRATA_SUCCESS;
+}
+
+static __attribute__((cold)) void say_notices(strata_thread *thread)
+{
+    for (strata_notice *notice; (notice = take_notice(thread));) {
+        say(&notice->error);
+        strata_host_free(notice);
+    }
+}
+
+/* A thread whose state could not be had when it was to be hushed, and could be since, was not hushed. */
+void strata_error_unhush(bool say_it)
+{
+    strata_thread *thread = strata_thread_current;
+    if (!thread || !thread->hushed || --thread->hushed)
+        return;
+    if (say_it && thread->unsaid.status != STRATA_SUCCESS) {
+        thread->error = thread->unsaid;
+        say(&thread->error);
+    }
+    if (__builtin_expect(thread->notices != NULL, 0))
+        say_notices(thread);
+}
+
+const strata_error *strata_error_unsaid(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? &thread->unsaid : &no_thread_state;
+}
+
+const strata_error *strata_error_in_force(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return &no_thread_state;
+    return thread->hushed ? &thread->unsaid : &thread->error;
+}
+
+void strata_error_set_aside(strata_error_aside *aside)
+{
+    strata_thread *thread = strata_thread_self();
+    aside->thread = thread;
+    if (!thread)
+        return;
+    aside->hushed = thread->hushed;
+    aside->notices = thread->notices;
+    aside->last_notice = thread->last_notice;
+    aside->error = thread->error;
+    aside->unsaid = thread->unsaid;
+    thread->hushed = 0;
+    thread->notices = NULL;
+}
+
+/* Without an open hush no notice is left. */
+void strata_error_take_back(const strata_error_aside *aside)
+{
+    strata_thread *thread = aside->thread;
+    if (!thread)
+        return;
+    thread->hushed = aside->hushed;
+    thread->notices = aside->notices;
+    thread->last_notice = aside->last_notice;
+    thread->error = aside->error;
+    thread->unsaid = aside->unsaid;
+}
+
+static void say_unless_hushed(const strata_error *error)
+{
+    const strata_thread *thread = strata_thread_current;
+    if (!thread || !thread->hushed)
+        say(error);
+}
+
+strata_status strata_error_raise_again(const strata_error *kept)
+{
+    strata_error *error = strata_error_begin(kept->status);
+    *error = *kept;
+    say_unless_hushed(error);
+    return error->status;
+}
+
+static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
+{
+    char text[sizeof error->message + 4]; /* where it is cut, it is cut again, between characters */
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
+        strata_suspects_append(text, sizeof text, (size_t)length);
+    strata_escape(error->message, sizeof error->message, text);
+    say_unless_hushed(error);
+    return error->status;
+}
+
+strata_status strata_error_raise(strata_error *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    strata_status status = raise_with(error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+strata_status strata_fail(strata_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    strata_error *error = strata_error_begin(status);
+    raise_with(error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+strata_status strata_fail_host_memory(const char *what)
+{
+    return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "the host has no memory for %s", what);
+}
+
+strata_status strata_status_of_driver(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return STRATA_SUCCESS;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return STRATA_ERROR_OUT_OF_MEMORY;
+    case CUDA_ERROR_DEINITIALIZED:
+        return STRATA_ERROR_SHUT_DOWN;
+    case CUDA_ERROR_NOT_READY:
+        return STRATA_ERROR_NOT_READY;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_MERGE:
+    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+        return STRATA_ERROR_STREAM_CAPTURE;
+    default:
+        return STRATA_ERROR_DRIVER;
+    }
+}
+
+strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...)
+{
+    if (result == CUDA_ERROR_DEINITIALIZED)
+        strata_door_shut_down();
+    strata_error *error = strata_error_begin(strata_status_of_driver(result));
+    error->driver_code = result;
+    error->driver_name = strata_driver_error_name(result);
+    error->driver_call = call;
+    char what[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return strata_error_raise(error, "%s: %s answered %s (%d)", what, call, error->driver_name, (int)result);
+}
+
+strata_status strata_driver_open(void)
+{
+    strata_door_failure failure;
+    if (strata_door_now() == STRATA_DOOR_OPEN)
+        return STRATA_SUCCESS;
+    strata_barriers_open(); /* before the driver makes threads: of several the kernel takes some 10 ms */
+    if (strata_door_open(&failure))
+        return STRATA_SUCCESS;
+    strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;
+    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+        status = STRATA_ERROR_SHUT_DOWN;
+    else if (strata_door_now() == STRATA_DOOR_FORKED)
+        status = STRATA_ERROR_FORKED;
+    else if (failure.call)
+        status = STRATA_ERROR_DRIVER;
+    strata_error *error = strata_error_begin(status);
+    error->driver_code = failure.code;
+    error->driver_call = failure.call;
+    return strata_error_raise(error, "%s", failure.message);
+}
+
+strata_status strata_refuse_unusable(void)
+{
+    return strata_driver_open();
+}

@@ -1,0 +1,76 @@
+/* Showing control characters, and what is no UTF-8. */
+#include "core/base/escape.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+size_t strata_utf8_length(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    if (at[0] < 0x80)
+        return 1;
+    size_t length = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+    if (at[0] < 0xc2 || at[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
+    bool surrogate = at[0] == 0xed && at[1] > 0x9f;
+    bool beyond = at[0] == 0xf4 && at[1] > 0x8f;
+    return overlong || surrogate || beyond ? 0 : length;
+}
+
+/* Shows one character in out[5]; *taken is how many bytes of `from` it has. */
+static size_t show_one(char out[5], const char *from, bool controls, size_t *taken)
+{
+    const char c = *from;
+    *taken = strata_utf8_length(from);
+    if (!*taken) {
+        *taken = 1;
+        return (size_t)snprintf(out, 5, "%s", STRATA_UTF8_REPLACEMENT);
+    }
+    if (controls && (c == '\n' || c == '\t' || c == '\r'))
+        return (size_t)snprintf(out, 5, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+    if (controls && ((unsigned char)c < 0x20 || c == 0x7f))
+        return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)(unsigned char)c);
+    memcpy(out, from, *taken);
+    return *taken;
+}
+
+static void show(char *to, size_t size, const char *from, bool controls)
+{
+    size_t used = 0, taken;
+    for (; *from; from += taken) {
+        char shown[5];
+        size_t length = show_one(shown, from, controls, &taken);
+        if (used + length >= size)
+            break;
+        memcpy(to + used, shown, length);
+        used += length;
+    }
+    to[used] = '\0';
+}
+
+void strata_escape(char *to, size_t size, const char *from)
+{
+    show(to, size, from, true);
+}
+
+void strata_make_utf8(char *to, size_t size, const char *from)
+{
+    show(to, size, from, false);
+}
+
+size_t strata_text_cut(const char *text, size_t most)
+{
+    size_t length = strnlen(text, most + 1), begin = most;
+    if (length <= most)
+        return length;
+    while (begin && most - begin < 3 && ((unsigned char)text[begin] & 0xc0) == 0x80)
+        begin--; /* to where the character begins of which this is a part */
+    unsigned first = (unsigned char)text[begin];
+    size_t whole = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    return begin + whole > most ? begin : most;
+}

@@ -1,0 +1,27 @@
+/* The check of the lock order, in builds without NDEBUG: each thread remembers the ranks that it holds. */
+#include "core/base/lock.h"
+
+#ifndef NDEBUG
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local uint8_t held[STRATA_RANK_COUNT];
+
+void strata_lock_order_enter(strata_lock_rank rank)
+{
+    for (unsigned other = rank; other < STRATA_RANK_COUNT; other++) {
+        if (!held[other])
+            continue;
+        fprintf(stderr, "strata: lock of rank %d taken while one of rank %u is held\n", (int)rank, other);
+        abort();
+    }
+    held[rank]++;
+}
+
+void strata_lock_order_leave(strata_lock_rank rank)
+{
+    held[rank]--;
+}
+#else
+typedef int strata_lock_order_is_checked_without_ndebug;
+#endif

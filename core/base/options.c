@@ -1,0 +1,53 @@
+/* Reading structs of options. */
+#include "core/base/options.h"
+
+#include "core/base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How much longer a later version may be. What is far from any version is not read: the size is garbage then, and so
+ * may be what lies behind the struct. */
+enum { GROWTH = 256 };
+
+static bool is_zero(const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i])
+            return false;
+    return true;
+}
+
+strata_status strata_options_read(void *into, size_t known, const void *given, const char *name)
+{
+    memset(into, 0, known);
+    if (!given)
+        return STRATA_SUCCESS;
+    uint32_t size;
+    memcpy(&size, given, sizeof size);
+    if (size == 0)
+        size = (uint32_t)known;
+    if (size % sizeof size || size > known + GROWTH)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "%s.size is %u: expected 0 or sizeof(%s), which is %zu here. Set the whole struct to zero "
+                           "before its members",
+                           name, size, name, known);
+    if (size > known && !is_zero((const char *)given + known, size - known))
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "%s of %u bytes sets something that this version, which knows %zu bytes of it, does not have", name, size,
+            known);
+    memcpy(into, given, size < known ? size : known);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_options_begin(const char *layer, strata_resource **out, void *into, size_t known,
+                                   const void *given)
+{
+    char name[64];
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s is made without a place for it", layer);
+    *out = NULL;
+    snprintf(name, sizeof name, "strata_%s_options", layer);
+    return strata_options_read(into, known, given, name);
+}

@@ -1,0 +1,122 @@
+/* Sizes and durations from text. Digits are read exactly; only a fraction goes through a second, exact integer step.
+ * What is not zero and would become zero is refused. */
+#include "core/base/size_text.h"
+
+#include "core/base/error.h"
+
+#include <strata/stack.h>
+
+#include <string.h>
+#include <strings.h>
+
+typedef struct unit {
+    const char *name;
+    uint64_t factor;
+} unit;
+
+static const unit size_units[] = {
+    {"", 1},
+    {"B", 1},
+    {"K", UINT64_C(1) << 10},
+    {"M", UINT64_C(1) << 20},
+    {"G", UINT64_C(1) << 30},
+    {"T", UINT64_C(1) << 40},
+    {"KiB", UINT64_C(1) << 10},
+    {"MiB", UINT64_C(1) << 20},
+    {"GiB", UINT64_C(1) << 30},
+    {"TiB", UINT64_C(1) << 40},
+    {"KB", 1000},
+    {"MB", 1000000},
+    {"GB", 1000000000},
+    {"TB", UINT64_C(1000000000000)},
+};
+
+static const unit duration_units[] = {
+    {"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000},
+};
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* 10 * value + digit, or false where that does not fit. */
+static bool push_digit(uint64_t *value, char digit)
+{
+    return !__builtin_mul_overflow(*value, 10, value) &&
+           !__builtin_add_overflow(*value, (uint64_t)(digit - '0'), value);
+}
+
+static const unit *find_unit(const unit *units, size_t count, const char *text, size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(units[i].name) == length && strncasecmp(units[i].name, text, length) == 0)
+            return &units[i];
+    return NULL;
+}
+
+static bool read_with_units(const char *text, size_t length, const unit *units, size_t count, uint64_t *out)
+{
+    size_t at = 0;
+    uint64_t whole = 0, fraction = 0, scale = 1;
+    bool zero = true; /* as written: no digit says more */
+    while (at < length && is_digit(text[at])) {
+        zero = zero && text[at] == '0';
+        if (!push_digit(&whole, text[at++]))
+            return false;
+    }
+    if (at == 0)
+        return false;
+    if (at + 1 < length && text[at] == '.' && is_digit(text[at + 1])) {
+        for (at++; at < length && is_digit(text[at]); at++) {
+            zero = zero && text[at] == '0';
+            if (scale == 1000000) /* further digits are below a millionth of a unit */
+                continue;
+            fraction = 10 * fraction + (uint64_t)(text[at] - '0');
+            scale *= 10;
+        }
+    }
+    while (at < length && text[at] == ' ')
+        at++;
+    const unit *found = find_unit(units, count, text + at, length - at);
+    uint64_t value;
+    if (!found || __builtin_mul_overflow(whole, found->factor, &value))
+        return false;
+    uint64_t part = found->factor / scale * fraction + found->factor % scale * fraction / scale;
+    if (__builtin_add_overflow(value, part, out))
+        return false;
+    return *out || zero; /* zero mostly means "no limit": half a byte must not */
+}
+
+bool strata_read_size(const char *text, size_t length, uint64_t *bytes)
+{
+    return read_with_units(text, length, size_units, sizeof size_units / sizeof size_units[0], bytes);
+}
+
+bool strata_read_duration(const char *text, size_t length, uint64_t *nanoseconds)
+{
+    return read_with_units(text, length, duration_units, sizeof duration_units / sizeof duration_units[0], nanoseconds);
+}
+
+bool strata_read_percent(const char *text, size_t length, double *percent)
+{
+    static const unit units[] = {{"%", 1000000}};
+    uint64_t millionths;
+    if (!read_with_units(text, length, units, 1, &millionths) || millionths == 0 || millionths > 100000000)
+        return false;
+    *percent = (double)millionths / 1e6;
+    return true;
+}
+
+strata_status strata_parse_size(const char *text, uint64_t *bytes)
+{
+    if (!text || !bytes)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a size without a text or a place for it");
+    *bytes = 0;
+    if (strata_read_size(text, strlen(text), bytes))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_SYNTAX,
+                       "\"%.64s\" is no size: expected digits and a unit, such as 8GiB, 512MB or 4096; from one byte "
+                       "to below 2^64, or 0",
+                       text);
+}

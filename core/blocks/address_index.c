@@ -1,0 +1,808 @@
+/* The trie behind the address index. A node has up to 64 values, one for each digit; at level 0, the leaf level, they
+ * are slots. Above it a value is a place, which says what is below it:
+ *
+ *     0                  nothing
+ *     an odd word        a lone start: its digits below the place, 24 bits of slot, and the one that makes it odd
+ *     address + 8 + 2n   a bucket of 2n + 2 words, up to eight: lone starts in no order, or 0
+ *     address            a node
+ *
+ * Up to eight starts below a place are lone or in a bucket, so that blocks which lie far apart have no nodes for
+ * themselves. Nodes are as large as what is in them: the values of those digits that there are, side by side, and from
+ * some number on a value for every digit, which is then found without counting. The root always has them all. What
+ * becomes smaller keeps some room, so that a start which comes and goes again and again does not ask for memory each
+ * time.
+ *
+ * An insertion makes the new piece of the trie before it puts it in a place, so that one that fails changes nothing. */
+#include "core/blocks/address_index.h"
+
+#include "core/base/host_memory.h"
+#include "core/blocks/blocks.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum {
+    BITS = 6,
+    WIDTH = 1 << BITS,
+    GRANULE_BITS = 8,
+    LEVELS = 8, /* 8 + 8 * 6 = 56 bits of address */
+    SLOT_BITS = 24,
+    LAST_SLOT = (1 << SLOT_BITS) - 1,
+    LONE_LEVEL = 6,   /* the highest level whose places can hold a lone start: 6 * 6 + 24 + 1 bits */
+    BUCKET = 8,       /* the most starts of a bucket */
+    FEW = BUCKET / 2, /* a node with so few starts becomes a bucket */
+    IN_BUCKET = 8,    /* says in a place that it is one */
+};
+
+_Static_assert((UINT64_C(1) << SLOT_BITS) >= (uint64_t)STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, "a slot fits");
+_Static_assert(LEVELS - 1 <= LONE_LEVEL + 1, "below a place without a lone start is a node with one");
+_Static_assert(LONE_LEVEL *BITS + SLOT_BITS + 1 <= 64, "a lone start fits");
+
+typedef uint64_t place;
+
+typedef struct node {
+    uint64_t used; /* digits */
+    uint16_t room; /* values; WIDTH: each has its digit's place, and is 0 where that is not used */
+    uint16_t count;
+    uint16_t low; /* with so few values it becomes smaller */
+    uint16_t unused;
+    place places[]; /* of a leaf: uint32_t slots[] */
+} node;
+
+/* The rooms of leaves and of nodes: with the 16 bytes before the values sizes that the allocator has, but for the last.
+ */
+static const uint8_t rooms[2][16] = {
+    {4, 8, 12, 16, 20, 24, 28, WIDTH},
+    {2, 4, 6, 8, 10, 14, 18, 22, 26, 30, 38, 46, 54, WIDTH},
+};
+
+/* ---- digits ---- */
+
+static inline unsigned shift_of(unsigned level)
+{
+    return GRANULE_BITS + BITS * level;
+}
+
+static inline unsigned digit(CUdeviceptr address, unsigned level)
+{
+    return (unsigned)(address >> shift_of(level)) & (WIDTH - 1);
+}
+
+/* What an address has above the digit of `level`. */
+static inline CUdeviceptr above(CUdeviceptr address, unsigned level)
+{
+    return address >> shift_of(level) >> BITS;
+}
+
+/* What an address has below the digit of `level`. */
+static inline CUdeviceptr low_of(CUdeviceptr address, unsigned level)
+{
+    return address & (((CUdeviceptr)1 << shift_of(level)) - 1);
+}
+
+static CUdeviceptr first_address(const strata_address_index *index)
+{
+    return index->prefix << shift_of(index->top) << BITS;
+}
+
+/* The first address below a digit of a node; `address` lies below the node. */
+static CUdeviceptr with_digit(CUdeviceptr address, unsigned level, unsigned value)
+{
+    return above(address, level) << BITS << shift_of(level) | (CUdeviceptr)value << shift_of(level);
+}
+
+static inline unsigned count_bits(uint64_t word)
+{
+#if defined(__POPCNT__) || defined(__aarch64__)
+    return (unsigned)__builtin_popcountll(word);
+#else /* the compilers' own is a call there */
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)(word * UINT64_C(0x0101010101010101) >> 56);
+#endif
+}
+
+static inline uint64_t bit(unsigned which)
+{
+    return UINT64_C(1) << which;
+}
+
+/* ---- places ---- */
+
+static inline bool is_lone(place at)
+{
+    return at & 1;
+}
+
+static inline bool is_bucket(place at)
+{
+    return (at & (IN_BUCKET | 1)) == IN_BUCKET;
+}
+
+static inline bool is_node(place at)
+{
+    return !(at & (IN_BUCKET | 1));
+}
+
+/* A start, of which a place of `level` says the rest. */
+static inline place lone_place(CUdeviceptr start, unsigned level, uint32_t slot)
+{
+    return low_of(start, level) >> GRANULE_BITS << (SLOT_BITS + 1) | (uint64_t)slot << 1 | 1;
+}
+
+static inline uint32_t lone_slot(place at)
+{
+    return (uint32_t)(at >> 1) & LAST_SLOT;
+}
+
+/* The bits of the start below its place. */
+static inline CUdeviceptr lone_low(place at)
+{
+    return (CUdeviceptr)(at >> (SLOT_BITS + 1)) << GRANULE_BITS;
+}
+
+static inline node *node_at(place at)
+{
+    return (node *)(uintptr_t)at;
+}
+
+static inline place *bucket_at(place at)
+{
+    return (place *)(uintptr_t)(at & ~(place)15);
+}
+
+static inline unsigned bucket_room(place at)
+{
+    return (unsigned)(at & 6) + 2;
+}
+
+/* The lone start of a bucket that has these bits below the place; NULL: there is none. */
+static inline place *in_bucket(place at, CUdeviceptr low)
+{
+    place *words = bucket_at(at);
+    for (unsigned i = 0; i < bucket_room(at); i++)
+        if (words[i] && lone_low(words[i]) == low)
+            return &words[i];
+    return NULL;
+}
+
+/* ---- nodes ---- */
+
+static inline uint32_t *slots_of(const node *leaf)
+{
+    return (uint32_t *)(uintptr_t)leaf->places;
+}
+
+static inline size_t width_of(unsigned level)
+{
+    return level ? sizeof(place) : sizeof(uint32_t);
+}
+
+/* Where the value of a digit is, or belongs. */
+static inline unsigned position(const node *at, unsigned which)
+{
+    return at->room == WIDTH ? which : count_bits(at->used & (bit(which) - 1));
+}
+
+static inline bool has(const node *at, unsigned which)
+{
+    return at->used >> which & 1;
+}
+
+/* The place of a digit that is used; NULL: it is not. */
+static inline place *find_place(node *at, unsigned which)
+{
+    if (__builtin_expect(at->room == WIDTH, 1))
+        return at->places[which] ? &at->places[which] : NULL;
+    return has(at, which) ? &at->places[position(at, which)] : NULL;
+}
+
+static inline place get_place(const node *at, unsigned which)
+{
+    if (__builtin_expect(at->room == WIDTH, 1))
+        return at->places[which];
+    return has(at, which) ? at->places[position(at, which)] : 0;
+}
+
+static inline uint32_t get_slot(const node *leaf, unsigned which)
+{
+    if (__builtin_expect(leaf->room == WIDTH, 1))
+        return slots_of(leaf)[which];
+    return has(leaf, which) ? slots_of(leaf)[position(leaf, which)] : 0;
+}
+
+/* Which room `count` values need. */
+static inline unsigned step_for(unsigned level, unsigned count)
+{
+    unsigned step = 0;
+    while (rooms[level > 0][step] < count)
+        step++;
+    return step;
+}
+
+/* A node with room for `count` values. */
+static node *make_node(unsigned level, unsigned count)
+{
+    const uint8_t *room = &rooms[level > 0][0];
+    const unsigned step = step_for(level, count);
+    node *made = strata_host_zalloc(sizeof *made + room[step] * width_of(level));
+    if (!made)
+        return NULL;
+    made->room = room[step];
+    made->low = step >= 2 && room[step - 2] > FEW ? room[step - 2] : FEW;
+    return made;
+}
+
+/* Makes a place for the value of a digit that is not used, in a node with room. Returns which one it is. */
+static inline unsigned open_place(node *at, unsigned which, size_t width)
+{
+    const unsigned to = position(at, which);
+    if (at->room != WIDTH) {
+        char *values = (char *)at->places + to * width;
+        memmove(values + width, values, (at->count - to) * width);
+    }
+    at->used |= bit(which);
+    at->count++;
+    return to;
+}
+
+/* Takes the value of a digit out, which is value number `from`. */
+static inline void close_place(node *at, unsigned which, unsigned from, size_t width)
+{
+    at->used &= ~bit(which);
+    at->count--;
+    char *values = (char *)at->places + from * width;
+    if (at->room == WIDTH)
+        memset(values, 0, width);
+    else
+        memmove(values, values + width, (at->count - from) * width);
+}
+
+/* Copies the values of a node to one of another kind. */
+static void spread(node *to, const node *from, unsigned level)
+{
+    unsigned next = 0;
+    for (uint64_t left = from->used; left; left &= left - 1, next++) {
+        const unsigned which = (unsigned)__builtin_ctzll(left);
+        const unsigned at = to->room == WIDTH ? which : next, was = from->room == WIDTH ? which : next;
+        if (level)
+            to->places[at] = from->places[was];
+        else
+            slots_of(to)[at] = slots_of(from)[was];
+    }
+}
+
+/* Gives a node another size. False without host memory. */
+static __attribute__((noinline)) bool resize(place *link, unsigned level, unsigned count)
+{
+    node *from = node_at(*link), *made = make_node(level, count);
+    if (!made)
+        return false;
+    if (made->room == WIDTH || from->room == WIDTH)
+        spread(made, from, level);
+    else
+        memcpy(made->places, from->places, from->count * width_of(level));
+    made->used = from->used;
+    made->count = from->count;
+    *link = (uintptr_t)made;
+    strata_host_free(from);
+    return true;
+}
+
+/* Frees all that is below a place; `level`: of the node in it, if it is one. */
+static void free_below(place at, unsigned level)
+{
+    if (!at || is_lone(at))
+        return;
+    if (is_bucket(at)) {
+        strata_host_free(bucket_at(at));
+        return;
+    }
+    node *gone = node_at(at);
+    for (uint64_t left = level ? gone->used : 0; left; left &= left - 1)
+        free_below(get_place(gone, (unsigned)__builtin_ctzll(left)), level - 1);
+    strata_host_free(gone);
+}
+
+/* ---- finding ---- */
+
+uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start)
+{
+    if (!index->root || above(start, index->top) != index->prefix)
+        return 0;
+    unsigned level = index->top;
+    const node *at = index->root;
+    for (; level; level--) {
+        const place next = get_place(at, digit(start, level));
+        if (__builtin_expect(!is_node(next), 0)) {
+            const CUdeviceptr low = low_of(start, level);
+            if (is_lone(next))
+                return lone_low(next) == low ? lone_slot(next) : 0;
+            const place *found = in_bucket(next, low);
+            return found ? lone_slot(*found) : 0;
+        }
+        if (!next)
+            return 0;
+        at = node_at(next);
+    }
+    return get_slot(at, digit(start, 0));
+}
+
+/* ---- inserting ---- */
+
+/* Raises the root until `start` is below it. False without host memory: the index is as good as before. */
+static __attribute__((noinline)) bool raise_root(strata_address_index *index, CUdeviceptr start)
+{
+    if (above(start, LEVELS - 1))
+        return false;
+    if (!index->root) {
+        index->root = make_node(1, WIDTH);
+        index->top = 1;
+        index->prefix = above(start, 1);
+    }
+    while (index->root && above(start, index->top) != index->prefix) {
+        node *root = make_node(1, WIDTH);
+        if (!root)
+            return false;
+        const unsigned which = (unsigned)index->prefix & (WIDTH - 1);
+        open_place(root, which, sizeof(place));
+        root->places[which] = (uintptr_t)index->root;
+        index->root = root;
+        index->prefix >>= BITS;
+        index->top++;
+    }
+    return index->root != NULL;
+}
+
+static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot);
+
+/* Makes a bucket for lone starts, or of one the start itself. 0 without host memory. */
+static place make_bucket(const place *words, unsigned count)
+{
+    if (count == 1)
+        return words[0];
+    const unsigned room = (count + 1) & ~1U;
+    place *made = strata_host_zalloc(room * sizeof *made);
+    if (!made)
+        return 0;
+    memcpy(made, words, count * sizeof *made);
+    return (uintptr_t)made | IN_BUCKET | (room - 2);
+}
+
+/* Makes a node of `level` for the starts of a full bucket and another one. 0 without host memory. */
+static place burst(place full, unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    const place *words = bucket_at(full);
+    uint64_t digits = bit(digit(start, level));
+    for (unsigned i = 0; i < BUCKET; i++)
+        digits |= bit(digit(lone_low(words[i]), level));
+    place made = (uintptr_t)make_node(level, count_bits(digits));
+    bool whole = made && enter(&made, level, start, slot);
+    for (unsigned i = 0; i < BUCKET && whole; i++)
+        whole = enter(&made, level, lone_low(words[i]), lone_slot(words[i]));
+    if (whole)
+        return made;
+    free_below(made, level);
+    return 0;
+}
+
+/* Adds a start to a place of `level` whose bucket is full, or that has another lone one. False without host memory. */
+static __attribute__((noinline)) bool crowd(place *to, unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    const unsigned room = is_lone(*to) ? 1 : bucket_room(*to);
+    place made;
+    if (room < BUCKET) {
+        place words[BUCKET];
+        memcpy(words, is_lone(*to) ? to : bucket_at(*to), room * sizeof *words);
+        words[room] = lone_place(start, level, slot);
+        made = make_bucket(words, room + 1);
+    } else {
+        made = burst(*to, level - 1, start, slot);
+    }
+    if (!made)
+        return false;
+    if (!is_lone(*to))
+        strata_host_free(bucket_at(*to));
+    *to = made;
+    return true;
+}
+
+/* Puts a start into a bucket that has it, or an empty word. */
+static bool put_in_bucket(place to, CUdeviceptr low, place lone)
+{
+    place *words = bucket_at(to), *found = NULL;
+    for (unsigned i = 0; i < bucket_room(to); i++) {
+        if (!words[i])
+            found = &words[i];
+        else if (lone_low(words[i]) == low) {
+            found = &words[i];
+            break;
+        }
+    }
+    if (found)
+        *found = lone;
+    return found;
+}
+
+/* Adds a start to a place of `level` that has others, in a bucket or lone. False without host memory. */
+static bool add_start(place *to, unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    const place lone = lone_place(start, level, slot);
+    const CUdeviceptr low = low_of(start, level);
+    if (is_lone(*to) && lone_low(*to) == low) {
+        *to = lone;
+        return true;
+    }
+    if (!is_lone(*to) && put_in_bucket(*to, low, lone))
+        return true;
+    return crowd(to, level, start, slot);
+}
+
+/* Makes room for another value in the node in a place. */
+static inline bool widen(place *link, unsigned level)
+{
+    const node *at = node_at(*link);
+    return at->room == WIDTH || at->count < at->room || resize(link, level, at->room + 1U);
+}
+
+/* What a place of `level` holds for its first start. 0 without host memory. */
+static place first_start(unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    if (level <= LONE_LEVEL)
+        return lone_place(start, level, slot);
+    node *made = make_node(level - 1, 1);
+    if (!made)
+        return 0;
+    open_place(made, digit(start, level - 1), sizeof(place));
+    made->places[0] = lone_place(start, level - 1, slot);
+    return (uintptr_t)made;
+}
+
+/* Enters a start of which the node of `level` in a place has not even the digit. False without host memory. */
+static bool add_digit(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    const place made = widen(link, level) ? first_start(level, start, slot) : 0;
+    if (!made)
+        return false;
+    node *at = node_at(*link);
+    const unsigned which = digit(start, level);
+    at->places[open_place(at, which, sizeof made)] = made;
+    return true;
+}
+
+static bool put_slot(place *link, unsigned which, uint32_t slot)
+{
+    if (has(node_at(*link), which)) {
+        slots_of(node_at(*link))[position(node_at(*link), which)] = slot;
+        return true;
+    }
+    if (!widen(link, 0))
+        return false;
+    node *leaf = node_at(*link);
+    slots_of(leaf)[open_place(leaf, which, sizeof slot)] = slot;
+    return true;
+}
+
+/* Enters a start below the node of `level` in a place. False without host memory: then nothing changed. */
+static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
+{
+    node *at = node_at(*link);
+    for (; level; level--) {
+        place *next = find_place(at, digit(start, level));
+        if (!next)
+            return add_digit(link, level, start, slot);
+        if (!is_node(*next))
+            return add_start(next, level, start, slot);
+        link = next;
+        at = node_at(*link);
+    }
+    return put_slot(link, digit(start, 0), slot);
+}
+
+bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot)
+{
+    if (__builtin_expect(!index->root || above(start, index->top) != index->prefix, 0) && !raise_root(index, start))
+        return false;
+    place root = (uintptr_t)index->root; /* which has every digit's place */
+    const bool entered = enter(&root, index->top, start, slot);
+    if (!entered && !((node *)index->root)->used) {
+        strata_host_free(index->root);
+        index->root = NULL;
+    }
+    return entered;
+}
+
+/* ---- removing ---- */
+
+/* Puts the starts of a leaf, or of what is in a place of a node, behind others, as they are to stand in a place of
+ * `level`. False: they are too many, or there is a node. */
+static bool collect(place at, unsigned level, CUdeviceptr low, place *words, unsigned *count)
+{
+    if (is_node(at))
+        return false;
+    const place *from = is_lone(at) ? &at : bucket_at(at);
+    const unsigned room = is_lone(at) ? 1 : bucket_room(at);
+    for (unsigned i = 0; i < room; i++) {
+        if (!from[i])
+            continue;
+        if (*count == FEW)
+            return false;
+        words[(*count)++] = lone_place(low | lone_low(from[i]), level, lone_slot(from[i]));
+    }
+    return true;
+}
+
+/* A bucket with all that is in a node of `level`; 0: it is too much, or there is no host memory. */
+static place as_bucket(const node *at, unsigned level)
+{
+    place words[FEW];
+    unsigned count = 0;
+    if (at->count > FEW || level + 1 > LONE_LEVEL)
+        return 0;
+    for (uint64_t left = at->used; left; left &= left - 1) {
+        const unsigned which = (unsigned)__builtin_ctzll(left);
+        const CUdeviceptr low = (CUdeviceptr)which << shift_of(level);
+        const place inside = level ? get_place(at, which) : lone_place(0, 0, get_slot(at, which));
+        if (!collect(inside, level + 1, low, words, &count))
+            return 0;
+    }
+    return make_bucket(words, count);
+}
+
+/* Makes what has become too large for its few values smaller, from the node of `level` on the way to `start` up. */
+static __attribute__((noinline)) void narrow(strata_address_index *index, node *const *path, unsigned level,
+                                             CUdeviceptr start)
+{
+    for (; level < index->top; level++) {
+        node *at = path[level], *parent = path[level + 1];
+        const unsigned which = digit(start, level + 1);
+        place *link = &parent->places[position(parent, which)], bucket;
+        if (at->count > at->low)
+            return;
+        if (!at->count) {
+            strata_host_free(at);
+            close_place(parent, which, position(parent, which), sizeof(place));
+        } else if ((bucket = as_bucket(at, level))) {
+            free_below(*link, level);
+            *link = bucket;
+        } else {
+            if (rooms[level > 0][step_for(level, at->count + 1U)] < at->room)
+                resize(link, level, at->count + 1U); /* without memory it stays as it is */
+            return;
+        }
+    }
+    if (((node *)index->root)->count)
+        return;
+    strata_host_free(index->root);
+    index->root = NULL;
+}
+
+/* Makes a bucket smaller. False: nothing is left in it, and it is gone. */
+static __attribute__((noinline)) bool narrow_bucket(place *from, unsigned count)
+{
+    place *words = bucket_at(*from), left[BUCKET];
+    unsigned kept = 0;
+    for (unsigned i = 0; i < bucket_room(*from); i++)
+        if (words[i])
+            left[kept++] = words[i];
+    const place made = count ? make_bucket(left, count) : 0;
+    if (count && !made)
+        return true; /* without memory it stays as it is */
+    strata_host_free(words);
+    *from = made;
+    return count > 0;
+}
+
+/* Takes a start out of a bucket. False: nothing is left in it, and it is gone. */
+static inline bool take_out(place *from, place *gone)
+{
+    const place *words = bucket_at(*from);
+    const unsigned room = bucket_room(*from);
+    unsigned count = 0;
+    *gone = 0;
+    for (unsigned i = 0; i < room; i++)
+        count += words[i] != 0;
+    return count && 2 * count >= room ? true : narrow_bucket(from, count);
+}
+
+void strata_index_remove(strata_address_index *index, CUdeviceptr start)
+{
+    node *path[LEVELS];
+    if (!index->root || above(start, index->top) != index->prefix)
+        return;
+    unsigned level = index->top;
+    path[level] = index->root;
+    for (; level; level--) {
+        node *at = path[level];
+        const unsigned which = digit(start, level);
+        place *next = find_place(at, which);
+        if (!next)
+            return;
+        if (is_node(*next)) {
+            path[level - 1] = node_at(*next);
+            continue;
+        }
+        if (is_bucket(*next)) {
+            place *found = in_bucket(*next, low_of(start, level));
+            if (!found || take_out(next, found))
+                return;
+        } else if (lone_low(*next) != low_of(start, level)) {
+            return;
+        }
+        close_place(at, which, (unsigned)(next - at->places), sizeof(place));
+        if (at->count <= at->low)
+            narrow(index, path, level, start);
+        return;
+    }
+    if (!has(path[0], digit(start, 0)))
+        return;
+    close_place(path[0], digit(start, 0), position(path[0], digit(start, 0)), sizeof(uint32_t));
+    if (path[0]->count <= path[0]->low)
+        narrow(index, path, 0, start);
+}
+
+/* ---- searching ---- */
+
+/* The words of lone starts are ordered like the starts. These find the last one of a place that is not above a word,
+ * and the first one that is not below it; 0: there is none. */
+static inline place last_until(const place *words, unsigned room, place most)
+{
+    place found = 0;
+    for (unsigned i = 0; i < room; i++)
+        found = words[i] <= most && words[i] > found ? words[i] : found;
+    return found;
+}
+
+static inline place first_from(const place *words, unsigned room, place least)
+{
+    place found = UINT64_MAX;
+    for (unsigned i = 0; i < room; i++)
+        found = words[i] >= least && words[i] < found ? words[i] : found;
+    return found == UINT64_MAX ? 0 : found;
+}
+
+static inline place last_lone(place at, place most)
+{
+    return is_lone(at) ? last_until(&at, 1, most) : last_until(bucket_at(at), bucket_room(at), most);
+}
+
+static inline place first_lone(place at, place least)
+{
+    return is_lone(at) ? first_from(&at, 1, least) : first_from(bucket_at(at), bucket_room(at), least);
+}
+
+static inline uint32_t answer(place lone, CUdeviceptr base, CUdeviceptr *start)
+{
+    *start = base | lone_low(lone);
+    return lone_slot(lone);
+}
+
+/* The last slot below a place whose addresses begin at `base`; `level`: of the node in it, if it is one. */
+static uint32_t last_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
+{
+    for (;; level--) {
+        if (!is_node(at))
+            return answer(last_lone(at, UINT64_MAX), base, start);
+        const node *inside = node_at(at);
+        const unsigned which = (unsigned)(63 - __builtin_clzll(inside->used));
+        base = with_digit(base, level, which);
+        if (!level) {
+            *start = base;
+            return get_slot(inside, which);
+        }
+        at = get_place(inside, which);
+    }
+}
+
+static uint32_t first_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
+{
+    for (;; level--) {
+        if (!is_node(at))
+            return answer(first_lone(at, 1), base, start);
+        const node *inside = node_at(at);
+        const unsigned which = (unsigned)__builtin_ctzll(inside->used);
+        base = with_digit(base, level, which);
+        if (!level) {
+            *start = base;
+            return get_slot(inside, which);
+        }
+        at = get_place(inside, which);
+    }
+}
+
+/* Walks down towards `address`, remembering the nodes; *end is what is in the place at the end of the way if that is no
+ * node. Returns the level of the last node. */
+static inline unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, place *end)
+{
+    const node *at = index->root;
+    unsigned level = index->top;
+    *end = 0;
+    for (;; level--) {
+        path[level] = at;
+        if (!level)
+            return 0;
+        const place next = get_place(at, digit(address, level));
+        if (!next || !is_node(next)) {
+            *end = next;
+            return level;
+        }
+        at = node_at(next);
+    }
+}
+
+uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
+{
+    *start = 0;
+    if (!index->root || above(address, index->top) < index->prefix)
+        return 0;
+    if (above(address, index->top) > index->prefix)
+        return last_of((uintptr_t)index->root, index->top, first_address(index), start);
+    const node *path[LEVELS];
+    place end;
+    unsigned level = descend(index, address, path, &end);
+    if (end) {
+        const place found = last_lone(end, lone_place(address, level, LAST_SLOT));
+        if (found)
+            return answer(found, address - low_of(address, level), start);
+    } else if (!level) {
+        const uint64_t lower = path[0]->used & UINT64_MAX >> (63 - digit(address, 0));
+        if (lower) {
+            const unsigned which = (unsigned)(63 - __builtin_clzll(lower));
+            *start = with_digit(address, 0, which);
+            return get_slot(path[0], which);
+        }
+        level = 1;
+    }
+    for (; level <= index->top; level++) {
+        const uint64_t lower = path[level]->used & (bit(digit(address, level)) - 1);
+        if (!lower)
+            continue;
+        const unsigned which = (unsigned)(63 - __builtin_clzll(lower));
+        return last_of(get_place(path[level], which), level - 1, with_digit(address, level, which), start);
+    }
+    return 0;
+}
+
+uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start)
+{
+    const CUdeviceptr granule = (CUdeviceptr)1 << GRANULE_BITS;
+    *start = 0;
+    if (!index->root || address > UINT64_MAX - granule)
+        return 0;
+    address = (address + granule - 1) & ~(granule - 1);
+    if (above(address, index->top) > index->prefix)
+        return 0;
+    if (above(address, index->top) < index->prefix)
+        return first_of((uintptr_t)index->root, index->top, first_address(index), start);
+    const node *path[LEVELS];
+    place end;
+    unsigned level = descend(index, address, path, &end);
+    if (end) {
+        const place found = first_lone(end, lone_place(address, level, 0));
+        if (found)
+            return answer(found, address - low_of(address, level), start);
+    } else if (!level) {
+        const uint64_t higher = path[0]->used & UINT64_MAX << digit(address, 0);
+        if (higher) {
+            const unsigned which = (unsigned)__builtin_ctzll(higher);
+            *start = with_digit(address, 0, which);
+            return get_slot(path[0], which);
+        }
+        level = 1;
+    }
+    for (; level <= index->top; level++) {
+        const uint64_t higher = path[level]->used & ~(UINT64_MAX >> (63 - digit(address, level)));
+        if (!higher)
+            continue;
+        const unsigned which = (unsigned)__builtin_ctzll(higher);
+        return first_of(get_place(path[level], which), level - 1, with_digit(address, level, which), start);
+    }
+    return 0;
+}
+
+void strata_index_end(strata_address_index *index)
+{
+    free_below((uintptr_t)index->root, index->top);
+    index->root = NULL;
+}

@@ -1,0 +1,115 @@
+/* The short ways of a block into life and to its end, as owners of memory take them in each allocation and free: to be
+ * compiled into those. What goes another way is in core/blocks/blocks.c. */
+#ifndef STRATA_CORE_BLOCKS_BLOCK_PATHS_H
+#define STRATA_CORE_BLOCKS_BLOCK_PATHS_H
+
+#include "core/blocks/blocks.h"
+#include "core/streams/timeline.h"
+
+/* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
+ * `home`, where its first point is. */
+static inline __attribute__((always_inline)) void
+strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, bool home_known, strata_block *block)
+{
+    strata_entry *entry = strata_table_entry(table, slot);
+    const strata_thread *thread = strata_thread_current;
+    strata_point first = strata_timeline_now(home);
+    uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
+    atomic_store_explicit(&entry->address, block->address, memory_order_release);
+    atomic_store_explicit(&entry->bytes, block->bytes, memory_order_release);
+    atomic_store_explicit(&entry->requested, block->requested, memory_order_release);
+    atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
+    atomic_store_explicit(&entry->origin, strata_entry_origin(block->tag, home->number, thread ? thread->index : 0),
+                          memory_order_relaxed);
+    const uint32_t turn = atomic_load_explicit(&home->turn, memory_order_relaxed);
+    atomic_store_explicit(&entry->beginning, strata_entry_beginning(turn, block->alignment, home_known),
+                          memory_order_relaxed);
+    if (__builtin_expect(!home_known, 0))
+        strata_timeline_enter_home(home);
+    atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
+    block->device = table->device->ordinal;
+    block->id.table = strata_table_id(table);
+    block->id.slot = slot;
+    block->id.generation = generation;
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
+}
+
+/* The same in an entry that keeps its address and its bytes from one block to the next. The first point is the
+ * caller's, and no read is noted; *block gets all facts. `origin` is without the tag. */
+static inline __attribute__((always_inline)) void
+strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
+                           uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
+{
+    const uint64_t generation =
+        (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
+    const size_t requested = request->bytes;
+    const CUstream stream = request->stream;
+    const strata_tag tag = request->tag;
+    block->address = atomic_load_explicit(&entry->address, memory_order_relaxed);
+    block->bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    block->requested = requested;
+    block->alignment = alignment;
+    block->device = table->ordinal;
+    block->tag = tag;
+    block->stream = stream;
+    block->id.table = strata_table_id(table);
+    block->id.slot = slot;
+    block->id.generation = generation;
+    atomic_store_explicit(&entry->requested, requested, memory_order_release);
+    atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
+    atomic_store_explicit(&entry->origin, origin | tag, memory_order_relaxed);
+    atomic_store_explicit(&entry->beginning, beginning, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
+}
+
+/* The pins of the owning thread in this life of the entry. */
+static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_acquire);
+    return pins >> STRATA_WORD_GENERATION == generation ? pins & 0xffff : 0;
+}
+
+static inline bool strata_entry_has_facts(const strata_table *table, const strata_entry *entry,
+                                          const strata_block *block)
+{
+    return table->ordinal == block->device &&
+           atomic_load_explicit(&entry->address, memory_order_acquire) == block->address &&
+           atomic_load_explicit(&entry->bytes, memory_order_acquire) == block->bytes &&
+           atomic_load_explicit(&entry->requested, memory_order_acquire) == block->requested;
+}
+
+static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *word)
+{
+    uint64_t retired = (*word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
+    return atomic_compare_exchange_strong_explicit(&entry->word, word, retired, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
+
+/* The general way: waits for a lock bit, and finds out what is wrong. */
+strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out);
+
+/* The plain case of strata_entry_retire: a live block that nobody has pinned, and whose generation another one can
+ * follow. NULL: ask that. The word is looked at first, so that the facts are not those of the block before, and changed
+ * last, which fails if they were those of the next one. */
+static inline strata_entry *strata_entry_retire_plain(const strata_table *table, const strata_block *block)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    const uint64_t generation = block->id.generation;
+    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE;
+    bool fine = entry && generation < STRATA_GENERATION_LAST &&
+                atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
+                !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
+                strata_entry_turn_to_retired(entry, &word);
+    return __builtin_expect(fine, 1) ? entry : NULL;
+}
+
+/* Turns LIVE, or QUARANTINED, into RETIRED for the one free that may: checks identity, facts, device and pins, and
+ * raises what is wrong. After that the entry is the caller's alone. */
+static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    *out = strata_entry_retire_plain(table, block);
+    return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : strata_entry_retire_slowly(table, block, out);
+}
+
+#endif

@@ -1,0 +1,458 @@
+/* The table of blocks. Entries live in chunks that are made as needed and stay until the table ends, so that an index
+ * read from any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
+#include "core/blocks/block_paths.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/lock.h"
+#include "core/streams/timeline.h"
+
+static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
+static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
+static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* the same */
+
+strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, strata_table **out)
+{
+    *out = NULL;
+    strata_table *table = strata_host_zalloc(sizeof *table);
+    if (!table)
+        return strata_fail_host_memory("a table of blocks");
+    strata_lock_take(&numbers_lock);
+    uint32_t number = 1;
+    while (number < STRATA_TABLE_LIMIT && number_taken[number])
+        number++;
+    if (number < STRATA_TABLE_LIMIT) {
+        number_taken[number] = true;
+        table->id = ++incarnations[number] << 10 | number;
+    }
+    strata_lock_release(&numbers_lock);
+    if (number == STRATA_TABLE_LIMIT) {
+        strata_host_free(table);
+        return strata_fail(STRATA_ERROR_BUSY, "a process can have %d stacks at a time", STRATA_TABLE_LIMIT - 1);
+    }
+    strata_lock_init(&table->lock, STRATA_RANK_TABLE);
+    table->number = number;
+    table->device = device;
+    table->ordinal = device->ordinal;
+    table->stride = (uint32_t)((sizeof(strata_entry) + layer_bytes + 15) & ~(size_t)15);
+    table->fresh = 1;
+    *out = table;
+    return STRATA_SUCCESS;
+}
+
+static void drop_cache(strata_thread *thread, void *data)
+{
+    strata_table *table = data;
+    strata_host_free(thread->slots[table->number]);
+    thread->slots[table->number] = NULL;
+}
+
+void strata_table_destroy(strata_table *table)
+{
+    if (!table)
+        return;
+    strata_thread_visit_all(drop_cache, table);
+    for (uint32_t slot = 1; slot < table->fresh; slot++)
+        strata_host_free(atomic_load_explicit(&strata_table_entry(table, slot)->more, memory_order_relaxed));
+    for (size_t i = 0; i <= table->fresh / STRATA_ENTRY_CHUNK && i < STRATA_ENTRY_CHUNKS; i++)
+        strata_host_free(atomic_load_explicit(&table->chunks[i], memory_order_relaxed));
+    strata_lock_take(&numbers_lock);
+    number_taken[table->number] = false;
+    strata_lock_release(&numbers_lock);
+    strata_lock_destroy(&table->lock);
+    strata_host_free(table);
+}
+
+/* ---- slots ---- */
+
+/* Makes sure that entry `slot` has memory. The lock is held. */
+static bool back_slot(strata_table *table, uint32_t slot)
+{
+    if (slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
+        return false;
+    _Atomic(char *) *chunk = &table->chunks[slot / STRATA_ENTRY_CHUNK];
+    if (atomic_load_explicit(chunk, memory_order_relaxed))
+        return true;
+    char *memory = strata_host_zalloc_aligned(64, (size_t)STRATA_ENTRY_CHUNK * table->stride);
+    if (!memory)
+        return false;
+    atomic_store_explicit(chunk, memory, memory_order_release);
+    return true;
+}
+
+/* Takes up to `count` slots out of the table. */
+static uint32_t take_slots(strata_table *table, uint32_t *slots, uint32_t count)
+{
+    uint32_t taken = 0;
+    strata_lock_take(&table->lock);
+    while (taken < count && table->free_slots) {
+        uint32_t slot = table->free_slots;
+        table->free_slots = atomic_load_explicit(&strata_table_entry(table, slot)->next_free, memory_order_relaxed);
+        slots[taken++] = slot;
+    }
+    while (taken < count && back_slot(table, table->fresh))
+        slots[taken++] = table->fresh++;
+    strata_lock_release(&table->lock);
+    return taken;
+}
+
+static void give_slots(strata_table *table, const uint32_t *slots, uint32_t count)
+{
+    strata_lock_take(&table->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        atomic_store_explicit(&strata_table_entry(table, slots[i])->next_free, table->free_slots, memory_order_relaxed);
+        table->free_slots = slots[i];
+    }
+    strata_lock_release(&table->lock);
+}
+
+/* The calling thread's cache for this table, made at its first use; NULL without memory. */
+static strata_slot_cache *slot_cache(strata_table *table)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return NULL;
+    strata_slot_cache *cache = thread->slots[table->number];
+    if (cache)
+        return cache;
+    cache = strata_host_zalloc(sizeof *cache);
+    if (cache)
+        cache->table = table;
+    thread->slots[table->number] = cache;
+    return cache;
+}
+
+static uint32_t take_slot(strata_table *table)
+{
+    strata_slot_cache *cache = slot_cache(table);
+    uint32_t slot = 0;
+    if (!cache)
+        return take_slots(table, &slot, 1) ? slot : 0;
+    if (!cache->count)
+        cache->count = take_slots(table, cache->slots, STRATA_SLOT_CACHE_SIZE / 2);
+    return cache->count ? cache->slots[--cache->count] : 0;
+}
+
+uint32_t strata_table_take_slot(strata_table *table)
+{
+    uint32_t slot = take_slot(table);
+    if (slot) {
+        strata_entry *entry = strata_table_entry(table, slot);
+        strata_entry_zero_layers(entry, (const char *)entry + table->stride);
+    }
+    return slot;
+}
+
+void strata_table_give_slot(strata_table *table, uint32_t slot)
+{
+    strata_slot_cache *cache = slot_cache(table);
+    if (!cache) {
+        give_slots(table, &slot, 1);
+        return;
+    }
+    if (cache->count == STRATA_SLOT_CACHE_SIZE) {
+        cache->count = STRATA_SLOT_CACHE_SIZE / 2;
+        give_slots(table, &cache->slots[cache->count], STRATA_SLOT_CACHE_SIZE / 2);
+    }
+    cache->slots[cache->count++] = slot;
+}
+
+void strata_table_take_back(strata_slot_cache *cache)
+{
+    give_slots(cache->table, cache->slots, cache->count);
+    cache->count = 0;
+}
+
+/* ---- lives ---- */
+
+bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out)
+{
+    const strata_entry *entry = strata_table_entry(table, slot);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if ((word & STRATA_WORD_STATE_MASK) != STRATA_BLOCK_LIVE)
+        return false;
+    *out = (strata_block){
+        .address = entry->address,
+        .bytes = (size_t)entry->bytes,
+        .requested = (size_t)entry->requested,
+        .alignment = (size_t)1 << entry->alignment_log2,
+        .device = table->device->ordinal,
+        .tag = entry->tag,
+        .stream = entry->stream,
+        .id = {.table = strata_table_id(table), .slot = slot, .generation = word >> STRATA_WORD_GENERATION},
+    };
+    return true;
+}
+
+uint32_t strata_table_slots_end(strata_table *table)
+{
+    strata_lock_take(&table->lock);
+    uint32_t end = table->fresh;
+    strata_lock_release(&table->lock);
+    return end;
+}
+
+strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end)
+{
+    while (*slot < end) {
+        strata_entry *entry = strata_table_entry(table, (*slot)++);
+        uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        if ((word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_LIVE &&
+            strata_entry_lock(entry, word >> STRATA_WORD_GENERATION))
+            return entry;
+    }
+    return NULL;
+}
+
+static __attribute__((cold)) strata_status refuse_pinned(const strata_block *block)
+{
+    strata_error *error = strata_error_begin(STRATA_ERROR_BLOCK_IN_USE);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    return strata_error_raise(
+        error,
+        "block 0x%llx (tag \"%s\", generation %llu) cannot be freed: work that uses it was prepared and "
+        "not finished; finish or cancel it first",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+}
+
+/* Which fact of the block given is not that of the block that was allocated, and what that is called; NULL if all are.
+ */
+static const char *wrong_fact(const strata_block *allocated, const strata_block *block, strata_status *status)
+{
+    *status = STRATA_ERROR_WRONG_DEVICE;
+    if (block->device != allocated->device)
+        return "device";
+    *status = STRATA_ERROR_FOREIGN_POINTER;
+    if (block->address != allocated->address)
+        return "address";
+    *status = STRATA_ERROR_SIZE_MISMATCH;
+    if (block->bytes != allocated->bytes)
+        return "size";
+    if (block->requested != allocated->requested)
+        return "requested size";
+    *status = STRATA_SUCCESS;
+    return NULL;
+}
+
+/* What a free compares with; the entry may be becoming another block's. */
+static strata_block facts_of(const strata_table *table, const strata_entry *entry)
+{
+    return (strata_block){
+        .address = atomic_load_explicit(&entry->address, memory_order_acquire),
+        .bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_acquire),
+        .requested = (size_t)atomic_load_explicit(&entry->requested, memory_order_acquire),
+        .device = table->device->ordinal,
+        .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
+    };
+}
+
+static __attribute__((cold)) strata_status refuse_fact(const strata_block *allocated, const strata_block *block,
+                                                       strata_status status, const char *what)
+{
+    strata_error *error = strata_error_begin(status);
+    error->requested = block->requested;
+    error->tag = allocated->tag;
+    error->generation = block->id.generation;
+    return strata_error_raise(
+        error,
+        "the %s of the block given does not match: it says 0x%llx, %zu bytes, %zu requested, device %d; allocated was "
+        "0x%llx, %zu bytes, %zu requested, device %d (tag \"%s\", generation %llu)",
+        what, (unsigned long long)block->address, block->bytes, block->requested, block->device,
+        (unsigned long long)allocated->address, allocated->bytes, allocated->requested, allocated->device,
+        strata_tag_name(allocated->tag), (unsigned long long)block->id.generation);
+}
+
+strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block)
+{
+    strata_status status;
+    const char *wrong = wrong_fact(allocated, block, &status);
+    return wrong ? refuse_fact(allocated, block, status, wrong) : STRATA_SUCCESS;
+}
+
+/* The general way: waits for a lock bit, and finds out what is wrong. */
+strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    *out = NULL;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry)
+        return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    for (unsigned turn = 0;;) {
+        if (!strata_word_lives(word, block->id.generation))
+            return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_acquire);
+            continue;
+        }
+        if ((word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, block->id.generation))
+            return refuse_pinned(block);
+        strata_status status;
+        const strata_block allocated = facts_of(table, entry);
+        const char *wrong = wrong_fact(&allocated, block, &status);
+        if (wrong) {
+            uint64_t now = atomic_load_explicit(&entry->word, memory_order_relaxed);
+            if (strata_word_lives(now, block->id.generation))
+                return refuse_fact(&allocated, block, status, wrong);
+            word = now;
+            continue;
+        }
+        if (strata_entry_turn_to_retired(entry, &word)) {
+            *out = entry;
+            return STRATA_SUCCESS;
+        }
+    }
+}
+
+/* The state of a block that lives, by how many layers hold it back. */
+static uint64_t living_state(const strata_entry *entry)
+{
+    return atomic_load_explicit(&entry->quarantines, memory_order_relaxed) ? STRATA_BLOCK_QUARANTINED
+                                                                           : STRATA_BLOCK_LIVE;
+}
+
+void strata_entry_revive(strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, (word & ~STRATA_WORD_STATE_MASK) | living_state(entry), memory_order_release);
+}
+
+void strata_entry_clear(strata_entry *entry)
+{
+    strata_host_free(atomic_load_explicit(&entry->more, memory_order_relaxed));
+    atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    bool was_given_out = (word & STRATA_WORD_STATE_MASK) != STRATA_BLOCK_FREED;
+    if (was_given_out && !entry->home_known)
+        strata_timeline_leave_home(entry->home);
+}
+
+void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+{
+    if (strata_entry_end_life(entry) < STRATA_GENERATION_LAST)
+        strata_table_give_slot(table, slot);
+}
+
+strata_status strata_block_refuse(const strata_table *table, const strata_block *block, strata_status stale)
+{
+    const strata_entry *entry = strata_table_lookup(table, block->id);
+    uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
+    bool ours = entry && block->id.generation && block->id.generation <= now;
+    strata_error *error = strata_error_begin(ours ? stale : STRATA_ERROR_FOREIGN_POINTER);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    if (ours)
+        return strata_error_raise(error, "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) was freed before",
+                                  (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+                                  (unsigned long long)block->id.generation);
+    return strata_error_raise(
+        error,
+        "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) does not come from this stack: it belongs "
+        "to another runtime, or its identity was made up",
+        (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+        (unsigned long long)block->id.generation);
+}
+
+strata_block_state strata_table_state(const strata_table *table, strata_block_id id)
+{
+    const strata_entry *entry = strata_table_lookup(table, id);
+    uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
+    uint64_t generation = word >> STRATA_WORD_GENERATION;
+    strata_block_state state = (strata_block_state)(word & STRATA_WORD_STATE_MASK);
+    if (generation == id.generation)
+        return state;
+    bool held_back = state == STRATA_BLOCK_QUARANTINED && id.generation && id.generation < generation &&
+                     generation - id.generation <= atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
+    return held_back ? STRATA_BLOCK_QUARANTINED : STRATA_BLOCK_FREED;
+}
+
+bool strata_table_names(const strata_table *table, strata_block_id id, uint64_t made)
+{
+    const strata_entry *entry = strata_table_lookup(table, id);
+    if (!entry || made > id.generation ||
+        !strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), id.generation))
+        return false;
+    return id.generation - made <= atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
+}
+
+uint64_t strata_table_living(const strata_table *table, uint32_t slot)
+{
+    uint64_t word = atomic_load_explicit(&strata_table_entry(table, slot)->word, memory_order_acquire);
+    return word & STRATA_BLOCK_LIVE ? word >> STRATA_WORD_GENERATION : 0;
+}
+
+bool strata_entry_lock(strata_entry *entry, uint64_t generation)
+{
+    strata_lock_order_enter(STRATA_RANK_LEAF);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    for (unsigned turn = 0; strata_word_lives(word, generation);) {
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word | STRATA_WORD_LOCKED,
+                                                         memory_order_acquire, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+    return false;
+}
+
+void strata_entry_unlock(strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, word & ~STRATA_WORD_LOCKED, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+}
+
+/* ---- quarantine ---- */
+
+static strata_status refuse_quarantine(const strata_block *block)
+{
+    return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                       "block 0x%llx (generation %llu) cannot be held back: it is the last one that its entry can have",
+                       (unsigned long long)block->address, (unsigned long long)block->id.generation);
+}
+
+strata_status strata_entry_quarantine(const strata_table *table, const strata_block *block, const strata_block *shown,
+                                      strata_block_id *held)
+{
+    *held = (strata_block_id){0};
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    uint64_t generation = block->id.generation;
+    if (!entry || !strata_entry_lock(entry, generation))
+        return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+    strata_status status;
+    const char *wrong = wrong_fact(shown, block, &status);
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    bool pinned = (word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, generation);
+    uint8_t quarantines = atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
+    bool last = generation >= STRATA_GENERATION_LAST || quarantines == UINT8_MAX;
+    if (pinned || wrong || last) {
+        strata_entry_unlock(entry);
+        return pinned  ? refuse_pinned(block)
+               : wrong ? refuse_fact(shown, block, status, wrong)
+                       : refuse_quarantine(block);
+    }
+    atomic_store_explicit(&entry->quarantines, (uint8_t)(quarantines + 1), memory_order_relaxed);
+    uint64_t quarantined = (generation + 1) << STRATA_WORD_GENERATION | STRATA_BLOCK_QUARANTINED;
+    atomic_store_explicit(&entry->word, quarantined, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF); /* the new word has no lock bit */
+    *held = block->id;
+    held->generation++;
+    return STRATA_SUCCESS;
+}
+
+void strata_entry_unquarantine(const strata_table *table, strata_block_id held)
+{
+    strata_entry *entry = strata_table_lookup(table, held);
+    if (!entry || !strata_entry_lock(entry, held.generation))
+        return;
+    atomic_fetch_sub_explicit(&entry->quarantines, 1, memory_order_relaxed);
+    uint64_t living = (held.generation - 1) << STRATA_WORD_GENERATION | living_state(entry);
+    atomic_store_explicit(&entry->word, living, memory_order_release);
+    strata_lock_order_leave(STRATA_RANK_LEAF);
+}

@@ -1,0 +1,609 @@
+/* Ordering the uses of a block between streams.
+ *
+ * An entry remembers its last write as one point, and the reads since then as at most one point for each stream: the
+ * first of them in the entry, others in an array beside it. A writer that was prepared while another was may leave more
+ * than one write; those stand in the array too, marked as writes.
+ *
+ * What finish may forget: a point that is complete, that is the same stream's, or that the stream is known to come
+ * after. A read that began between a writer's prepare and its finish is none of these, so it stays.
+ *
+ * The common case is a block that only ever saw one stream: its points are of that stream, nothing is waited for, and
+ * as long as no event was recorded there, nothing has to be written either. That path takes no lock. */
+#include "core/blocks/uses.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/stack/stack.h"
+#include "core/streams/known_streams.h"
+#include "core/streams/own_stream.h"
+
+#include <string.h>
+
+enum { POINTS_AT_ONCE = 32 };
+
+typedef struct entry_points {
+    strata_point write, read;
+    strata_more_points *more;
+} entry_points;
+
+static entry_points load_points(const strata_entry *entry)
+{
+    return (entry_points){
+        .write = atomic_load_explicit(&entry->last_write, memory_order_relaxed),
+        .read = atomic_load_explicit(&entry->last_read, memory_order_relaxed),
+        .more = atomic_load_explicit(&entry->more, memory_order_relaxed),
+    };
+}
+
+static inline uint32_t most_points(const entry_points *points)
+{
+    return 2 + (points->more ? points->more->count : 0);
+}
+
+/* From the newest on, more or less: one that is waited for first often covers the others, and reads cover the write
+ * that they came after; then the driver has nothing to wait for. 0: there is no such point. */
+static inline strata_point point_at(const entry_points *points, uint32_t index)
+{
+    uint32_t more = most_points(points) - 2;
+    if (index < more)
+        return points->more->points[more - 1 - index];
+    return index == more ? points->read : points->write;
+}
+
+static bool of_timeline(strata_point point, uint16_t timeline)
+{
+    return strata_point_timeline(point) == timeline;
+}
+
+/* Whether every point of the entry is of one timeline. */
+static inline bool only_of(const entry_points *points, uint16_t timeline)
+{
+    return of_timeline(points->write, timeline) && (!points->read || of_timeline(points->read, timeline)) &&
+           !points->more;
+}
+
+/* ---- pins ---- */
+
+static strata_status refuse_stale(const strata_table *table, const strata_block *block)
+{
+    return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+}
+
+static inline bool lives(const strata_entry *entry, uint64_t generation)
+{
+    return strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), generation);
+}
+
+static inline bool is_owner(const strata_entry *entry)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
+}
+
+enum { OWN_PINS_MASK = 0xffff };
+
+/* The owner's pins in this life of the entry, with their generation. */
+static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return pins >> STRATA_WORD_GENERATION == generation ? pins : generation << STRATA_WORD_GENERATION;
+}
+
+/* Pins a live block of the calling thread's own; the word was read before. False if there are too many pins. */
+static inline bool pin_own(strata_entry *entry, uint64_t generation)
+{
+    uint64_t pins = load_own_pins(entry, generation);
+    if (__builtin_expect((pins & OWN_PINS_MASK) == OWN_PINS_MASK, 0))
+        return false;
+    atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
+    return true;
+}
+
+static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
+{
+    return strata_fail(
+        STRATA_ERROR_BUSY,
+        "block 0x%llx (tag \"%s\", generation %llu) has too many uses that were prepared and not finished; "
+        "was a finish forgotten?",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+}
+
+/* Pins a live block, or says that the identity is stale. */
+static strata_status pin(const strata_table *table, strata_entry *entry, const strata_block *block)
+{
+    uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (strata_word_lives(word, generation) && is_owner(entry))
+        return pin_own(entry, generation) ? STRATA_SUCCESS : refuse_pin(block);
+    for (unsigned turn = 0; strata_word_lives(word, generation);) {
+        if ((word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK)
+            return refuse_pin(block);
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_acquire);
+        } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word + STRATA_WORD_PIN,
+                                                         memory_order_acquire, memory_order_acquire)) {
+            return STRATA_SUCCESS;
+        }
+    }
+    return refuse_stale(table, block);
+}
+
+/* Takes this thread's pin back. False if the block has none of it. */
+static bool unpin(strata_entry *entry, uint64_t generation)
+{
+    if (is_owner(entry)) {
+        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+        if (pins >> STRATA_WORD_GENERATION != generation || !(pins & 0xffff))
+            return false;
+        atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+        return true;
+    }
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    for (unsigned turn = 0; strata_word_lives(word, generation) && (word & STRATA_WORD_PINS_MASK);) {
+        if (word & STRATA_WORD_LOCKED) {
+            strata_backoff(&turn);
+            word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word - STRATA_WORD_PIN,
+                                                         memory_order_release, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether this thread holds a pin, for checks before anything is noted. Another thread's shared pin looks the same as
+ * ours. */
+static bool is_pinned(const strata_entry *entry, uint64_t generation)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (!strata_word_lives(word, generation))
+        return false;
+    if (!is_owner(entry))
+        return (word & STRATA_WORD_PINS_MASK) != 0;
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff);
+}
+
+/* ---- room for points ---- */
+
+/* Makes room for `extra` more points in the array beside an entry. Its contents are read under the entry's lock only,
+ * so the outgrown one can be freed at once. */
+static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
+{
+    if (!strata_entry_lock(entry, generation))
+        return true; /* stale: whoever asks next will say so */
+    const strata_more_points *now = atomic_load_explicit(&entry->more, memory_order_relaxed);
+    uint32_t wanted = (now ? now->count : 0) + extra;
+    bool enough = now && now->capacity >= wanted;
+    strata_entry_unlock(entry);
+    if (enough)
+        return true;
+    uint32_t capacity = wanted < 6 ? 6 : 2 * wanted;
+    strata_more_points *larger = strata_host_zalloc(sizeof *larger + capacity * sizeof larger->points[0]);
+    if (!larger)
+        return false;
+    larger->capacity = capacity;
+    strata_more_points *spare = larger;
+    if (strata_entry_lock(entry, generation)) {
+        strata_more_points *old = atomic_load_explicit(&entry->more, memory_order_relaxed);
+        if (!old || old->capacity < capacity) {
+            if (old) {
+                larger->count = old->count;
+                memcpy(larger->points, old->points, old->count * sizeof old->points[0]);
+            }
+            atomic_store_explicit(&entry->more, larger, memory_order_relaxed);
+            spare = old;
+        }
+        strata_entry_unlock(entry);
+    }
+    strata_host_free(spare);
+    return true;
+}
+
+/* ---- prepare ---- */
+
+/* Copies the points that a use with `access` must come after. Returns how many there are; copies none if they do not
+ * fit. */
+static bool copy_points(strata_entry *entry, uint64_t generation, strata_access access, strata_point *points,
+                        uint32_t capacity, uint32_t *count)
+{
+    if (!strata_entry_lock(entry, generation))
+        return false;
+    entry_points now = load_points(entry);
+    uint32_t most = most_points(&now);
+    *count = most;
+    if (most <= capacity) {
+        *count = 0;
+        for (uint32_t i = 0; i < most; i++) {
+            strata_point point = point_at(&now, i);
+            if (point && (access & STRATA_ACCESS_WRITE || strata_point_writes(point)))
+                points[(*count)++] = point;
+        }
+    }
+    strata_entry_unlock(entry);
+    return true;
+}
+
+/* Makes the stream, or with NULL the calling thread, wait for what a use with `access` must come after. What is noted
+ * meanwhile belongs to uses that the program does not order with this one. */
+static strata_status wait_for_points(const strata_table *table, strata_entry *entry, const strata_block *block,
+                                     const strata_stream_ref *stream, strata_access access)
+{
+    strata_point few[POINTS_AT_ONCE];
+    strata_point *points = few;
+    uint32_t capacity = POINTS_AT_ONCE, count = 0;
+    strata_status status = STRATA_SUCCESS;
+    for (;;) {
+        if (!copy_points(entry, block->id.generation, access, points, capacity, &count)) {
+            status = refuse_stale(table, block);
+            goto done;
+        }
+        if (count <= capacity)
+            break;
+        if (points != few)
+            strata_host_free(points);
+        capacity = 2 * count;
+        points = strata_host_zalloc(capacity * sizeof *points);
+        if (!points)
+            return strata_fail_host_memory("the uses of a block");
+    }
+    for (uint32_t i = 0; i < count && status == STRATA_SUCCESS; i++)
+        status = stream ? strata_timeline_wait(stream, points[i]) : strata_point_synchronize(points[i]);
+done:
+    if (points != few)
+        strata_host_free(points);
+    return status;
+}
+
+static uint32_t uses_under_way(const strata_entry *entry)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff));
+}
+
+/* How many points could be added before the array is looked at again: the two in the entry, and one for each use under
+ * way. */
+static uint32_t points_to_come(const strata_entry *entry)
+{
+    return uses_under_way(entry) + 2;
+}
+
+/* Whether the finish of a use could find no place for its point in the entry itself. A writer that is alone comes after
+ * all that it waited for; a reader needs the array if another stream's read is already there. */
+static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
+                          strata_access access)
+{
+    if (points->more || uses_under_way(entry) > 1)
+        return true;
+    return !(access & STRATA_ACCESS_WRITE) && points->read && !of_timeline(points->read, timeline);
+}
+
+static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
+                                    const strata_stream_ref *stream, strata_access access)
+{
+    entry_points points = load_points(entry);
+    if (only_of(&points, stream->timeline->number))
+        return STRATA_SUCCESS;
+    if (may_need_room(entry, &points, stream->timeline->number, access) &&
+        !reserve(entry, block->id.generation, points_to_come(entry)))
+        return strata_fail_host_memory("the uses of a block");
+    return wait_for_points(table, entry, block, stream, access);
+}
+
+__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, strata_entry *entry,
+                                                              const strata_block *block,
+                                                              const strata_stream_ref *stream, strata_access access)
+{
+    /* A thread gets its number before it pins: one that came in between could be that of the thread that made the
+     * block and has ended, and the pin would be looked for in the wrong place. */
+    if (!strata_thread_self())
+        return strata_fail_host_memory("a thread's state");
+    strata_status status = pin(table, entry, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = prepare_pinned(table, entry, block, stream, access);
+    if (status != STRATA_SUCCESS)
+        unpin(entry, block->id.generation);
+    return status;
+}
+
+strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream handle,
+                                       strata_access access)
+{
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
+        return refuse_stale(table, block);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    entry_points points = load_points(entry);
+    if (only_of(&points, stream.timeline->number) && is_owner(entry) && pin_own(entry, block->id.generation))
+        return STRATA_SUCCESS;
+    return prepare_slowly(table, entry, block, &stream, access);
+}
+
+/* ---- finish ---- */
+
+/* Whether noting the use at `point` would change nothing. */
+static inline bool already_noted(const entry_points *points, strata_point point, strata_access access)
+{
+    if (access & STRATA_ACCESS_WRITE)
+        return points->write == (point | STRATA_POINT_WRITE) && only_of(points, strata_point_timeline(point));
+    return (points->write & ~STRATA_POINT_WRITE) == point || points->read == point;
+}
+
+/* Drops what may be forgotten from the array. */
+static void compact(strata_more_points *more, const strata_note *note, const strata_clock *clock)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; more && i < more->count; i++)
+        if (!strata_note_follows(note, clock, more->points[i]))
+            more->points[kept++] = more->points[i];
+    if (more)
+        more->count = kept;
+}
+
+static bool append(strata_more_points *more, strata_point point)
+{
+    if (!more || more->count == more->capacity)
+        return false;
+    more->points[more->count++] = point;
+    return true;
+}
+
+/* The entry is locked. False if there is no room: then nothing was forgotten but what may be. */
+static bool note_write(strata_entry *entry, const strata_note *note, const strata_clock *clock, strata_point point)
+{
+    entry_points now = load_points(entry);
+    bool keep_write = !strata_note_follows(note, clock, now.write);
+    bool keep_read = now.read && !strata_note_follows(note, clock, now.read);
+    compact(now.more, note, clock);
+    uint32_t room = now.more ? now.more->capacity - now.more->count : 0;
+    if ((uint32_t)keep_write > room)
+        return false;
+    if (keep_write)
+        append(now.more, now.write);
+    atomic_store_explicit(&entry->last_write, point | STRATA_POINT_WRITE, memory_order_relaxed);
+    if (!keep_read)
+        atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
+    return true;
+}
+
+static bool note_read(strata_entry *entry, strata_point point)
+{
+    entry_points now = load_points(entry);
+    uint16_t timeline = strata_point_timeline(point);
+    if (!now.read || of_timeline(now.read, timeline) || strata_point_known_complete(now.read)) {
+        atomic_store_explicit(&entry->last_read, point, memory_order_relaxed);
+        return true;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; now.more && i < now.more->count; i++) {
+        strata_point other = now.more->points[i];
+        bool replaced = of_timeline(other, timeline) && !strata_point_writes(other);
+        if (!replaced && !strata_point_known_complete(other))
+            now.more->points[kept++] = other;
+    }
+    if (now.more)
+        now.more->count = kept;
+    if (append(now.more, point))
+        return true;
+    if (!of_timeline(now.write, timeline))
+        return false;
+    /* No room, but the last write is the same stream's: a later point of it covers both, and asks readers to wait
+     * longer. */
+    atomic_store_explicit(&entry->last_write, point | STRATA_POINT_WRITE, memory_order_relaxed);
+    return true;
+}
+
+/* Notes a use of a live block that was submitted before. */
+static strata_status note_use(strata_table *table, strata_entry *entry, const strata_block *block,
+                              const strata_note *note, strata_access access)
+{
+    strata_point point = strata_timeline_now(note->stream.timeline);
+    entry_points points = load_points(entry);
+    if (!atomic_load_explicit(&entry->touched, memory_order_relaxed))
+        atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
+    if (already_noted(&points, point, access))
+        return STRATA_SUCCESS;
+    bool alone = only_of(&points, note->stream.timeline->number);
+    strata_clock *clock = alone ? NULL : strata_note_clock(note);
+    strata_status status = STRATA_SUCCESS;
+    for (bool noted = false; !noted && status == STRATA_SUCCESS;) {
+        if (!strata_entry_lock(entry, block->id.generation)) {
+            status = refuse_stale(table, block);
+            break;
+        }
+        point = strata_timeline_now(note->stream.timeline); /* no earlier than any that is there, and than the clock */
+        noted = access & STRATA_ACCESS_WRITE ? note_write(entry, note, clock, point) : note_read(entry, point);
+        strata_entry_unlock(entry);
+        if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
+            status = strata_fail_host_memory("the uses of a block");
+    }
+    strata_note_clock_done(note, clock);
+    return status;
+}
+
+static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block,
+                             const strata_stream_ref *stream, strata_access access)
+{
+    strata_note note;
+    strata_status status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = note_use(table, entry, block, &note, access);
+    strata_status end = strata_note_end(&note);
+    return status == STRATA_SUCCESS ? end : status;
+}
+
+strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, strata_status why)
+{
+    if (why != STRATA_ERROR_OUT_OF_HOST_MEMORY && why != STRATA_ERROR_BUSY && why != STRATA_ERROR_DRIVER &&
+        why != STRATA_ERROR_OUT_OF_MEMORY)
+        return why;
+    strata_error_hush();
+    strata_status status = strata_stream_synchronize(device, handle);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS ? STRATA_SUCCESS : why;
+}
+
+strata_status strata_uses_synchronize_stream(strata_device *device, CUstream handle)
+{
+    if (handle == STRATA_STREAM_GONE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
+    strata_note note;
+    const strata_status status = strata_note_begin(&note, device, handle);
+    if (status == STRATA_SUCCESS)
+        return strata_timeline_synchronize(&note.stream, note.held);
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        return strata_fail(status,
+                           "the stream is being captured, and cannot be waited for before the capture has ended");
+    const bool nameless = status == STRATA_ERROR_OUT_OF_HOST_MEMORY || status == STRATA_ERROR_BUSY;
+    return nameless ? strata_uses_wait_instead(device, handle, status) : status;
+}
+
+/* Notes a use, or sees to it that there is nothing to note. */
+static strata_status note_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
+                                  const strata_stream_ref *stream, strata_access access)
+{
+    strata_status status = note_on(table, entry, block, stream, access);
+    return __builtin_expect(status == STRATA_SUCCESS, 1)
+               ? status
+               : strata_uses_wait_instead(table->device, stream->handle, status);
+}
+
+/* Whether this use is the thread's own, and noting it changes nothing in the entry. */
+static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
+                                   strata_access access)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    entry_points points = load_points(entry);
+    return is_owner(entry) && pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff) &&
+           already_noted(&points, point, access) && atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+static void unpin_own(strata_entry *entry)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+}
+
+static __attribute__((cold)) strata_status refuse_unprepared(const strata_block *block)
+{
+    return strata_fail(
+        STRATA_ERROR_STREAM_MISUSE,
+        "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
+        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+}
+
+/* The way out when the stream could not be identified: `failure` says why. */
+static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
+                                                               const strata_block *block, CUstream handle,
+                                                               strata_status failure)
+{
+    if (!is_pinned(entry, block->id.generation))
+        return refuse_unprepared(block);
+    strata_status status = strata_uses_wait_instead(table->device, handle, failure);
+    unpin(entry, block->id.generation);
+    return status;
+}
+
+/* The general way. `stream` is NULL if the work was not submitted. */
+__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, strata_entry *entry,
+                                                             const strata_block *block, const strata_stream_ref *stream,
+                                                             strata_access access)
+{
+    if (!is_pinned(entry, block->id.generation))
+        return refuse_unprepared(block);
+    strata_status status = stream ? note_or_wait(table, entry, block, stream, access) : STRATA_SUCCESS;
+    unpin(entry, block->id.generation);
+    return status;
+}
+
+strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream handle,
+                                      strata_access access)
+{
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
+        return refuse_stale(table, block);
+    if (__builtin_expect(access == STRATA_ACCESS_NONE, 0))
+        return finish_slowly(table, entry, block, NULL, access);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return finish_unidentified(table, entry, block, handle, status);
+    strata_point point = strata_timeline_now(stream.timeline);
+    bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
+                 (stream.known ? !stream.timeline->early : strata_own_stream_record(&stream, point));
+    if (__builtin_expect(!plain, 0))
+        return finish_slowly(table, entry, block, &stream, access);
+    unpin_own(entry);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream handle,
+                                      strata_access access)
+{
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use is noted without an owner or a block");
+    strata_table *table = owner->stack->table;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || !lives(entry, block->id.generation))
+        return refuse_stale(table, block);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    return status == STRATA_SUCCESS ? note_or_wait(table, entry, block, &stream, access)
+                                    : strata_uses_wait_instead(table->device, handle, status);
+}
+
+strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    return entry ? wait_for_points(table, entry, block, NULL, STRATA_ACCESS_WRITE) : refuse_stale(table, block);
+}
+
+bool strata_uses_untouched(const strata_table *table, strata_block_id id)
+{
+    const strata_entry *entry = strata_table_lookup(table, id);
+    if (!entry || strata_table_state(table, id) != STRATA_BLOCK_LIVE)
+        return false;
+    return !atomic_load_explicit(&entry->touched, memory_order_relaxed);
+}
+
+void strata_uses_forget_touch(strata_table *table, strata_block_id id)
+{
+    strata_entry *entry = strata_table_lookup(table, id);
+    if (entry)
+        atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
+}
+
+strata_status strata_uses_end_of_home(const strata_entry *entry, const strata_block *block, strata_point *end)
+{
+    uint16_t home = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    *end = 0;
+    if (strata_timeline_is_known(home, atomic_load_explicit(&entry->home_turn, memory_order_relaxed)))
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "block 0x%llx (tag \"%s\", generation %llu) cannot be freed as one whose stream is gone: that stream is "
+            "known still; free the block on it",
+            (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+    *end = strata_timeline_last_closed(home);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
+                                void *data)
+{
+    entry_points points = load_points(entry);
+    for (uint32_t i = 0; i < most_points(&points); i++) {
+        strata_point point = point_at(&points, i);
+        strata_status status = point ? visit(point, data) : STRATA_SUCCESS;
+        if (status != STRATA_SUCCESS)
+            return status;
+    }
+    return STRATA_SUCCESS;
+}

@@ -1,0 +1,84 @@
+/* What the library does for owners of memory that are written outside of it: entering blocks, ending them, tracking
+ * uses. */
+#include "core/base/error.h"
+#include "core/blocks/block_paths.h"
+#include "core/blocks/uses.h"
+#include "core/stack/stack.h"
+
+strata_status strata_block_create(strata_resource *owner, const strata_block *facts, strata_block *out)
+{
+    if (!owner || !owner->stack || !facts || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is made without an owner, facts or a place for it");
+    *out = (strata_block){0};
+    if (facts->alignment == 0 || facts->alignment & (facts->alignment - 1))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block's alignment of %zu bytes is not a power of two",
+                           facts->alignment);
+    strata_table *table = strata_resource_table(owner);
+    uint32_t slot = strata_table_take_slot(table);
+    if (!slot)
+        return strata_fail_host_memory("a block");
+    strata_note note;
+    strata_status status = strata_note_begin(&note, table->device, facts->stream);
+    if (status != STRATA_SUCCESS) {
+        strata_table_give_slot(table, slot);
+        return status;
+    }
+    strata_block made = *facts;
+    strata_entry_publish(table, slot, note.stream.timeline, note.stream.known, &made);
+    status = strata_note_end(&note);
+    if (status == STRATA_SUCCESS)
+        *out = made;
+    else
+        strata_entry_end(table, strata_table_entry(table, slot), slot);
+    return status;
+}
+
+strata_status strata_block_free(strata_resource *owner, const strata_block *block)
+{
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is freed without an owner or a block");
+    strata_table *table = strata_resource_table(owner);
+    strata_entry *entry;
+    strata_status status = strata_entry_retire(table, block, &entry);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_report_completion(owner, &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
+    strata_entry_end(table, entry, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
+/* Its own stream is nobody's: what that had been given when it was unregistered is waited for. */
+static strata_status wait_without_stream(strata_table *table, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(table, block->id);
+    strata_point end = 0;
+    strata_status status = entry ? strata_uses_end_of_home(entry, block, &end) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_synchronize(table, block);
+    return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
+}
+
+strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)
+{
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "uses are waited for without an owner or a block");
+    strata_table *table = strata_resource_table(owner);
+    if (stream == STRATA_STREAM_GONE)
+        return wait_without_stream(table, block);
+    strata_status status = strata_block_record_use(owner, block, stream, STRATA_ACCESS_READ);
+    return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;
+}
+
+strata_status strata_block_quarantine(strata_resource *layer, const strata_block *block, const strata_block *shown,
+                                      strata_block_id *held)
+{
+    if (!layer || !layer->stack || !block || !shown || !held)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is put into quarantine without a layer or a block");
+    return strata_entry_quarantine(strata_resource_table(layer), block, shown, held);
+}
+
+void strata_block_unquarantine(strata_resource *layer, strata_block_id held)
+{
+    if (layer && layer->stack)
+        strata_entry_unquarantine(strata_resource_table(layer), held);
+}

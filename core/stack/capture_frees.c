@@ -1,0 +1,309 @@
+/* The frees that wait for the end of a capture. */
+#include "core/stack/capture_frees.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/thread.h"
+#include "core/streams/inflight_frees.h"
+#include "core/streams/stream_map.h"
+
+typedef struct deferred_free {
+    struct deferred_free *next;
+    strata_resource *owner;
+    strata_deferred_carry_out carry_out;
+    strata_entry *entry; /* retired: nobody else has it */
+    strata_block block;
+    strata_point after; /* 0, or what the legacy stream, which stands in for the one that was named, has to wait for */
+} deferred_free;
+
+/* The frees of one stream, in the order in which they were asked for or given back. A graph may be captured with many:
+ * what forbids the first of them forbids all, and the others are not asked about. */
+typedef struct strata_deferred_queue {
+    struct strata_deferred_queue *next;
+    CUstream stream;
+    uint64_t thread; /* serial of the thread that freed, of the per-thread stream, which is another for each; 0: nobody
+                        knows, or any other stream */
+    deferred_free *first, **end; /* end: where the next one is linked in */
+} deferred_queue;
+
+/* What one thread has taken out of the list, until the last of it is done or back. Guarded by the set's lock. */
+typedef struct strata_deferred_batch {
+    struct strata_deferred_batch *next;
+    const strata_thread *thread; /* whose it is; NULL: nobody knows */
+    uint64_t number;             /* from 1, in the order in which they began */
+} deferred_batch;
+
+void strata_deferred_init(strata_deferred *set, strata_device *device)
+{
+    set->device = device;
+    strata_lock_init(&set->lock, STRATA_RANK_OWNER);
+}
+
+void strata_deferred_end(strata_deferred *set)
+{
+    for (deferred_queue *queue = set->queues, *next; queue; queue = next) {
+        next = queue->next;
+        for (deferred_free *one = queue->first, *after; one; one = after) {
+            after = one->next;
+            strata_host_free(one);
+        }
+        strata_host_free(queue);
+    }
+    strata_lock_destroy(&set->lock);
+}
+
+static uint64_t this_thread(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? thread->serial : 0;
+}
+
+/* The lock is held. */
+static void count(strata_deferred *set, int by)
+{
+    size_t now = atomic_load_explicit(&set->count, memory_order_relaxed);
+    atomic_store_explicit(&set->count, now + (size_t)by, memory_order_release);
+}
+
+static void append(deferred_queue *queue, deferred_free *first, deferred_free **end)
+{
+    *queue->end = first;
+    queue->end = end;
+}
+
+/* Puts a queue in; where there is one of that stream by now, its frees go there. The lock is held. */
+static void put_in(strata_deferred *set, deferred_queue *queue)
+{
+    deferred_queue *there = queue->first ? set->queues : NULL;
+    while (there && (there->stream != queue->stream || there->thread != queue->thread))
+        there = there->next;
+    if (queue->first && !there) {
+        queue->next = set->queues;
+        set->queues = queue;
+        return;
+    }
+    if (there)
+        append(there, queue->first, queue->end);
+    strata_host_free(queue);
+}
+
+/* The lock is held. */
+static void begin_batch(strata_deferred *set, deferred_batch *batch)
+{
+    *batch = (deferred_batch){.next = set->batches, .thread = strata_thread_self(), .number = ++set->batch_count};
+    set->batches = batch;
+}
+
+/* The same. */
+static void end_batch(strata_deferred *set, const deferred_batch *batch)
+{
+    deferred_batch **link = &set->batches;
+    while (*link != batch)
+        link = &(*link)->next;
+    *link = batch->next;
+}
+
+/* A capture elsewhere that the legacy stream is part of is in the way, and not one of the free's own stream: nobody
+ * need name that again, or say when the capture ends. What it has been given is marked, and the free becomes the legacy
+ * stream's. If it cannot be marked the free stays that stream's own. */
+static void move_to_legacy(strata_device *device, deferred_queue *queue)
+{
+    deferred_free *one = queue->first;
+    strata_stream_ref stream;
+    strata_note note;
+    if (queue->stream == STRATA_STREAM_GONE || (uintptr_t)queue->stream <= (uintptr_t)CU_STREAM_LEGACY ||
+        strata_stream_is_capturing(device, queue->stream, true))
+        return;
+    strata_error_hush();
+    strata_status status = strata_stream_resolve(device, queue->stream, &stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_note_begin_on(&note, &stream);
+    if (status == STRATA_SUCCESS) {
+        const strata_point point = strata_timeline_now(note.stream.timeline);
+        status = strata_note_end(&note);
+        one->after = status == STRATA_SUCCESS ? point : 0;
+        queue->stream = status == STRATA_SUCCESS ? CU_STREAM_LEGACY : queue->stream;
+    }
+    strata_error_unhush(false);
+}
+
+strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, strata_deferred_carry_out carry_out,
+                                  strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    deferred_free *one = strata_host_zalloc(sizeof *one);
+    deferred_queue *queue = one ? strata_host_zalloc(sizeof *queue) : NULL;
+    if (!queue) {
+        strata_host_free(one);
+        return strata_fail_host_memory("a free inside a capture");
+    }
+    one->owner = owner;
+    one->carry_out = carry_out;
+    one->entry = entry;
+    one->block = *block;
+    *queue = (deferred_queue){.stream = stream, .first = one, .end = &one->next};
+    move_to_legacy(set->device, queue);
+    queue->thread = queue->stream == CU_STREAM_PER_THREAD ? this_thread() : 0;
+    strata_lock_take(&set->lock);
+    put_in(set, queue);
+    count(set, 1);
+    strata_lock_release(&set->lock);
+    return STRATA_SUCCESS;
+}
+
+/* Whether the stream of a queue can be named now. */
+static bool can_be_named(const deferred_queue *queue, CUstream passed)
+{
+    if (passed == STRATA_STREAM_GONE || queue->stream == STRATA_STREAM_GONE || strata_stream_is_known(queue->stream))
+        return true;
+    return queue->stream == passed &&
+           (passed != CU_STREAM_PER_THREAD || (queue->thread && queue->thread == this_thread()));
+}
+
+/* Takes out those that may be carried out. Their frees count until they are done. */
+static deferred_queue *take(strata_deferred *set, CUstream passed, deferred_batch *batch)
+{
+    deferred_queue *taken = NULL;
+    strata_lock_take(&set->lock);
+    for (deferred_queue **link = &set->queues; *link;) {
+        deferred_queue *queue = *link;
+        if (!can_be_named(queue, passed)) {
+            link = &queue->next;
+            continue;
+        }
+        *link = queue->next;
+        queue->next = taken;
+        taken = queue;
+    }
+    if (taken)
+        begin_batch(set, batch);
+    strata_lock_release(&set->lock);
+    return taken;
+}
+
+/* A free that was taken is done. */
+static void let_go(strata_deferred *set, deferred_free *one)
+{
+    strata_lock_take(&set->lock);
+    count(set, -1);
+    strata_lock_release(&set->lock);
+    strata_host_free(one);
+}
+
+/* What is left of a queue goes back; the batch ends with the last one. */
+static void give_back(strata_deferred *set, const deferred_batch *batch, deferred_queue *queue, bool last)
+{
+    strata_lock_take(&set->lock);
+    put_in(set, queue);
+    if (last)
+        end_batch(set, batch);
+    strata_lock_release(&set->lock);
+}
+
+/* Whether another thread has a batch in hand that began by then. The lock is held. */
+static bool is_in_hand(const strata_deferred *set, uint64_t by)
+{
+    const strata_thread *self = strata_thread_self();
+    for (const deferred_batch *batch = set->batches; batch; batch = batch->next)
+        if (batch->number <= by && (!self || batch->thread != self))
+            return true;
+    return false;
+}
+
+/* Waits until other threads are done with what they have in hand now. */
+static void wait_for_others(strata_deferred *set)
+{
+    unsigned turn = 0;
+    strata_lock_take(&set->lock);
+    for (const uint64_t by = set->batch_count; is_in_hand(set, by);) {
+        strata_lock_release(&set->lock);
+        strata_backoff(&turn);
+        strata_lock_take(&set->lock);
+    }
+    strata_lock_release(&set->lock);
+}
+
+/* Carries out a free that was asked for on `stream`, which is not being captured. */
+static strata_status carry_out(const strata_deferred *set, const deferred_free *one, CUstream stream, bool finished)
+{
+    strata_stream_ref legacy;
+    strata_status status = STRATA_SUCCESS;
+    if (one->after && !finished)
+        status = strata_stream_resolve(set->device, stream, &legacy);
+    if (one->after && !finished && status == STRATA_SUCCESS)
+        status = strata_timeline_wait(&legacy, one->after);
+    return status == STRATA_SUCCESS ? one->carry_out(one->owner, one->entry, &one->block, stream, finished) : status;
+}
+
+/* Carries out what can be of a queue that was taken; the rest stays in it, in order. The stream may be another
+ * thread's, which ends it meanwhile. */
+static strata_status carry_out_all(strata_deferred *set, deferred_queue *queue, CUstream passed)
+{
+    strata_thread *thread = strata_thread_self();
+    const bool finished = passed == STRATA_STREAM_GONE, names = !finished && queue->stream != STRATA_STREAM_GONE;
+    strata_status status = STRATA_SUCCESS;
+    for (deferred_free **link = &queue->first; *link;) {
+        deferred_free *one = *link;
+        strata_home_free_begin(thread);
+        const bool can =
+            !names || (can_be_named(queue, passed) && !strata_stream_is_capturing(set->device, queue->stream, false));
+        const strata_status freed = can ? carry_out(set, one, queue->stream, finished) : STRATA_SUCCESS;
+        strata_home_free_end(thread);
+        if (!can)
+            return status;
+        status = status == STRATA_SUCCESS ? freed : status;
+        if (freed != STRATA_SUCCESS) {
+            link = &one->next;
+            continue;
+        }
+        *link = one->next;
+        queue->end = one->next ? queue->end : link;
+        let_go(set, one);
+    }
+    return status;
+}
+
+static strata_status settle(strata_deferred *set, CUstream passed)
+{
+    deferred_batch batch;
+    strata_status status = STRATA_SUCCESS;
+    for (deferred_queue *queue = take(set, passed, &batch), *next; queue; queue = next) {
+        next = queue->next;
+        const strata_status freed = carry_out_all(set, queue, passed);
+        status = status == STRATA_SUCCESS ? freed : status;
+        give_back(set, &batch, queue, !next);
+    }
+    return status;
+}
+
+strata_status strata_deferred_settle(strata_deferred *set, CUstream passed)
+{
+    wait_for_others(set);
+    return settle(set, passed);
+}
+
+void strata_deferred_settle_beside(strata_deferred *set, CUstream passed)
+{
+    strata_error_hush();
+    settle(set, passed);
+    strata_error_unhush(false);
+}
+
+void strata_deferred_settle_for_reap(strata_deferred *set, bool wait)
+{
+    if (!atomic_load_explicit(&set->count, memory_order_acquire)) /* then the caller sees where the last one went */
+        return;
+    if (wait)
+        wait_for_others(set);
+    strata_deferred_settle_beside(set, CU_STREAM_LEGACY);
+    if (wait)
+        wait_for_others(set); /* who came by in between */
+}
+
+strata_status strata_deferred_refuse(const strata_deferred *set)
+{
+    const size_t count = atomic_load_explicit(&set->count, memory_order_relaxed);
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "%zu block%s freed inside captures whose end was not seen; if they have ended, say so with "
+                       "strata_stack_captures_ended",
+                       count, count == 1 ? " was" : "s were");
+}

@@ -1,0 +1,394 @@
+/* Named values: finding the layer and the value that a name means, and the report of all of them. What is the process's
+ * and no stack's has rooms of its own, which are named like layers and found behind them. */
+#include <strata/control.h>
+
+#include "core/base/emitter.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/size_text.h"
+#include "core/stack/stack.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { NAME_SIZE = 160, LIST_SIZE = 320 };
+
+/* ---- the process's values ---- */
+
+typedef struct room {
+    const char *name;
+    const strata_value *values;
+    size_t value_count;
+    strata_status (*get_value)(size_t which, uint64_t *value);
+} room;
+
+enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
+
+static const strata_value host_values[HOST_VALUES] = {
+    [HOST_BYTES] = {"bytes", STRATA_VALUE_BYTES, false, "host memory of the library's own books"},
+    [HOST_RESIDENT] = {"resident", STRATA_VALUE_BYTES, false, "physical memory of the arena that they are in"},
+};
+
+static strata_status get_host_value(size_t which, uint64_t *value)
+{
+    if (which == HOST_BYTES)
+        *value = strata_host_bytes();
+    else if (!strata_host_resident(value))
+        return strata_fail(
+            STRATA_ERROR_UNSUPPORTED,
+            "host.resident: the library's books are in the C library's heap, which is the program's, too (%s)",
+            strata_host_allocator_reason());
+    return STRATA_SUCCESS;
+}
+
+static const room rooms[] = {
+    {"host", host_values, HOST_VALUES, get_host_value},
+};
+
+enum { ROOMS = sizeof rooms / sizeof rooms[0] };
+
+/* ---- places ---- */
+
+/* A value of a layer, or of a room. */
+typedef struct value_place {
+    strata_resource *layer;
+    const room *room; /* NULL: the layer's */
+    size_t which;
+} value_place;
+
+static const char *name_of(const value_place *place)
+{
+    return place->room ? place->room->name : place->layer->ops->name;
+}
+
+static size_t count_of(const value_place *place)
+{
+    return place->room ? place->room->value_count : place->layer->ops->value_count;
+}
+
+static const strata_value *value_at(const value_place *place)
+{
+    return place->room ? &place->room->values[place->which] : &place->layer->ops->values[place->which];
+}
+
+/* ---- names ---- */
+
+/* Which of the layers of its name this one is, from the outside. */
+static size_t turn_of(const strata_stack *stack, const strata_resource *layer)
+{
+    size_t turn = 0;
+    for (size_t i = 0; i < layer->position; i++)
+        turn += strcmp(stack->layers[i]->ops->name, layer->ops->name) == 0;
+    return turn;
+}
+
+static strata_resource *find_layer(const strata_stack *stack, const char *name, size_t length, size_t turn)
+{
+    for (size_t i = 0; i < stack->count; i++) {
+        const char *has = stack->layers[i]->ops->name;
+        if (strlen(has) == length && strncmp(has, name, length) == 0 && turn-- == 0)
+            return stack->layers[i];
+    }
+    return NULL;
+}
+
+/* Reads "[3]" at *text and moves behind it; 0 where there is none. False if it is not whole. */
+static bool read_turn(const char **text, size_t *turn)
+{
+    *turn = 0;
+    if (**text != '[')
+        return true;
+    const char *digit = *text + 1;
+    for (; isdigit((unsigned char)*digit) && *turn < STRATA_TABLE_LIMIT; digit++)
+        *turn = *turn * 10 + (size_t)(*digit - '0');
+    if (digit == *text + 1 || *digit != ']')
+        return false;
+    *text = digit + 1;
+    return true;
+}
+
+static const room *find_room(const char *name, size_t length)
+{
+    for (size_t i = 0; i < ROOMS; i++)
+        if (strlen(rooms[i].name) == length && strncmp(rooms[i].name, name, length) == 0)
+            return &rooms[i];
+    return NULL;
+}
+
+static strata_status refuse_layer(const strata_stack *stack, const char *name)
+{
+    char layers[LIST_SIZE] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < stack->count && used < sizeof layers; i++) {
+        int length = snprintf(layers + used, sizeof layers - used, "%s%s", i ? ", " : "", stack->layers[i]->ops->name);
+        used += length > 0 ? (size_t)length : 0;
+    }
+    return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                       "\"%.100s\" names no value of this stack: expected LAYER.VALUE, with a layer of %s, such as "
+                       "\"budget.limit\", or \"budget[1].limit\" for the second one, or a value of the process such as "
+                       "\"host.bytes\"",
+                       name, layers);
+}
+
+static strata_status refuse_value(const value_place *place, const char *name)
+{
+    value_place one = *place;
+    char values[LIST_SIZE] = "";
+    size_t used = 0;
+    for (one.which = 0; one.which < count_of(place) && used < sizeof values; one.which++) {
+        int length = snprintf(values + used, sizeof values - used, "%s%s", one.which ? ", " : "", value_at(&one)->name);
+        used += length > 0 ? (size_t)length : 0;
+    }
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", name_of(place), name,
+                       used ? values : "nothing: it has none");
+}
+
+static strata_status find_value(const strata_stack *stack, const char *name, value_place *place)
+{
+    size_t turn;
+    size_t length = strcspn(name, ".[");
+    const char *rest = name + length;
+    if (!read_turn(&rest, &turn) || *rest != '.')
+        return refuse_layer(stack, name);
+    rest++;
+    *place = (value_place){.layer = find_layer(stack, name, length, turn)};
+    if (!place->layer && turn == 0)
+        place->room = find_room(name, length);
+    if (!place->layer && !place->room)
+        return refuse_layer(stack, name);
+    for (; place->which < count_of(place); place->which++)
+        if (strcmp(value_at(place)->name, rest) == 0)
+            return STRATA_SUCCESS;
+    return refuse_value(place, rest);
+}
+
+static strata_status check_call(const strata_stack *stack, const char *name)
+{
+    if (!stack || !name)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a value without a stack or a name");
+    return strata_not_forked();
+}
+
+/* ---- one value ---- */
+
+static strata_status get(const value_place *place, uint64_t *value)
+{
+    *value = 0;
+    strata_status status = place->room ? place->room->get_value(place->which, value)
+                                       : place->layer->ops->get_value(place->layer, place->which, value);
+    if (status != STRATA_SUCCESS)
+        *value = 0;
+    return status;
+}
+
+static strata_status set_value(const value_place *place, const char *name, uint64_t value)
+{
+    if (!value_at(place)->writable)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s can be read and not set", name);
+    if (value_at(place)->type == STRATA_VALUE_SWITCH && value > 1)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is a switch: 0 or 1, not %" PRIu64, name, value);
+    return place->layer->ops->set_value(place->layer, place->which, value);
+}
+
+strata_status strata_control(strata_stack *stack, const char *name, uint64_t *value, const uint64_t *set)
+{
+    value_place place;
+    uint64_t unread;
+    if (value)
+        *value = 0;
+    strata_status status = check_call(stack, name);
+    if (status == STRATA_SUCCESS)
+        status = find_value(stack, name, &place);
+    if (status == STRATA_SUCCESS && (value || !set))
+        status = get(&place, value ? value : &unread);
+    if (status == STRATA_SUCCESS && set)
+        status = set_value(&place, name, *set);
+    return status;
+}
+
+static bool read_count(const char *text, uint64_t *value)
+{
+    *value = 0;
+    const char *digit = text;
+    for (; isdigit((unsigned char)*digit); digit++)
+        if (__builtin_mul_overflow(*value, 10, value) ||
+            __builtin_add_overflow(*value, (uint64_t)(*digit - '0'), value))
+            return false;
+    return digit != text && !*digit;
+}
+
+static bool read_switch(const char *text, uint64_t *value)
+{
+    static const char *const words[2][4] = {{"off", "false", "no", "0"}, {"on", "true", "yes", "1"}};
+    for (*value = 0; *value < 2; ++*value)
+        for (size_t i = 0; i < 4; i++)
+            if (strcasecmp(words[*value][i], text) == 0)
+                return true;
+    return false;
+}
+
+static bool read_bytes(const strata_stack *stack, const char *text, uint64_t *value)
+{
+    strata_amount amount = {0};
+    if (!strata_read_percent(text, strlen(text), &amount.percent))
+        return strata_read_size(text, strlen(text), value);
+    *value = strata_amount_bytes(&amount, stack->device);
+    return true;
+}
+
+static bool read_value(const strata_stack *stack, strata_value_type type, const char *text, uint64_t *value)
+{
+    switch (type) {
+    case STRATA_VALUE_BYTES:
+        return read_bytes(stack, text, value);
+    case STRATA_VALUE_DURATION:
+        return strata_read_duration(text, strlen(text), value);
+    case STRATA_VALUE_SWITCH:
+        return read_switch(text, value);
+    case STRATA_VALUE_COUNT:
+        break;
+    }
+    return read_count(text, value);
+}
+
+strata_status strata_control_set_text(strata_stack *stack, const char *name, const char *text)
+{
+    static const char *const expected[] = {"a whole number",
+                                           "a size such as 8GiB or 4096, or a share of the device's memory such as 50%",
+                                           "a duration such as 20ms, 5us or 1s", "on or off"};
+    value_place place;
+    uint64_t value;
+    strata_status status = check_call(stack, name);
+    if (status == STRATA_SUCCESS && !text)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is set from a text that is NULL", name);
+    if (status == STRATA_SUCCESS)
+        status = find_value(stack, name, &place);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_value_type type = value_at(&place)->type;
+    if (!read_value(stack, type, text, &value))
+        return strata_fail(STRATA_ERROR_SYNTAX, "%.100s: \"%.60s\" is not %s", name, text, expected[type]);
+    return set_value(&place, name, value);
+}
+
+/* ---- all values ---- */
+
+static void full_name(const strata_stack *stack, const value_place *place, char name[NAME_SIZE])
+{
+    size_t turn = turn_of(stack, place->layer);
+    if (turn)
+        snprintf(name, NAME_SIZE, "%s[%zu].%s", place->layer->ops->name, turn, value_at(place)->name);
+    else
+        snprintf(name, NAME_SIZE, "%s.%s", place->layer->ops->name, value_at(place)->name);
+}
+
+/* What cannot be read at the moment is no failure of who looks at everything. */
+static bool get_quietly(const value_place *place, uint64_t *value)
+{
+    strata_error_hush();
+    bool read = get(place, value) == STRATA_SUCCESS;
+    strata_error_unhush(false);
+    return read;
+}
+
+void strata_control_visit(strata_stack *stack,
+                          void (*visit)(const char *name, const strata_value *what, uint64_t value, void *data),
+                          void *data)
+{
+    char name[NAME_SIZE];
+    uint64_t value;
+    if (!stack || !visit || strata_not_forked() != STRATA_SUCCESS)
+        return;
+    for (size_t i = 0; i < stack->count; i++) {
+        value_place place = {.layer = stack->layers[i]};
+        for (; place.which < count_of(&place); place.which++) {
+            if (!get_quietly(&place, &value))
+                continue;
+            full_name(stack, &place, name);
+            visit(name, value_at(&place), value, data);
+        }
+    }
+}
+
+static void print_value(strata_emitter *to, const strata_value *what, uint64_t value)
+{
+    switch (what->type) {
+    case STRATA_VALUE_BYTES:
+        strata_emit_bytes(to, what->name, value);
+        return;
+    case STRATA_VALUE_SWITCH:
+        strata_emit_bool(to, what->name, value != 0);
+        return;
+    case STRATA_VALUE_COUNT:
+    case STRATA_VALUE_DURATION:
+        strata_emit_count(to, what->name, value);
+        return;
+    }
+}
+
+static void print_values(strata_emitter *to, value_place place)
+{
+    uint64_t value;
+    for (; place.which < count_of(&place); place.which++)
+        if (get_quietly(&place, &value))
+            print_value(to, value_at(&place), value);
+}
+
+static void print_layer(strata_emitter *to, strata_resource *layer)
+{
+    strata_emit_object_begin(to, to->format == STRATA_FORMAT_TEXT ? layer->ops->name : NULL);
+    if (to->format == STRATA_FORMAT_JSON)
+        strata_emit_text(to, "layer", layer->ops->name);
+    print_values(to, (value_place){.layer = layer});
+    if (layer->ops->describe)
+        layer->ops->describe(layer, to);
+    strata_emit_object_end(to);
+}
+
+static void print_usage(strata_emitter *to, const strata_usage *usage)
+{
+    strata_emit_object_begin(to, "memory");
+    strata_emit_bytes(to, "live_bytes", usage->live_bytes);
+    strata_emit_count(to, "live_blocks", usage->live_blocks);
+    strata_emit_bytes(to, "retired_bytes", usage->retired_bytes);
+    strata_emit_bytes(to, "reserved_bytes", usage->reserved_bytes);
+    strata_emit_bytes(to, "reserved_peak", usage->reserved_peak);
+    strata_emit_bytes(to, "reserved_free", usage->reserved_free);
+    if (usage->limit)
+        strata_emit_bytes(to, "limit", usage->limit);
+    strata_emit_object_end(to);
+}
+
+strata_status strata_stats_print(strata_stack *stack, strata_format format, strata_write_callback write, void *data)
+{
+    if (!stack || !write || (unsigned)format > STRATA_FORMAT_JSON)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a report without a stack, a callback, or a format that there is");
+    strata_status status = strata_usable();
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_resource *top = stack->layers[0];
+    strata_usage usage = {0};
+    strata_error_hush();
+    top->ops->usage(top, &usage); /* what the driver cannot be asked is left at zero */
+    strata_error_unhush(false);
+    strata_emitter to;
+    strata_emitter_begin(&to, format, write, data);
+    strata_emit_text(&to, "stack", stack->text);
+    strata_emit_count(&to, "device", (uint64_t)stack->device->ordinal);
+    print_usage(&to, &usage);
+    for (size_t i = 0; i < ROOMS; i++) {
+        strata_emit_object_begin(&to, rooms[i].name);
+        print_values(&to, (value_place){.room = &rooms[i]});
+        strata_emit_object_end(&to);
+    }
+    strata_emit_list_begin(&to, "layers");
+    for (size_t i = 0; i < stack->count; i++)
+        print_layer(&to, stack->layers[i]);
+    strata_emit_list_end(&to);
+    strata_emitter_end(&to);
+    return STRATA_SUCCESS;
+}

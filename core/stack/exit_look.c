@@ -1,0 +1,105 @@
+/* Why a thread of its own: what it waits for may never come. A device may not end its work, a driver its call, and a
+ * thread that has called exit, or stands still by now, may have a lock. All that can be done then is to leave the
+ * thread where it is, and to free nothing that it may look at. */
+#include "core/stack/exit_look.h"
+
+#include "core/base/error.h"
+#include "core/base/lock.h"
+
+#include <signal.h>
+#include <time.h>
+
+typedef enum look_state {
+    LOOK_NONE = 0,
+    LOOK_HOLDS,    /* no stack begins to end */
+    LOOK_GIVEN_UP, /* nor ever will */
+} look_state;
+
+static strata_lock ends_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STACK_ENDS);
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static look_state state; /* guarded by ends_lock, like the next two */
+static unsigned ending;  /* stacks */
+static bool looked;
+static void (*look_at_stacks)(void); /* written once, before the thread begins */
+
+bool strata_stack_ends_enter(void)
+{
+    strata_lock_take(&ends_lock);
+    while (state == LOOK_HOLDS)
+        pthread_cond_wait(&changed, &ends_lock.mutex);
+    bool may_end = state == LOOK_NONE;
+    ending += may_end;
+    strata_lock_release(&ends_lock);
+    return may_end;
+}
+
+void strata_stack_ends_leave(void)
+{
+    strata_lock_take(&ends_lock);
+    ending--;
+    pthread_cond_broadcast(&changed);
+    strata_lock_release(&ends_lock);
+}
+
+static void *run(void *unused)
+{
+    strata_error_hush();
+    look_at_stacks();
+    strata_error_unhush(false);
+    strata_lock_take(&ends_lock);
+    looked = true;
+    pthread_cond_broadcast(&changed);
+    strata_lock_release(&ends_lock);
+    return unused;
+}
+
+/* Signals are the program's: none is handled on a thread of the library. */
+static bool start(pthread_t *thread)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
+        return false;
+    bool started = pthread_create(thread, NULL, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+/* The lock is held; it is left for the wait. False when the time is over. */
+static bool wait_until(const struct timespec *end)
+{
+    return pthread_cond_clockwait(&changed, &ends_lock.mutex, CLOCK_MONOTONIC, end) == 0;
+}
+
+static struct timespec after(unsigned milliseconds)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    long nanoseconds = end.tv_nsec + (long)(milliseconds % 1000) * 1000000;
+    end.tv_sec += (time_t)(milliseconds / 1000) + nanoseconds / 1000000000;
+    end.tv_nsec = nanoseconds % 1000000000;
+    return end;
+}
+
+bool strata_stack_ends_hold(void (*look)(void), unsigned patience_ms)
+{
+    const struct timespec end = after(patience_ms);
+    pthread_t thread;
+    look_at_stacks = look;
+    strata_lock_take(&ends_lock);
+    state = LOOK_HOLDS;
+    while (ending && wait_until(&end))
+        ;
+    bool begun = !ending && start(&thread);
+    while (begun && !looked && wait_until(&end))
+        ;
+    bool over = looked;
+    state = begun && !over ? LOOK_GIVEN_UP : LOOK_NONE;
+    pthread_cond_broadcast(&changed);
+    strata_lock_release(&ends_lock);
+    if (begun && over)
+        pthread_join(thread, NULL);
+    else if (begun)
+        pthread_detach(thread);
+    return over;
+}

@@ -1,0 +1,61 @@
+/* Points and clocks: how far streams are, and what they are known to come after.
+ *
+ * Each stream has a timeline. Its *epoch* is a number that moves on whenever an event is recorded on the stream: work
+ * that was submitted while the epoch was n is covered by the event that ended epoch n, and by every later one. A
+ * *point* is a timeline's number and an epoch, "everything submitted to that stream up to here", packed into a word.
+ * Epochs of a number never repeat, so a point of a stream that is long gone still compares as complete.
+ *
+ * A *clock* is what a stream has waited for: at most one point for each other timeline. It never changes once others
+ * can see it; streams and events share it by counting references. */
+#ifndef STRATA_CORE_STREAMS_CLOCK_H
+#define STRATA_CORE_STREAMS_CLOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* 16 bits timeline, 1 bit "the use writes", 47 bits epoch. 0 is no point. */
+typedef uint64_t strata_point;
+
+#define STRATA_POINT_WRITE      (UINT64_C(1) << 47)
+#define STRATA_POINT_EPOCH_MASK (STRATA_POINT_WRITE - 1)
+
+static inline strata_point strata_point_make(uint16_t timeline, uint64_t epoch)
+{
+    return (uint64_t)timeline << 48 | epoch;
+}
+
+static inline uint16_t strata_point_timeline(strata_point point)
+{
+    return (uint16_t)(point >> 48);
+}
+
+static inline uint64_t strata_point_epoch(strata_point point)
+{
+    return point & STRATA_POINT_EPOCH_MASK;
+}
+
+static inline bool strata_point_writes(strata_point point)
+{
+    return (point & STRATA_POINT_WRITE) != 0;
+}
+
+typedef struct strata_clock {
+    _Atomic uint32_t refs;
+    uint32_t count;
+    strata_point points[]; /* ascending timelines, without the write bit */
+} strata_clock;
+
+/* One more and one less reference; NULL, the clock that knows nothing, is allowed. Any thread. */
+strata_clock *strata_clock_ref(strata_clock *clock);
+void strata_clock_unref(strata_clock *clock);
+
+/* Whether a stream with this clock comes after `point`. */
+bool strata_clock_covers(const strata_clock *clock, strata_point point);
+
+/* A new clock that knows what `a`, `b` and `point` know, less what `forget(point)` says is not worth knowing. NULL if
+ * there is no host memory: knowing less is always correct. */
+strata_clock *strata_clock_merge(const strata_clock *a, const strata_clock *b, strata_point point,
+                                 bool (*forget)(strata_point point));
+
+#endif

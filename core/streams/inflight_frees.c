@@ -1,0 +1,43 @@
+/* Waiting for the frees that may have found a stream which is about to end. */
+#include "core/streams/inflight_frees.h"
+
+#include "core/base/lock.h"
+
+_Atomic uint32_t strata_home_frees_of_others;
+
+static _Atomic uint64_t waits; /* how many have begun */
+
+typedef struct look {
+    uint64_t wait; /* whose */
+    bool busy;     /* a thread is still in what it was in then */
+} look;
+
+/* What is seen for one wait is good for those that began before it, too. The threads' lock is held. */
+static void look_at(strata_thread *thread, void *data)
+{
+    look *at = data;
+    strata_home_frees_seen *seen = &thread->home_frees_seen;
+    if (seen->over >= at->wait || thread == strata_thread_current)
+        return;
+    const uint64_t word = atomic_load_explicit(&thread->home_frees, memory_order_acquire);
+    if (seen->wait < at->wait) {
+        seen->wait = at->wait;
+        seen->word = word;
+    }
+    if (!(word & STRATA_HOME_FREES_DEPTH) || word / STRATA_HOME_FREES_TURN != seen->word / STRATA_HOME_FREES_TURN)
+        seen->over = seen->wait;
+    else
+        at->busy = true;
+}
+
+void strata_home_frees_await(void)
+{
+    look at = {.wait = atomic_fetch_add(&waits, 1) + 1, .busy = true};
+    strata_heavy_barrier();
+    for (unsigned turn = 0; at.busy; strata_backoff(&turn)) {
+        at.busy = false;
+        strata_thread_visit_all(look_at, &at);
+    }
+    for (unsigned turn = 0; atomic_load(&strata_home_frees_of_others);)
+        strata_backoff(&turn);
+}

@@ -1,0 +1,60 @@
+/* Known streams by handle, without a lock: on the path of every allocation and use.
+ *
+ * An open-addressing table that only grows. A key stays, since handles come back, and only its timeline comes and goes;
+ * when the table has to grow, keys without one are left behind. A table that was outgrown stays readable until the
+ * process ends, which costs at most as much again as the last one. */
+#ifndef STRATA_CORE_STREAMS_KNOWN_STREAMS_H
+#define STRATA_CORE_STREAMS_KNOWN_STREAMS_H
+
+#include "core/streams/timeline.h"
+
+typedef struct strata_known_stream {
+    _Atomic uintptr_t handle;            /* 0: unused. Set once, under the map's lock. */
+    _Atomic(strata_timeline *) timeline; /* NULL: not known now. Set under the map's lock. */
+} strata_known_stream;
+
+typedef struct strata_known_table {
+    size_t capacity;                     /* a power of two; constant */
+    size_t used;                         /* guarded by the map's lock */
+    struct strata_known_table *outgrown; /* the one before this, or NULL; constant */
+    strata_known_stream streams[];
+} strata_known_table;
+
+extern _Atomic(strata_known_table *) strata_known_streams
+    __attribute__((visibility("hidden"))); /* changed under the map's lock, read by any thread */
+
+/* How often a stream came to be known or ceased to be: what was found stays so for as long as this does. Read before
+ * the look, changed after the table, under the map's lock. */
+extern _Atomic uint64_t strata_known_changes;
+
+static inline size_t strata_known_hash(uintptr_t handle)
+{
+    return (size_t)((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+/* The slot of a handle, or NULL. */
+static inline strata_known_stream *strata_known_find(strata_known_table *table, uintptr_t handle)
+{
+    if (__builtin_expect(!table, 0))
+        return NULL;
+    for (size_t i = strata_known_hash(handle);; i++) {
+        strata_known_stream *stream = &table->streams[i & (table->capacity - 1)];
+        uintptr_t here = atomic_load_explicit(&stream->handle, memory_order_acquire);
+        if (here == handle)
+            return stream;
+        if (!here)
+            return NULL;
+    }
+}
+
+/* The timeline of a known stream as it is used with `device`, or NULL. */
+static inline strata_timeline *strata_known_timeline(const strata_device *device, CUstream handle)
+{
+    if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_LEGACY)
+        return device->legacy;
+    strata_known_stream *stream =
+        strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_acquire), (uintptr_t)handle);
+    return stream ? atomic_load_explicit(&stream->timeline, memory_order_acquire) : NULL;
+}
+
+#endif

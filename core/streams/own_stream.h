@@ -1,0 +1,25 @@
+/* The short way to mark a use on an unknown stream: while nobody has looked at the stream's last event, it can be
+ * recorded again, and then covers what was submitted since. No point in the block changes, no other event is touched.
+ */
+#ifndef STRATA_CORE_STREAMS_OWN_STREAM_H
+#define STRATA_CORE_STREAMS_OWN_STREAM_H
+
+#include "core/streams/stream_map.h"
+
+/* Whether the event of the current epoch could be recorded again, so that it covers what was submitted since. The epoch
+ * must be that of `point`, the block's last one. */
+static inline bool strata_own_stream_record(const strata_stream_ref *stream, strata_point point)
+{
+    strata_timeline *timeline = stream->timeline;
+    bool recorded = false;
+    strata_spin_take(&timeline->lock);
+    const strata_event *event = strata_timeline_open_event(timeline);
+    if (event && event->epoch == strata_point_epoch(point) && event->clock == timeline->clock && !timeline->notes &&
+        !strata_scope_for(stream->handle) &&
+        atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id)
+        recorded = strata_cu.EventRecord(event->handle, stream->handle) == CUDA_SUCCESS;
+    strata_spin_release(&timeline->lock);
+    return recorded;
+}
+
+#endif

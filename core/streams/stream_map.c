@@ -1,0 +1,623 @@
+/* Finding, identifying and registering streams; what a call notes on one. */
+#include "core/streams/stream_map.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/thread.h"
+#include "core/streams/inflight_frees.h"
+
+#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
+#define uthash_free(memory, bytes) strata_host_free(memory)
+#define HASH_NONFATAL_OOM          1
+#include <uthash.h>
+
+typedef struct unknown_stream {
+    uint64_t id;
+    strata_timeline *timeline;
+    UT_hash_handle hh;
+} unknown_stream;
+
+static strata_lock map_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STREAM_MAP);
+_Atomic(strata_known_table *) strata_known_streams;
+_Atomic uint64_t strata_known_changes;
+
+static unknown_stream *unknown; /* guarded by map_lock */
+static size_t sweep_at = 64;    /* how many unknown streams make a sweep worth while; guarded by map_lock */
+
+bool strata_stream_is_known(CUstream handle)
+{
+    if (handle == NULL || handle == CU_STREAM_LEGACY)
+        return true;
+    const strata_known_stream *stream =
+        strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_acquire), (uintptr_t)handle);
+    return stream && atomic_load_explicit(&stream->timeline, memory_order_acquire);
+}
+
+/* ---- unknown streams ---- */
+
+/* Where the driver gives no ids, each use of a stream is a stream of its own: waits are never saved, and never missed.
+ */
+static __attribute__((cold)) CUresult make_identity(uint64_t *id)
+{
+    static _Atomic uint64_t uses;
+    *id = UINT64_C(1) << 63 | (atomic_fetch_add(&uses, 1) + 1);
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult identify(CUstream handle, uint64_t *id)
+{
+    if (__builtin_expect(!strata_cu.StreamGetId, 0))
+        return make_identity(id);
+    unsigned long long driver_id = 0;
+    CUresult result = strata_cu.StreamGetId(handle, &driver_id);
+    *id = strata_stream_id_of(driver_id);
+    return result;
+}
+
+/* Lets go of the timelines of streams that have nothing pending. map_lock is held. */
+static void sweep(bool keep_homes)
+{
+    unknown_stream *stream, *next;
+    HASH_ITER(hh, unknown, stream, next)
+    {
+        if (!strata_timeline_retire(stream->timeline, keep_homes))
+            continue;
+        HASH_DEL(unknown, stream);
+        strata_host_free(stream);
+    }
+    size_t left = HASH_COUNT(unknown);
+    sweep_at = left < 32 ? 64 : 2 * left;
+}
+
+/* A timeline, if need be one of a stream whose blocks still live. map_lock is held. */
+static strata_timeline *take_timeline(strata_device *device, strata_timeline_kind kind, CUstream handle, uint64_t id)
+{
+    strata_timeline *timeline = strata_timeline_take(device, kind, handle, id);
+    if (timeline)
+        return timeline;
+    sweep(false);
+    return strata_timeline_take(device, kind, handle, id);
+}
+
+/* map_lock is held. */
+static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
+{
+    unknown_stream *stream = NULL;
+    HASH_FIND(hh, unknown, &id, sizeof id, stream);
+    if (stream)
+        return stream->timeline;
+    if (HASH_COUNT(unknown) >= sweep_at)
+        sweep(true);
+    stream = strata_host_zalloc(sizeof *stream);
+    if (!stream)
+        return NULL;
+    stream->id = id;
+    stream->timeline = take_timeline(device, STRATA_TIMELINE_UNKNOWN, NULL, id);
+    if (!stream->timeline) {
+        strata_host_free(stream);
+        return NULL;
+    }
+    HASH_ADD(hh, unknown, id, sizeof stream->id, stream);
+    if (!stream->hh.tbl) {
+        strata_timeline_retire(stream->timeline, false);
+        strata_host_free(stream);
+        return NULL;
+    }
+    return stream->timeline;
+}
+
+/* *known: the stream was registered a moment ago, and this is its timeline. */
+static __attribute__((noinline)) strata_timeline *look_up(strata_device *device, CUstream handle, uint64_t id,
+                                                          bool *known)
+{
+    strata_thread *thread = strata_thread_self();
+    strata_lock_take(&map_lock);
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    *known = timeline != NULL;
+    if (!timeline)
+        timeline = find_or_take_unknown(device, id);
+    strata_lock_release(&map_lock);
+    if (thread && timeline && !*known)
+        thread->streams[id % STRATA_STREAM_CACHE_SIZE] =
+            (strata_stream_cache_line){.stream_id = id, .timeline = timeline};
+    return timeline;
+}
+
+static inline strata_timeline *find_timeline(strata_device *device, CUstream handle, uint64_t id, bool *known)
+{
+    *known = false;
+    const strata_thread *thread = strata_thread_current;
+    const strata_stream_cache_line *line = thread ? &thread->streams[id % STRATA_STREAM_CACHE_SIZE] : NULL;
+    if (__builtin_expect(line && line->stream_id == id &&
+                             atomic_load_explicit(&line->timeline->stream_id, memory_order_acquire) == id,
+                         1))
+        return line->timeline;
+    return look_up(device, handle, id, known);
+}
+
+static __attribute__((cold)) strata_status refuse_stream(CUresult result, const char *call)
+{
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, call, "identifying a stream%s", strata_stream_hint(result));
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "the stream is being captured into a graph; memory that comes from outside the graph cannot be "
+                       "ordered inside it. Allocate before the capture or on another stream, and name the blocks "
+                       "around the graph's launches");
+}
+
+static inline strata_status ask_identity(CUstream handle, uint64_t *id)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    if (__builtin_expect(result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE, 0))
+        return refuse_stream(result, "cuStreamIsCapturing");
+    result = identify(handle, id);
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : refuse_stream(result, "cuStreamGetId");
+}
+
+static __attribute__((noinline)) strata_status ask_identity_in_context(strata_device *device, CUstream handle,
+                                                                       uint64_t *id)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = ask_identity(handle, id);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown)
+{
+    strata_scope scope;
+    bool in_context = strata_scope_for(handle) != 0;
+    strata_error_hush();
+    strata_status status = strata_scope_enter(&scope, device, in_context ? STRATA_SCOPE_CONTEXT : 0);
+    strata_error_unhush(false);
+    if (status != STRATA_SUCCESS)
+        return if_unknown;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || if_unknown;
+    return capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static inline const strata_stream_batch *batch_of(CUstream handle)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->batch.timeline && thread->batch.handle == handle ? &thread->batch : NULL;
+}
+
+strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out)
+{
+    const strata_stream_batch *batch = batch_of(handle);
+    if (batch) {
+        *out = (strata_stream_ref){
+            .timeline = batch->timeline, .device = device, .handle = handle, .stream_id = batch->stream_id};
+        return STRATA_SUCCESS;
+    }
+    uint64_t id;
+    strata_status status = __builtin_expect(strata_scope_for(handle) == 0, 1)
+                               ? ask_identity(handle, &id)
+                               : ask_identity_in_context(device, handle, &id);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    bool known;
+    strata_timeline *timeline = find_timeline(device, handle, id, &known);
+    if (__builtin_expect(!timeline, 0))
+        return strata_fail_no_timeline();
+    *out = (strata_stream_ref){
+        .timeline = timeline, .device = device, .handle = handle, .stream_id = known ? 0 : id, .known = known};
+    return STRATA_SUCCESS;
+}
+
+/* ---- notes ---- */
+
+/* Locks an unknown stream's timeline, unless it has gone to another stream since it was found. */
+static bool hold(const strata_stream_ref *stream)
+{
+    strata_spin_take(&stream->timeline->lock);
+    if (atomic_load_explicit(&stream->timeline->stream_id, memory_order_relaxed) == stream->stream_id)
+        return true;
+    strata_spin_release(&stream->timeline->lock);
+    return false;
+}
+
+/* Locks the timeline of an unknown stream that was found a moment ago. It may have gone to another stream since, or the
+ * stream become known; then all is asked again. */
+static strata_status hold_or_resolve(strata_stream_ref *stream, bool *held)
+{
+    strata_status status = STRATA_SUCCESS;
+    *held = false;
+    while (status == STRATA_SUCCESS && !stream->known && !(*held = hold(stream)))
+        status = strata_stream_resolve(stream->device, stream->handle, stream);
+    return status;
+}
+
+static strata_status identify_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+{
+    strata_status status = strata_stream_identify(device, handle, stream);
+    *held = false;
+    return status == STRATA_SUCCESS ? hold_or_resolve(stream, held) : status;
+}
+
+static strata_status resolve_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+{
+    *held = false;
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    *stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+    return timeline ? STRATA_SUCCESS : identify_and_hold(device, handle, stream, held);
+}
+
+/* Whether the calling thread is in a batch that will record the event of this stream's notes. */
+static bool in_noting_batch(const strata_thread *thread, CUstream handle)
+{
+    return thread && thread->batch.noting && thread->batch.handle == handle;
+}
+
+strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle)
+{
+    note->held = false;
+    if (in_noting_batch(strata_thread_current, handle))
+        return strata_stream_identify(device, handle, &note->stream);
+    return identify_and_hold(device, handle, &note->stream, &note->held);
+}
+
+strata_status strata_note_begin_on(strata_note *note, const strata_stream_ref *stream)
+{
+    note->stream = *stream;
+    note->held = false;
+    if (stream->known || in_noting_batch(strata_thread_current, stream->handle))
+        return STRATA_SUCCESS;
+    return hold_or_resolve(&note->stream, &note->held);
+}
+
+/* Closes the epoch of a known stream whose events are recorded early. */
+static strata_status close_early(strata_timeline *timeline, CUstream handle)
+{
+    if (!timeline->early)
+        return STRATA_SUCCESS;
+    strata_status status = STRATA_SUCCESS;
+    strata_spin_take(&timeline->lock);
+    if (timeline->kind == STRATA_TIMELINE_KNOWN)
+        status = strata_timeline_record(timeline, handle);
+    strata_spin_release(&timeline->lock);
+    return status;
+}
+
+strata_status strata_note_end_slowly(strata_note *note)
+{
+    const strata_stream_ref *stream = &note->stream;
+    if (stream->known) {
+        const strata_thread *thread = strata_thread_current;
+        bool in_batch = thread && thread->batch.timeline == stream->timeline;
+        return in_batch ? STRATA_SUCCESS : close_early(stream->timeline, stream->handle);
+    }
+    if (!note->held)
+        return STRATA_SUCCESS;
+    strata_status status = strata_timeline_record_now(stream->timeline, stream->handle);
+    strata_spin_release(&stream->timeline->lock);
+    return status;
+}
+
+void strata_note_cancel(strata_note *note)
+{
+    if (note->held)
+        strata_spin_release(&note->stream.timeline->lock);
+}
+
+strata_clock *strata_note_clock(const strata_note *note)
+{
+    const strata_thread *thread = strata_thread_current;
+    if (in_noting_batch(thread, note->stream.handle))
+        return thread->batch.clock;
+    return strata_timeline_clock(&note->stream, note->held);
+}
+
+void strata_note_clock_done(const strata_note *note, strata_clock *clock)
+{
+    if (!in_noting_batch(strata_thread_current, note->stream.handle))
+        strata_clock_unref(clock);
+}
+
+bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point)
+{
+    return strata_timeline_follows(&note->stream, clock, point);
+}
+
+strata_status strata_batch_begin(strata_device *device, CUstream handle, bool noting)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return strata_fail_host_memory("a thread's state");
+    strata_stream_ref stream;
+    bool held = false;
+    strata_status status =
+        noting ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    thread->batch = (strata_stream_batch){
+        .handle = handle,
+        .timeline = stream.timeline,
+        .stream_id = stream.stream_id,
+        .known = stream.known,
+        .noting = noting,
+    };
+    if (noting)
+        thread->batch.clock = strata_timeline_clock(&stream, held);
+    if (held) {
+        strata_timeline_close(stream.timeline);
+        stream.timeline->notes++;
+        strata_spin_release(&stream.timeline->lock);
+    }
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_batch_end(void)
+{
+    strata_thread *thread = strata_thread_current;
+    strata_stream_batch batch = thread->batch;
+    thread->batch = (strata_stream_batch){0};
+    if (!batch.noting)
+        return STRATA_SUCCESS;
+    strata_clock_unref(batch.clock);
+    if (batch.known)
+        return close_early(batch.timeline, batch.handle);
+    strata_spin_take(&batch.timeline->lock);
+    strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
+    batch.timeline->notes--;
+    if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: nobody records this event again */
+        strata_timeline_close(batch.timeline);
+    strata_spin_release(&batch.timeline->lock);
+    return status;
+}
+
+/* ---- known streams ---- */
+
+static strata_known_table *grow(strata_known_table *old)
+{
+    size_t capacity = old ? 2 * old->capacity : 64;
+    strata_known_table *table = strata_host_zalloc(sizeof *table + capacity * sizeof table->streams[0]);
+    if (!table)
+        return NULL;
+    table->outgrown = old;
+    table->capacity = capacity;
+    for (size_t i = 0; old && i < old->capacity; i++) {
+        uintptr_t handle = atomic_load_explicit(&old->streams[i].handle, memory_order_relaxed);
+        strata_timeline *timeline = atomic_load_explicit(&old->streams[i].timeline, memory_order_relaxed);
+        if (!handle || !timeline)
+            continue;
+        size_t at = strata_known_hash(handle);
+        while (atomic_load_explicit(&table->streams[at & (capacity - 1)].handle, memory_order_relaxed))
+            at++;
+        strata_known_stream *stream = &table->streams[at & (capacity - 1)];
+        atomic_store_explicit(&stream->timeline, timeline, memory_order_relaxed);
+        atomic_store_explicit(&stream->handle, handle, memory_order_relaxed);
+        table->used++;
+    }
+    atomic_store_explicit(&strata_known_streams, table, memory_order_release);
+    return table;
+}
+
+/* The entry of a handle, made if there is none; NULL without memory. map_lock is held. */
+static strata_known_stream *enter_known(uintptr_t handle)
+{
+    strata_known_table *table = atomic_load_explicit(&strata_known_streams, memory_order_relaxed);
+    strata_known_stream *stream = strata_known_find(table, handle);
+    if (stream)
+        return stream;
+    if ((!table || 2 * (table->used + 1) > table->capacity) && !(table = grow(table)))
+        return NULL;
+    size_t at = strata_known_hash(handle);
+    while (atomic_load_explicit(&table->streams[at & (table->capacity - 1)].handle, memory_order_relaxed))
+        at++;
+    stream = &table->streams[at & (table->capacity - 1)];
+    atomic_store_explicit(&stream->handle, handle, memory_order_release);
+    table->used++;
+    return stream;
+}
+
+/* Changes which timeline a known stream has. map_lock is held. */
+static void set_known(strata_known_stream *stream, strata_timeline *timeline)
+{
+    atomic_store_explicit(&stream->timeline, timeline, memory_order_release);
+    atomic_fetch_add_explicit(&strata_known_changes, 1, memory_order_release);
+}
+
+/* A stream that was used before it was registered keeps its timeline. map_lock is held. */
+static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t id, bool early)
+{
+    unknown_stream *stream = NULL;
+    HASH_FIND(hh, unknown, &id, sizeof id, stream);
+    strata_timeline *timeline;
+    if (stream) {
+        timeline = stream->timeline;
+        HASH_DEL(unknown, stream);
+        strata_host_free(stream);
+    } else {
+        timeline = take_timeline(device, STRATA_TIMELINE_KNOWN, handle, 0);
+    }
+    if (!timeline)
+        return NULL;
+    strata_spin_take(&timeline->lock);
+    strata_timeline_close(timeline);
+    timeline->device = device;
+    timeline->kind = STRATA_TIMELINE_KNOWN;
+    timeline->stream = handle;
+    timeline->early = early;
+    atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
+    atomic_store_explicit(&timeline->known_as, early ? STRATA_NOBODY : handle, memory_order_release);
+    strata_spin_release(&timeline->lock);
+    return timeline;
+}
+
+/* Whether the stream belongs to the device's context: only then can an event of that context be recorded on it. The
+ * handle of a context says less, as a stream's may be another than the one it was made in. */
+static strata_status check_context(strata_device *device, CUstream handle)
+{
+    CUevent event;
+    strata_status status = strata_device_take_event(device, &event);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.EventRecord(event, handle);
+    strata_device_give_event(device, event);
+    if (result == CUDA_ERROR_INVALID_HANDLE)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the stream does not belong to the primary context of device %d",
+                           device->ordinal);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuEventRecord", "registering a stream");
+}
+
+strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out)
+{
+    strata_lock_take(&map_lock);
+    *out = take_timeline(device, STRATA_TIMELINE_KNOWN, CU_STREAM_LEGACY, 0);
+    if (*out)
+        atomic_store_explicit(&(*out)->known_as, NULL, memory_order_release);
+    strata_lock_release(&map_lock);
+    return *out ? STRATA_SUCCESS : strata_fail_no_timeline();
+}
+
+/* What may be registered: a stream of this device's context that is not being captured. */
+static strata_status check_registration(strata_device *device, CUstream handle, uint64_t *id)
+{
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a default stream cannot be registered: the legacy one is known by "
+                           "itself, and the per-thread one has no name for other threads");
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    const char *call = "cuStreamIsCapturing";
+    CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
+    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+        call = "cuStreamGetId";
+        result = identify(handle, id);
+    }
+    if (result != CUDA_SUCCESS)
+        status = strata_fail_driver(result, call, "registering a stream");
+    else if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "a stream cannot be registered while it is being captured");
+    else
+        status = check_context(device, handle);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+strata_status strata_stream_register(strata_device *device, CUstream handle, bool early)
+{
+    uint64_t id = 0;
+    strata_status status = check_registration(device, handle, &id);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&map_lock);
+    strata_known_stream *stream = enter_known((uintptr_t)handle);
+    strata_timeline *timeline = NULL;
+    bool taken = stream && atomic_load_explicit(&stream->timeline, memory_order_relaxed);
+    if (stream && !taken && (timeline = adopt(device, handle, id, early)))
+        set_known(stream, timeline);
+    strata_lock_release(&map_lock);
+    if (taken)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "the stream is registered already; if it was destroyed since, it "
+                           "had to be unregistered before");
+    return timeline ? STRATA_SUCCESS : strata_fail_no_timeline();
+}
+
+/* Lets the timeline live on as that of an unknown stream until its work is complete, and until frees that had found it
+ * are over. map_lock is held. */
+static strata_status leave_known(strata_timeline *timeline, CUstream handle, uint64_t id)
+{
+    strata_spin_take(&timeline->lock);
+    strata_status status = strata_timeline_record_now(timeline, handle);
+    if (status == STRATA_SUCCESS) {
+        atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
+        timeline->kind = STRATA_TIMELINE_UNKNOWN;
+        timeline->stream = NULL;
+        atomic_store_explicit(&timeline->known_as, STRATA_NOBODY, memory_order_release);
+        atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
+    }
+    strata_spin_release(&timeline->lock);
+    return status;
+}
+
+/* The same. The map takes the entry first, for which it may need host memory: a timeline that is in no map and known to
+ * nobody would be lost. On an error the entry is the caller's. map_lock is held. */
+static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry,
+                                           uint64_t id)
+{
+    entry->id = id;
+    entry->timeline = timeline;
+    HASH_ADD(hh, unknown, id, sizeof entry->id, entry);
+    if (!entry->hh.tbl)
+        return strata_fail_host_memory("an unregistered stream");
+    strata_status status = leave_known(timeline, handle, id);
+    if (status != STRATA_SUCCESS)
+        HASH_DEL(unknown, entry);
+    return status;
+}
+
+/* From now on nobody notes a use of the known stream: who comes later waits for the map, and finds the unknown one. Who
+ * came before has submitted the work, which the event that is recorded here comes after. map_lock is held. */
+static strata_status leave_and_forget(strata_known_stream *stream, strata_timeline *timeline, unknown_stream *entry,
+                                      uint64_t id)
+{
+    const CUstream handle = timeline->stream;
+    set_known(stream, NULL);
+    const strata_status status = enter_and_leave_known(timeline, handle, entry, id);
+    if (status != STRATA_SUCCESS)
+        set_known(stream, timeline);
+    return status;
+}
+
+strata_status strata_stream_unregister(strata_device *device, CUstream handle, strata_stream_ref *left)
+{
+    uint64_t id = 0;
+    strata_scope scope;
+    if (handle == NULL || handle == CU_STREAM_LEGACY || !strata_stream_is_known(handle))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered");
+    strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = identify(handle, &id);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuStreamGetId", "unregistering a stream");
+    unknown_stream *entry = strata_host_zalloc(sizeof *entry);
+    if (!entry)
+        return strata_fail_host_memory("an unregistered stream");
+    strata_lock_take(&map_lock);
+    strata_known_stream *stream =
+        strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_relaxed), (uintptr_t)handle);
+    strata_timeline *timeline = stream ? atomic_load_explicit(&stream->timeline, memory_order_relaxed) : NULL;
+    if (!timeline || timeline->device != device)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this device");
+    else
+        status = leave_and_forget(stream, timeline, entry, id);
+    if (status == STRATA_SUCCESS) {
+        *left = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .stream_id = id};
+        entry = NULL;
+        if (HASH_COUNT(unknown) >= sweep_at)
+            sweep(true);
+    }
+    strata_lock_release(&map_lock);
+    strata_host_free(entry);
+    return status;
+}
+
+void strata_stream_await_frees(const strata_stream_ref *left)
+{
+    strata_timeline *timeline = left->timeline;
+    strata_home_frees_await();
+    strata_error_hush(); /* what cannot be marked is said to who has to wait for it */
+    strata_spin_take(&timeline->lock);
+    if (atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == left->stream_id)
+        strata_timeline_record_now(timeline, left->handle);
+    strata_spin_release(&timeline->lock);
+    strata_error_unhush(false);
+    strata_timeline_let_go(timeline, 0);
+}

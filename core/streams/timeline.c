@@ -1,0 +1,685 @@
+/* Timelines: recording, waiting, and learning what is complete.
+ *
+ * Why an epoch may be read without a lock: a use reads the epoch after its work was submitted. Recording, and asking
+ * whether a stream is idle, move the epoch on before they call the driver. So if a use still read epoch n, its work was
+ * submitted before the driver recorded the event that ends epoch n, or was asked, and that covers it; if it read n + 1,
+ * a later event will. */
+#include "core/streams/timeline.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/thread.h"
+
+_Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
+const char strata_nobody = 0;
+_Atomic bool strata_timelines_uncovered;
+static strata_timeline *free_timelines; /* guarded by the stream map's lock */
+static uint32_t timeline_count = 1;     /* the same; number 0 stays unused */
+
+static void raise_completed(strata_timeline *timeline, uint64_t epoch)
+{
+    uint64_t now = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    while (now < epoch && !atomic_compare_exchange_weak(&timeline->completed, &now, epoch))
+        ;
+}
+
+/* ---- coming and going ---- */
+
+strata_status strata_fail_no_timeline(void)
+{
+    if (timeline_count <= STRATA_TIMELINE_LAST)
+        return strata_fail_host_memory("a stream's timeline");
+    return strata_fail(STRATA_ERROR_BUSY,
+                       "%d streams have work pending or blocks that live, more than can be told apart; free blocks or "
+                       "wait for streams",
+                       STRATA_TIMELINE_LAST);
+}
+
+static strata_timeline *make_timeline(void)
+{
+    if (timeline_count > STRATA_TIMELINE_LAST)
+        return NULL;
+    strata_timeline *timeline = strata_host_zalloc_aligned(64, sizeof *timeline);
+    if (!timeline)
+        return NULL;
+    strata_spin_init(&timeline->lock, STRATA_RANK_TIMELINE);
+    timeline->number = (uint16_t)timeline_count;
+    atomic_init(&timeline->epoch, 1);
+    atomic_init(&timeline->known_as, STRATA_NOBODY);
+    atomic_store_explicit(&strata_timelines[timeline_count++], timeline, memory_order_release);
+    return timeline;
+}
+
+strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id)
+{
+    strata_timeline *timeline = free_timelines;
+    if (timeline)
+        free_timelines = timeline->next_free;
+    else if (!(timeline = make_timeline()))
+        return NULL;
+    strata_spin_take(&timeline->lock);
+    timeline->device = device;
+    timeline->kind = kind;
+    timeline->stream = stream;
+    timeline->early = false;
+    atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
+    strata_spin_release(&timeline->lock);
+    return timeline;
+}
+
+/* The newest event of an epoch before `epoch`, or NULL. The lock is held. */
+static strata_event *event_before(const strata_timeline *timeline, uint64_t epoch)
+{
+    strata_event *newest = NULL;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        strata_event *event = timeline->events[i];
+        if (event && event->epoch && event->epoch < epoch && (!newest || event->epoch > newest->epoch))
+            newest = event;
+    }
+    return newest;
+}
+
+static strata_event *newest_event(const strata_timeline *timeline)
+{
+    return event_before(timeline, UINT64_MAX);
+}
+
+strata_point strata_timeline_last_closed(uint16_t number)
+{
+    strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
+    strata_spin_take(&timeline->lock);
+    const strata_event *newest = newest_event(timeline);
+    strata_point point = newest ? strata_point_make(number, newest->epoch) : 0;
+    strata_spin_release(&timeline->lock);
+    return point;
+}
+
+bool strata_timeline_is_known(uint16_t number, uint32_t turn)
+{
+    strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
+    strata_spin_take(&timeline->lock);
+    bool known =
+        timeline->kind == STRATA_TIMELINE_KNOWN && atomic_load_explicit(&timeline->turn, memory_order_relaxed) == turn;
+    strata_spin_release(&timeline->lock);
+    return known;
+}
+
+static CUresult query_event(strata_timeline *timeline, CUevent event)
+{
+    strata_scope scope;
+    if (strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return CUDA_ERROR_UNKNOWN;
+    CUresult result = strata_cu.EventQuery(event);
+    strata_scope_leave(&scope);
+    return result;
+}
+
+static strata_status make_event(strata_device *device, strata_event **out)
+{
+    *out = NULL;
+    strata_event *event = strata_host_zalloc(sizeof *event);
+    if (!event)
+        return strata_fail_host_memory("an event");
+    strata_status status = strata_device_take_event(device, &event->handle);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(event);
+        return status;
+    }
+    event->device = device;
+    atomic_init(&event->refs, 1);
+    *out = event;
+    return STRATA_SUCCESS;
+}
+
+static void drop_event(strata_event *event)
+{
+    if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    strata_device_give_event(event->device, event->handle);
+    strata_clock_unref(event->clock);
+    strata_host_free(event);
+}
+
+/* Whether nobody but the timeline has it. The lock is held. */
+static bool is_alone(const strata_event *event)
+{
+    return atomic_load_explicit(&event->refs, memory_order_acquire) == 1;
+}
+
+/* Ends what the timeline knows of its stream. The lock is held. */
+static void forget_stream(strata_timeline *timeline)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    raise_completed(timeline, epoch);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+    atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
+    atomic_fetch_add_explicit(&timeline->turn, 1, memory_order_relaxed);
+    timeline->kind = STRATA_TIMELINE_FREE;
+    timeline->stream = NULL;
+    timeline->next_event = 0;
+    strata_clock_unref(timeline->clock);
+    timeline->clock = NULL;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        drop_event(timeline->events[i]);
+        timeline->events[i] = NULL;
+    }
+}
+
+void strata_timeline_hold(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock); /* so that who then finds the stream here still, keeps it here */
+    atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
+    strata_spin_release(&timeline->lock);
+}
+
+static bool has_homes(const strata_timeline *timeline)
+{
+    return atomic_load_explicit(&timeline->holders, memory_order_acquire) ||
+           atomic_load_explicit(&timeline->homed, memory_order_relaxed);
+}
+
+bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
+{
+    strata_spin_take(&timeline->lock);
+    uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    const strata_event *newest = newest_event(timeline);
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
+                (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
+    done = done && !(keep_homes && has_homes(timeline));
+    for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
+        done = !timeline->events[i] || is_alone(timeline->events[i]);
+    if (done)
+        forget_stream(timeline);
+    strata_spin_release(&timeline->lock);
+    if (done) {
+        timeline->next_free = free_timelines;
+        free_timelines = timeline;
+    }
+    return done;
+}
+
+/* ---- recording ---- */
+
+/* Puts an event that was recorded in the place of the oldest, if it is not there. The lock is held. */
+static void replace_oldest(strata_timeline *timeline, strata_event *event)
+{
+    strata_event **slot = &timeline->events[timeline->next_event];
+    if (*slot != event) {
+        drop_event(*slot);
+        *slot = event;
+    }
+    timeline->next_event = (timeline->next_event + 1) % STRATA_TIMELINE_EVENTS;
+}
+
+/* The event whose turn it is: the oldest, or, while somebody waits for that or it is of a device that the stream is not
+ * of, another one. It takes its place when it is recorded: until then the oldest covers what it does. The lock is held.
+ */
+static strata_status pick_event(strata_timeline *timeline, strata_event **out)
+{
+    strata_event *event = timeline->events[timeline->next_event];
+    strata_status status = STRATA_SUCCESS;
+    if (!event || !is_alone(event) || event->device != timeline->device)
+        status = make_event(timeline->device, &event);
+    *out = event;
+    return status;
+}
+
+/* Ends an event that was picked and could not be recorded. The lock is held. */
+static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
+{
+    if (event && event != timeline->events[timeline->next_event])
+        drop_event(event);
+}
+
+static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
+{
+    strata_scope scope;
+    const strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
+    if (status != STRATA_SUCCESS) /* a capture that the legacy stream is part of may have begun a moment ago */
+        return status == STRATA_ERROR_STREAM_CAPTURE ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = strata_cu.EventRecord(event, handle);
+    strata_scope_leave(&scope);
+    return result;
+}
+
+static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch)
+{
+    event->epoch = epoch;
+    if (event->clock != timeline->clock) {
+        strata_clock_unref(event->clock);
+        event->clock = strata_clock_ref(timeline->clock);
+    }
+    timeline->uncovered = false;
+}
+
+/* Finds the device that an unknown stream belongs to, if it was first used with another: a stream takes only events of
+ * its own context. Records one of that device's events for `epoch`. The lock is held. */
+static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline, uint64_t epoch, CUstream handle)
+{
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        strata_event *event = NULL;
+        if (!device || device == timeline->device || make_event(device, &event) != STRATA_SUCCESS)
+            continue;
+        if (record_on(device, event->handle, handle) == CUDA_SUCCESS) {
+            timeline->device = device;
+            replace_oldest(timeline, event);
+            cover(timeline, event, epoch);
+            return CUDA_SUCCESS;
+        }
+        drop_event(event);
+    }
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Records `event` for `epoch`: the open one, or one that was picked. After a failure it still is what it was, or is
+ * dropped if it was made for this. The lock is held. */
+static inline CUresult record_event(strata_timeline *timeline, strata_event *event, bool picked, uint64_t epoch,
+                                    CUstream handle)
+{
+    CUresult result = record_on(timeline->device, event->handle, handle);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
+        if (picked)
+            replace_oldest(timeline, event);
+        cover(timeline, event, epoch);
+        return result;
+    }
+    if (picked)
+        drop_picked(timeline, event);
+    if (result == CUDA_ERROR_INVALID_HANDLE && timeline->kind == STRATA_TIMELINE_UNKNOWN) {
+        strata_error_hush();
+        result = record_elsewhere(timeline, epoch, handle);
+        strata_error_unhush(false);
+    }
+    return result;
+}
+
+strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
+{
+    strata_event *event;
+    strata_status status = strata_scope_check(timeline->device, strata_scope_for(handle));
+    if (status == STRATA_SUCCESS)
+        status = pick_event(timeline, &event);
+    if (status != STRATA_SUCCESS)
+        return status;
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    CUresult result = record_event(timeline, event, true, epoch, handle);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuEventRecord", "marking how far a stream is%s",
+                                                       strata_stream_hint(result));
+}
+
+/* Ends the epoch of an event that somebody is about to look at: later work must not hide behind what is seen now. */
+static void close_open_epoch(strata_timeline *timeline, const strata_event *event)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    if (event->epoch == epoch)
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+}
+
+void strata_timeline_close(strata_timeline *timeline)
+{
+    const strata_event *event = strata_timeline_open_event(timeline);
+    if (event)
+        close_open_epoch(timeline, event);
+}
+
+/* Waits on the host for everything that was submitted to the stream, since it could not be marked. The lock is held. */
+static __attribute__((cold)) strata_status wait_instead(strata_timeline *timeline, CUstream handle)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    strata_event *open = strata_timeline_open_event(timeline);
+    strata_status status = strata_stream_synchronize(timeline->device, handle);
+    if (status == STRATA_SUCCESS) {
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+        raise_completed(timeline, epoch);
+        return STRATA_SUCCESS;
+    }
+    if (open) /* it covers only what was submitted before */
+        open->epoch = epoch - 1;
+    timeline->uncovered = true;
+    atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_relaxed);
+    return status;
+}
+
+/* The first event for the current epoch of a stream whose handle is good only now. The lock is held. */
+static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
+{
+    strata_event *event;
+    strata_error_hush();
+    pick_event(timeline, &event);
+    strata_error_unhush(false);
+    return event && record_event(timeline, event, true, epoch, handle) == CUDA_SUCCESS;
+}
+
+strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle)
+{
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    strata_event *open = strata_timeline_open_event(timeline);
+    if (__builtin_expect(open != NULL, 1) ? record_event(timeline, open, false, epoch, handle) == CUDA_SUCCESS
+                                          : open_epoch(timeline, epoch, handle))
+        return STRATA_SUCCESS;
+    return wait_instead(timeline, handle);
+}
+
+/* The earliest event that covers `epoch`, or NULL. The lock is held. */
+static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
+{
+    strata_event *best = NULL;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
+        strata_event *event = timeline->events[i];
+        if (event && event->epoch >= epoch && (!best || event->epoch < best->epoch))
+            best = event;
+    }
+    return best;
+}
+
+/* Whether the calling thread is noting uses on this timeline, with the stream's handle at hand. */
+static bool is_my_batch(const strata_timeline *timeline)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->batch.timeline == timeline && thread->batch.noting;
+}
+
+/* Up to where a stream that was known has marked its work, for a point that is later than its last event: who noted
+ * that had found the stream known, and had submitted the work, before the stream ended and that event was recorded.
+ * NULL, and the point is complete, where there is none left. The lock is held. */
+static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timeline, uint64_t epoch)
+{
+    if (atomic_load_explicit(&timeline->epoch, memory_order_relaxed) == epoch)
+        atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
+    strata_event *event = newest_event(timeline);
+    if (!event)
+        raise_completed(timeline, epoch);
+    return event;
+}
+
+/* Whether all that was noted on the timeline is marked, or was before it was noted. The lock is held. */
+static bool is_marked(const strata_timeline *timeline)
+{
+    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->notes && !timeline->uncovered;
+}
+
+/* An event that covers `point`, referenced; recorded if need be and possible. *covered is up to where. *out is NULL if
+ * the point is complete. */
+static strata_status event_for(strata_point point, strata_event **out, uint64_t *covered)
+{
+    *out = NULL;
+    strata_timeline *timeline = strata_timeline_of(point);
+    uint64_t epoch = strata_point_epoch(point);
+    strata_status status = STRATA_SUCCESS;
+    strata_event *event;
+    strata_spin_take(&timeline->lock);
+    for (unsigned turn = 0;;) {
+        /* The caller may be about to read what the work wrote to host memory, and another thread have waited for it. */
+        if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
+            goto unlock;
+        event = covering_event(timeline, epoch);
+        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
+            break;
+        strata_spin_release(&timeline->lock); /* a batch of another thread is about to record it */
+        strata_backoff(&turn);
+        strata_spin_take(&timeline->lock);
+    }
+    bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || is_my_batch(timeline);
+    if (!event && nameable) {
+        CUstream handle =
+            timeline->kind == STRATA_TIMELINE_KNOWN ? timeline->stream : strata_thread_current->batch.handle;
+        status = strata_timeline_record(timeline, handle);
+        if (status != STRATA_SUCCESS)
+            goto unlock;
+        event = covering_event(timeline, epoch);
+    }
+    if (!event && !is_marked(timeline)) {
+        status =
+            strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                        "work on a stream that is gone was never marked by an event, because recording it had failed");
+        goto unlock;
+    }
+    if (!event && !(event = last_event_for(timeline, epoch)))
+        goto unlock;
+    close_open_epoch(timeline, event);
+    *covered = event->epoch > epoch ? event->epoch : epoch;
+    atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
+    *out = event;
+unlock:
+    strata_spin_release(&timeline->lock);
+    return status;
+}
+
+strata_status strata_timeline_close_epoch(strata_point point)
+{
+    strata_event *event;
+    uint64_t covered;
+    strata_status status = event_for(point, &event, &covered);
+    if (event)
+        drop_event(event);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+/* Whether the timeline is still that stream's. The lock is held. */
+static bool is_still(const strata_stream_ref *stream)
+{
+    const strata_timeline *timeline = stream->timeline;
+    return stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
+                         : atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id;
+}
+
+strata_clock *strata_timeline_clock(const strata_stream_ref *stream, bool held)
+{
+    if (!held)
+        strata_spin_take(&stream->timeline->lock);
+    strata_clock *clock = is_still(stream) ? strata_clock_ref(stream->timeline->clock) : NULL;
+    if (!held)
+        strata_spin_release(&stream->timeline->lock);
+    return clock;
+}
+
+static bool covers(const strata_stream_ref *stream, strata_point point)
+{
+    strata_spin_take(&stream->timeline->lock);
+    bool covered = is_still(stream) && strata_clock_covers(stream->timeline->clock, point);
+    strata_spin_release(&stream->timeline->lock);
+    return covered;
+}
+
+bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point)
+{
+    return strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point) ||
+           strata_clock_covers(clock, point);
+}
+
+/* The stream now comes after the event. An unknown stream's timeline may have gone to another stream meanwhile; then
+ * there is nobody to tell. */
+static void learn(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
+{
+    strata_timeline *timeline = stream->timeline;
+    strata_spin_take(&timeline->lock);
+    strata_clock *merged = is_still(stream)
+                               ? strata_clock_merge(timeline->clock, event->clock, covered, strata_point_known_complete)
+                               : NULL;
+    if (merged) {
+        strata_clock_unref(timeline->clock);
+        timeline->clock = merged;
+    }
+    strata_spin_release(&timeline->lock);
+}
+
+strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point)
+{
+    if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
+        return STRATA_SUCCESS;
+    strata_thread *thread = strata_thread_current;
+    bool in_batch = thread && thread->batch.timeline == stream->timeline;
+    if (in_batch && strata_point_timeline(thread->batch.waited) == strata_point_timeline(point) &&
+        strata_point_epoch(point) <= strata_point_epoch(thread->batch.waited))
+        return STRATA_SUCCESS;
+    if (covers(stream, point))
+        return STRATA_SUCCESS;
+    strata_event *event;
+    uint64_t epoch;
+    strata_status status = event_for(point, &event, &epoch);
+    if (!event)
+        return status;
+    strata_scope scope;
+    status = strata_scope_enter(&scope, stream->device, strata_scope_for(stream->handle));
+    if (status == STRATA_SUCCESS) {
+        CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
+        strata_scope_leave(&scope);
+        strata_point covered = strata_point_make(strata_point_timeline(point), epoch);
+        if (result == CUDA_SUCCESS)
+            learn(stream, covered, event);
+        if (result == CUDA_SUCCESS && in_batch)
+            thread->batch.waited = covered;
+        else if (result != CUDA_SUCCESS)
+            status = strata_fail_driver(result, "cuStreamWaitEvent", "making a stream wait for another");
+    }
+    drop_event(event);
+    return status;
+}
+
+bool strata_point_query(strata_point point)
+{
+    if (strata_point_known_complete(point))
+        return true;
+    strata_timeline *timeline = strata_timeline_of(point);
+    const uint64_t epoch = strata_point_epoch(point);
+    strata_spin_take(&timeline->lock);
+    strata_event *event = covering_event(timeline, epoch);
+    if (!event && is_marked(timeline))
+        event = last_event_for(timeline, epoch);
+    if (event)
+        close_open_epoch(timeline, event);
+    if (event && query_event(timeline, event->handle) == CUDA_SUCCESS)
+        raise_completed(timeline, event->epoch > epoch ? event->epoch : epoch);
+    strata_spin_release(&timeline->lock);
+    return strata_point_known_complete(point);
+}
+
+/* Whether all events are over. The lock is held. */
+static bool is_past_its_events(const strata_timeline *timeline)
+{
+    const strata_event *newest = newest_event(timeline);
+    return !newest || newest->epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+}
+
+/* Asks from the newest event on which one is over, until one is. The lock is held, and the thread's capture mode is
+ * relaxed. */
+static void ask_events(strata_timeline *timeline)
+{
+    const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    strata_event *event = newest_event(timeline);
+    for (; event && event->epoch > completed; event = event_before(timeline, event->epoch)) {
+        close_open_epoch(timeline, event);
+        if (strata_cu.EventQuery(event->handle) != CUDA_SUCCESS)
+            continue;
+        raise_completed(timeline, event->epoch);
+        break;
+    }
+}
+
+void strata_timeline_ask(strata_timeline *timeline)
+{
+    strata_scope scope;
+    strata_spin_take(&timeline->lock);
+    if (!is_past_its_events(timeline) &&
+        strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
+        ask_events(timeline);
+        strata_scope_leave(&scope);
+    }
+    strata_spin_release(&timeline->lock);
+}
+
+/* Whether the stream itself tells how far it is: a default stream does not speak for those that it is ordered after. */
+static bool is_own_stream(CUstream handle)
+{
+    return (uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* Moves the epoch on before the driver is asked about the stream, as before an event: whoever still read the old one
+ * had submitted its work before, and the driver counts it. Returns the old one. The lock is held. */
+static uint64_t end_epoch(strata_timeline *timeline)
+{
+    const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    return epoch;
+}
+
+/* Whether a known stream has nothing left to do. The lock is held, and the thread's capture mode is relaxed. */
+static CUresult query_stream(strata_timeline *timeline)
+{
+    const uint64_t epoch = end_epoch(timeline);
+    const CUresult result = strata_cu.StreamQuery(timeline->stream);
+    if (result == CUDA_SUCCESS)
+        raise_completed(timeline, epoch);
+    return result;
+}
+
+void strata_timeline_ask_up_to_now(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock);
+    ask_events(timeline);
+    if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
+        const bool plain = is_own_stream(timeline->stream);
+        const bool marked = (!plain || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
+                            strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;
+        if (marked && !plain)
+            ask_events(timeline);
+    }
+    strata_spin_release(&timeline->lock);
+}
+
+strata_status strata_point_synchronize(strata_point point)
+{
+    strata_event *event;
+    uint64_t covered;
+    strata_status status = event_for(point, &event, &covered);
+    if (!event)
+        return status;
+    strata_scope scope;
+    status = strata_scope_enter(&scope, event->device, STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        CUresult result = strata_cu.EventSynchronize(event->handle);
+        strata_scope_leave(&scope);
+        if (result == CUDA_SUCCESS)
+            raise_completed(strata_timeline_of(point), covered);
+        else
+            status = strata_fail_driver(result, "cuEventSynchronize", "waiting for a stream");
+    }
+    drop_event(event);
+    return status;
+}
+
+/* Whether the handle that the caller found the timeline by is still that of the stream which has it. The lock is held.
+ */
+static bool is_handle_of(const strata_stream_ref *stream)
+{
+    return is_still(stream) &&
+           (!stream->known || !is_own_stream(stream->handle) || stream->timeline->stream == stream->handle);
+}
+
+strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool held)
+{
+    strata_timeline *timeline = stream->timeline;
+    strata_status status = STRATA_SUCCESS;
+    if (!held)
+        strata_spin_take(&timeline->lock);
+    const bool own = is_own_stream(stream->handle), known = is_handle_of(stream);
+    uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    if (known && own)
+        end_epoch(timeline);
+    else if (known)
+        status = strata_timeline_record(timeline, stream->handle);
+    strata_spin_release(&timeline->lock);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (known && !own)
+        return strata_point_synchronize(strata_point_make(timeline->number, epoch));
+    status = strata_stream_synchronize(stream->device, stream->handle);
+    if (status == STRATA_SUCCESS && known)
+        raise_completed(timeline, epoch);
+    return status;
+}

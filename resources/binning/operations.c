@@ -1,0 +1,811 @@
+/* What `fixed` and `binning` do with each operation: requests that a bin serves end here, all others pass. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/block_paths.h"
+#include "core/blocks/uses.h"
+#include "resources/binning/internal.h"
+
+static strata_table *table_of(const binning *self)
+{
+    return strata_resource_table(&self->resource);
+}
+
+/* ---- whose a request or a block is ---- */
+
+static inline bin *bin_for(const binning *self, const strata_request *request)
+{
+    if (__builtin_expect(!request->bytes || request->alignment > BIN_GRANULE || self->all_below, 0))
+        return NULL;
+    size_t most = request->bytes - 1;
+    size_t i = self->first_bin[most ? 64 - (unsigned)__builtin_clzll(most) : 0];
+    while (i < self->bin_count && self->bins[i]->size <= most)
+        i++;
+    return i < self->bin_count ? self->bins[i] : NULL;
+}
+
+/* The entry of an identity; NULL if it is none of this layer's blocks, but one of the layers below, or made up. A layer
+ * above that holds a block back names it by another generation than it was made with. */
+static inline strata_entry *own_entry(const binning *self, strata_block_id id)
+{
+    strata_entry *entry = strata_table_lookup(table_of(self), id);
+    uint64_t made = entry ? atomic_load_explicit(&bin_bytes_in(&self->resource, entry)->made, memory_order_acquire) : 0;
+    if (__builtin_expect(made == id.generation, 1))
+        return made ? entry : NULL;
+    return made && strata_table_names(table_of(self), id, made) ? entry : NULL;
+}
+
+/* ---- making blocks ---- */
+
+static inline void fill_facts(strata_block *block, const bin *of, const bin_place *place, const strata_request *request)
+{
+    strata_block_fill(block, request, bin_address(place), of->size, BIN_GRANULE);
+}
+
+/* Brings a block to life in an entry of its own. */
+static inline void publish(binning *self, bin_place *place, uint32_t slot, strata_timeline *home, bool home_known,
+                           strata_block *block)
+{
+    strata_entry *entry = strata_table_entry(table_of(self), slot);
+    bin_bytes *bytes = bin_bytes_in(&self->resource, entry);
+    uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
+    atomic_store_explicit(&bytes->where, place, memory_order_relaxed);
+    atomic_store_explicit(&bytes->made, generation, memory_order_release);
+    strata_entry_publish(table_of(self), slot, home, home_known, block);
+}
+
+static __attribute__((cold)) void report_reused(const binning *self, const bin *of, const strata_entry *entry,
+                                                uint32_t slot)
+{
+    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    strata_report_completion_above(
+        &self->resource,
+        &(strata_completion){.kind = STRATA_COMPLETION_REUSED,
+                             .id = {.table = strata_table_id(table_of(self)), .slot = slot, .generation = generation},
+                             .bytes = of->size,
+                             .last = true});
+}
+
+/* The retired block of a place ends, because the place goes to another. */
+static inline void tell_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t slot)
+{
+    if (__builtin_expect(self->resource.stack->interested_count != 0, 0))
+        report_reused(self, of, entry, slot);
+}
+
+/* A block in the place that the stream's own list gave, in the same entry. */
+static inline bool hand_out_again(binning *self, bin *of, bin_place *place, strata_timeline *timeline,
+                                  const strata_request *request, strata_block *out)
+{
+    uint32_t slot = atomic_load_explicit(&place->slot, memory_order_relaxed);
+    strata_entry *entry = strata_table_entry(table_of(self), slot);
+    if (__builtin_expect(!strata_entry_is_renewable(entry), 0))
+        return false;
+    tell_reused(self, of, entry, slot);
+    strata_entry_renew(entry, bin_bytes_in(&self->resource, entry));
+    fill_facts(out, of, place, request);
+    publish(self, place, slot, timeline, true, out);
+    strata_stripe *mine = strata_counters_mine(&of->counters, strata_thread_current);
+    strata_counters_add_to(&of->counters, mine, BIN_ENDED, 1);
+    strata_counters_add_to(&of->counters, mine, BIN_ALLOCATED, 1);
+    return true;
+}
+
+/* A request that no hit serves, and where it got its place. */
+typedef struct search {
+    const strata_request *request;
+    strata_stream_ref stream; /* as it was found last */
+    bin_place *place;
+    bin_list *from; /* NULL: it is clean */
+    bool waits;     /* the stream was made to wait for it */
+    bool out;       /* see bin_begin_out */
+} search;
+
+/* An unknown stream was asked when it was identified. */
+static bool is_captured(const binning *self, const search *for_it)
+{
+    return for_it->stream.known &&
+           strata_stream_is_capturing(self->resource.stack->device, for_it->stream.handle, true);
+}
+
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+static bool follows(const strata_stream_ref *stream, strata_point point)
+{
+    strata_clock *clock = strata_timeline_clock(stream, false);
+    bool after = strata_timeline_follows(stream, clock, point);
+    strata_clock_unref(clock);
+    return after;
+}
+
+/* Orders the stream after the allocation of a fresh chunk. A stream that is captured could wait for nothing outside;
+ * the host can, since nothing but chunks keeps the layer's stream. */
+static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
+{
+    strata_point point = atomic_load_explicit(&found->place->chunk->point, memory_order_relaxed);
+    if (!point || strata_point_known_complete(point) || follows(&found->stream, point))
+        return STRATA_SUCCESS;
+    return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(&found->stream, point);
+}
+
+/* Orders the stream after all that the place waits for. */
+static __attribute__((cold)) strata_status follow_place(const binning *self, search *found)
+{
+    if (!found->from)
+        return follow_chunk(self, found);
+    found->waits = true;
+    return bin_place_visit(self, found->from, found->place, make_wait, &found->stream);
+}
+
+/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
+ * gone to another one since it was looked up. What was found by its number, or not waited for because of that, may be
+ * the other one's; so all that the place waits for is waited for now. */
+static strata_status begin_note(const binning *self, search *found, strata_note *note)
+{
+    strata_status status = strata_note_begin_on(note, &found->stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != found->stream.timeline, 0)) {
+        strata_note_cancel(note);
+        found->stream = note->stream;
+        if ((status = follow_place(self, found)) == STRATA_SUCCESS)
+            status = strata_note_begin_on(note, &found->stream);
+    }
+    return status;
+}
+
+/* A block in the place that was found, which is the calling thread's, ordered on the stream after what the place waits
+ * for. After a failure the place is as it was. */
+static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
+{
+    strata_note note;
+    bin_place *place = found->place;
+    uint32_t before = atomic_load_explicit(&place->slot, memory_order_relaxed);
+    uint32_t slot = strata_table_take_slot(table_of(self));
+    if (!slot)
+        return strata_fail_host_memory("a block");
+    strata_block block;
+    fill_facts(&block, of, place, found->request);
+    strata_status status = begin_note(self, found, &note);
+    if (status == STRATA_SUCCESS) {
+        publish(self, place, slot, note.stream.timeline, note.stream.known, &block);
+        status = strata_note_end(&note);
+    }
+    if (status != STRATA_SUCCESS) {
+        strata_entry_end(table_of(self), strata_table_entry(table_of(self), slot), slot);
+        return status;
+    }
+    atomic_store_explicit(&place->slot, slot, memory_order_release); /* from here on it is found by its address */
+    strata_thread *thread = strata_thread_self();
+    if (before) {
+        strata_entry *entry = strata_table_entry(table_of(self), before);
+        tell_reused(self, of, entry, before);
+        strata_entry_end(table_of(self), entry, before);
+        strata_counters_add(&of->counters, thread, BIN_ENDED, 1);
+    }
+    strata_counters_add(&of->counters, thread, BIN_ALLOCATED, 1);
+    *out = block;
+    return STRATA_SUCCESS;
+}
+
+/* ---- allocating ---- */
+
+static bool take_own(bin *of, search *found)
+{
+    bin_list *list = bin_list_of(of, found->stream.timeline->number);
+    found->from = list;
+    found->place = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
+    return found->place != NULL;
+}
+
+static bool take_clean(bin *of, search *found)
+{
+    found->from = NULL;
+    found->place = bin_take_clean(of);
+    return found->place != NULL;
+}
+
+static void put_back(bin *of, const search *found)
+{
+    if (!found->from)
+        bin_put_clean(of, found->place);
+    else if (found->waits)
+        bin_list_put_oldest(found->from, found->place);
+    else
+        bin_list_put(found->from, found->place);
+}
+
+/* A retired place of other streams, with what it waits for. What cannot be waited for is left to others. */
+static bool take_pending(const binning *self, bin *of, search *found)
+{
+    bin_list *list = bin_longest_list(of);
+    if (!list || is_captured(self, found))
+        return false;
+    bin_begin_out(of);
+    if (!(found->place = bin_list_take_oldest(list))) {
+        bin_end_out(of);
+        return false;
+    }
+    found->from = list;
+    found->waits = found->out = true;
+    strata_error_hush();
+    strata_status status = bin_place_visit(self, list, found->place, make_wait, &found->stream);
+    strata_error_unhush(false);
+    if (status == STRATA_SUCCESS)
+        return true;
+    put_back(of, found);
+    bin_end_out(of);
+    found->waits = found->out = false;
+    return false;
+}
+
+/* Whether something that is not its stream's own serves the request, without more memory. */
+static bool take_of_others(const binning *self, bin *of, search *found)
+{
+    return take_clean(of, found) || (bin_sweep(self, of, false) && take_clean(of, found)) ||
+           (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
+}
+
+/* Lets one thread at a time ask for a chunk: what it gets may do for all. Who has waited long asks by itself. False:
+ * somebody else asked meanwhile. */
+static bool begin_to_grow(bin *of)
+{
+    enum { TURNS = 2000 };
+    if (!atomic_exchange_explicit(&of->growing, true, memory_order_acquire))
+        return true;
+    for (unsigned turn = 0; turn < TURNS;) {
+        if (!atomic_load_explicit(&of->growing, memory_order_relaxed))
+            return false;
+        strata_backoff(&turn);
+    }
+    return true;
+}
+
+static strata_status find_place(binning *self, bin *of, search *found)
+{
+    enum { TIMES = 3 };
+    for (int i = 0;; i++) {
+        if (take_own(of, found) || take_of_others(self, of, found))
+            return STRATA_SUCCESS;
+        if (begin_to_grow(of) || i == TIMES)
+            break;
+    }
+    strata_status status = STRATA_SUCCESS;
+    if (!take_clean(of, found)) /* of a chunk that came a moment ago */
+        status = bin_grow(self, of, found->request, &found->place);
+    atomic_store_explicit(&of->growing, false, memory_order_release);
+    return status;
+}
+
+static void count_search(bin *of, const search *found)
+{
+    if (found->waits)
+        atomic_fetch_add_explicit(&of->waited, 1, memory_order_relaxed);
+    else if (!found->from)
+        atomic_fetch_add_explicit(&of->from_clean, 1, memory_order_relaxed);
+}
+
+/* The general way: on any stream, from wherever there is a place. */
+static __attribute__((noinline)) strata_status allocate_slowly(binning *self, bin *of, const strata_request *request,
+                                                               strata_block *out)
+{
+    strata_stack *stack = self->resource.stack;
+    search found = {.request = request};
+    *out = (strata_block){0};
+    strata_status status = strata_stream_resolve(stack->device, request->stream, &found.stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_deferred_settle_quietly(&stack->deferred, request->stream);
+    if ((status = find_place(self, of, &found)) != STRATA_SUCCESS)
+        return status;
+    if (!found.from)
+        status = follow_chunk(self, &found);
+    if (status == STRATA_SUCCESS)
+        status = make_block(self, of, &found, out);
+    if (status == STRATA_SUCCESS)
+        count_search(of, &found);
+    else
+        put_back(of, &found);
+    if (found.out)
+        bin_end_out(of);
+    return status;
+}
+
+static __attribute__((cold)) strata_status refuse_larger(const binning *self, const strata_request *request)
+{
+    const size_t size = self->bins[self->bin_count - 1]->size;
+    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
+    error->requested = request->bytes;
+    error->limit = size;
+    error->tag = request->tag;
+    return strata_error_raise(error,
+                              "fixed: a block has at most %zu bytes, %zu were asked for (tag \"%.100s\"); with "
+                              "larger=pass such requests go to the layer below",
+                              size, request->bytes, strata_tag_name(request->tag));
+}
+
+/* What no bin serves. Where it does not fit below, chunks of which nothing is in use make room. */
+static __attribute__((noinline)) strata_status pass(binning *self, const strata_request *request, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    *out = (strata_block){0};
+    if (self->refuse_larger && request->bytes > self->bins[self->bin_count - 1]->size)
+        return refuse_larger(self, request);
+    strata_error_hush();
+    strata_status status = below->ops->allocate(below, request, out);
+    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
+        const strata_error why = *strata_error_unsaid();
+        size_t given;
+        if (!bin_wants_room(self, status, &why, request->bytes))
+            break;
+        bins_make_room(self, effort, &given);
+        if (given)
+            status = below->ops->allocate(below, request, out);
+        else if (why.status == status)
+            strata_error_raise_again(&why);
+    }
+    strata_error_unhush(status != STRATA_SUCCESS);
+    if (status == STRATA_SUCCESS)
+        atomic_fetch_add_explicit(&self->passed, 1, memory_order_relaxed);
+    return status;
+}
+
+static strata_status binning_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    binning *self = (binning *)resource;
+    bin *of = bin_for(self, request);
+    if (__builtin_expect(!of, 0))
+        return pass(self, request, out);
+    strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
+    bin_list *list = timeline && !timeline->early ? bin_list_of(of, timeline->number) : NULL;
+    bin_place *place = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
+    if (__builtin_expect(place != NULL, 1)) {
+        if (__builtin_expect(hand_out_again(self, of, place, timeline, request, out), 1))
+            return STRATA_SUCCESS;
+        bin_list_put(list, place);
+    }
+    return allocate_slowly(self, of, request, out);
+}
+
+/* ---- freeing ---- */
+
+static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+{
+    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    return strata_point_timeline(write) == timeline->number &&
+           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
+typedef struct pending {
+    const strata_stream_ref *stream; /* the freeing stream */
+    const strata_clock *clock;
+} pending;
+
+static strata_status look_whether_followed(strata_point point, void *data)
+{
+    const pending *of = data;
+    bool followed = strata_timeline_follows(of->stream, of->clock, point) || strata_point_query(point);
+    return followed ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
+}
+
+/* Whether a block that is freed on the stream waits for nothing but that one. */
+static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *stream)
+{
+    if (only_saw(entry, stream->timeline))
+        return true;
+    strata_clock *clock = strata_timeline_clock(stream, false);
+    pending of = {.stream = stream, .clock = clock};
+    bool alone = strata_uses_visit(entry, look_whether_followed, &of) == STRATA_SUCCESS;
+    strata_clock_unref(clock);
+    return alone;
+}
+
+/* Everything that was submitted to the stream so far, as a point that an event covers or can. It is of the timeline
+ * that the stream has now, which need not be the one that it was found with. */
+static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+{
+    strata_note note;
+    strata_status status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *point = strata_timeline_now(note.stream.timeline);
+    return strata_note_end(&note);
+}
+
+static inline void count_free(bin *of, int64_t by)
+{
+    strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
+}
+
+/* Lets a retired place, freed at `point`, go to a list; from then on it may be anybody's. */
+static void let_go(bin *of, bin_place *place, strata_point point, bin_list *list)
+{
+    place->freed = point;
+    if (!place->deferred)
+        count_free(of, 1);
+    place->deferred = false;
+    bin_list_put(list, place);
+}
+
+/* `finished`: what was submitted to the freeing stream is complete. */
+static strata_status free_in_order(bin *of, bin_place *place, const strata_entry *entry, const strata_block *block,
+                                   CUstream stream, strata_device *device, bool finished)
+{
+    strata_stream_ref ref;
+    strata_point point = 0;
+    if (finished || stream == STRATA_STREAM_GONE) {
+        strata_status status = finished ? STRATA_SUCCESS : strata_uses_end_of_home(entry, block, &point);
+        if (status == STRATA_SUCCESS)
+            let_go(of, place, point, &of->mixed);
+        return status;
+    }
+    strata_status status = strata_stream_resolve(device, stream, &ref);
+    if (status != STRATA_SUCCESS)
+        return status;
+    bool alone = waits_for_alone(entry, &ref);
+    if ((status = point_so_far(&ref, &point)) == STRATA_SUCCESS)
+        let_go(of, place, point, alone ? bin_list_made(of, strata_point_timeline(point)) : &of->mixed);
+    return status;
+}
+
+static bin_place *place_of(const binning *self, const strata_entry *entry)
+{
+    return atomic_load_explicit(&bin_bytes_in(&self->resource, entry)->where, memory_order_relaxed);
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    bin_place *place = place_of((binning *)resource, entry);
+    return free_in_order(place->chunk->bin, place, entry, block, stream, resource->stack->device, finished);
+}
+
+/* The free waits for the end of a capture. */
+static strata_status defer(binning *self, bin_place *place, strata_entry *entry, const strata_block *block,
+                           CUstream stream)
+{
+    bin *of = place->chunk->bin;
+    place->deferred = true;
+    count_free(of, 1); /* before another thread may carry it out */
+    strata_status status =
+        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        return status;
+    count_free(of, -1);
+    place->deferred = false;
+    return status;
+}
+
+/* The general way, with a retired entry. */
+static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_place *place, strata_entry *entry,
+                                                             const strata_block *block, CUstream stream)
+{
+    strata_stack *stack = self->resource.stack;
+    strata_deferred_settle_quietly(&stack->deferred, stream);
+    strata_error_hush();
+    strata_status status = free_in_order(place->chunk->bin, place, entry, block, stream, stack->device, false);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        status = defer(self, place, entry, block, stream);
+    if (status != STRATA_SUCCESS)
+        strata_entry_revive(entry);
+    return status;
+}
+
+static strata_status binning_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    binning *self = (binning *)resource;
+    strata_entry *entry = own_entry(self, block->id);
+    if (!entry)
+        return resource->upstream->ops->deallocate(resource->upstream, block, stream);
+    strata_status status = strata_entry_retire(table_of(self), block, &entry);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    bin_place *place = place_of(self, entry);
+    bin *of = place->chunk->bin;
+    strata_timeline *timeline = strata_known_timeline(resource->stack->device, stream);
+    bin_list *list = timeline && only_saw(entry, timeline) ? bin_list_of(of, timeline->number) : NULL;
+    if (__builtin_expect(!list, 0))
+        return free_or_defer(self, place, entry, block, stream);
+    place->freed = strata_timeline_now(timeline);
+    count_free(of, 1);
+    bin_list_put(list, place);
+    return STRATA_SUCCESS;
+}
+
+/* ---- uses ---- */
+
+static strata_status binning_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    strata_resource *below = resource->upstream;
+    if (own_entry((binning *)resource, block->id))
+        return strata_block_prepare_use(resource, block, stream, access);
+    return below->ops->prepare_use(below, block, stream, access);
+}
+
+static strata_status binning_finish(strata_resource *resource, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    strata_resource *below = resource->upstream;
+    if (own_entry((binning *)resource, block->id))
+        return strata_block_finish_use(resource, block, stream, access);
+    return below->ops->finish_use(below, block, stream, access);
+}
+
+static strata_status binning_record(strata_resource *resource, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    strata_resource *below = resource->upstream;
+    if (own_entry((binning *)resource, block->id))
+        return strata_block_record_use(resource, block, stream, access);
+    return below->ops->record_use(below, block, stream, access);
+}
+
+/* ---- giving back ---- */
+
+static strata_status binning_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    binning *self = (binning *)resource;
+    strata_resource *below = resource->upstream;
+    strata_deferred *deferred = &resource->stack->deferred;
+    strata_status status = STRATA_SUCCESS;
+    size_t own = 0;
+    *bytes = 0;
+    strata_deferred_settle_for_reap(deferred, mode == STRATA_REAP_WAIT);
+    for (size_t i = 0; i < self->bin_count && status == STRATA_SUCCESS; i++) {
+        if (mode == STRATA_REAP_WAIT)
+            status = bin_wait(self, self->bins[i], &own);
+        else
+            own += bin_sweep(self, self->bins[i], true);
+    }
+    if (status == STRATA_SUCCESS)
+        status = below->ops->reap(below, mode, bytes);
+    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_deferred_any(deferred))
+        status = strata_deferred_refuse(deferred);
+    *bytes += own;
+    return status;
+}
+
+/* 0: the owner cannot say. */
+static size_t reserved_below(const binning *self)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_usage usage = {0};
+    strata_error_hush();
+    strata_status status = below->ops->usage(below, &usage);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS ? usage.reserved_bytes : 0;
+}
+
+static strata_status binning_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    binning *self = (binning *)resource;
+    strata_resource *below = resource->upstream;
+    strata_status status = STRATA_SUCCESS;
+    size_t before = reserved_below(self), given, told = 0;
+    *bytes = 0;
+    if (before ? keep_bytes < before : keep_bytes != SIZE_MAX) {
+        for (size_t i = 0; i < self->bin_count; i++)
+            bin_sweep(self, self->bins[i], true);
+        status = bins_give_back(self, before ? before - keep_bytes : SIZE_MAX, &given);
+    }
+    if (status == STRATA_SUCCESS)
+        status = below->ops->trim(below, keep_bytes, &told);
+    size_t after = before ? reserved_below(self) : 0;
+    size_t gone = after && before > after ? before - after : 0;
+    *bytes = gone > told ? gone : told;
+    return status;
+}
+
+static void binning_destroy_chunks(binning *self)
+{
+    if (self->resource.stack && strata_door_now() == STRATA_DOOR_OPEN)
+        bins_close(self);
+}
+
+void binning_destroy(strata_resource *resource)
+{
+    binning *self = (binning *)resource;
+    binning_destroy_chunks(self);
+    for (size_t i = 0; i < self->bin_count; i++)
+        bin_end(self->bins[i]);
+    strata_host_free(self->index);
+    strata_lock_destroy(&self->making);
+    strata_host_free(self->bins);
+    strata_host_free(self);
+}
+
+/* ---- asking ---- */
+
+typedef struct standing {
+    size_t live_blocks, live_bytes, retired_bytes;
+    uint64_t chunks, from_clean, waited, allocated;
+} standing;
+
+static standing add_up(const binning *self)
+{
+    standing sum = {0};
+    for (size_t i = 0; i < self->bin_count; i++) {
+        const bin *of = self->bins[i];
+        size_t live, retired;
+        sum.chunks += atomic_load_explicit(&of->chunks, memory_order_relaxed);
+        sum.from_clean += atomic_load_explicit(&of->from_clean, memory_order_relaxed);
+        sum.waited += atomic_load_explicit(&of->waited, memory_order_relaxed);
+        sum.allocated += (uint64_t)strata_counters_sum(&of->counters, BIN_ALLOCATED);
+        bin_count(of, &live, &retired);
+        sum.live_blocks += live;
+        sum.live_bytes += live * of->size;
+        sum.retired_bytes += retired * of->size;
+    }
+    return sum;
+}
+
+static size_t less(size_t from, uint64_t by)
+{
+    return from > by ? from - (size_t)by : 0;
+}
+
+/* The layers below count chunks as live. */
+static strata_status binning_usage(strata_resource *resource, strata_usage *usage)
+{
+    binning *self = (binning *)resource;
+    strata_resource *below = resource->upstream;
+    strata_status status = below->ops->usage(below, usage);
+    const standing own = add_up(self);
+    uint64_t places = atomic_load_explicit(&self->place_bytes, memory_order_relaxed);
+    uint64_t taken = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed);
+    usage->live_bytes = less(usage->live_bytes, taken) + own.live_bytes;
+    usage->live_blocks = less(usage->live_blocks, own.chunks) + own.live_blocks;
+    usage->retired_bytes += own.retired_bytes;
+    usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
+    if (status == STRATA_SUCCESS)
+        usage->reserved_free += less((size_t)places, own.live_bytes + own.retired_bytes);
+    return status;
+}
+
+static strata_status binning_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    const bin *of = bin_for((binning *)resource, request);
+    if (!of)
+        return resource->upstream->ops->charge(resource->upstream, request, bytes);
+    *bytes = of->size;
+    return STRATA_SUCCESS;
+}
+
+/* The newest of the stream's list is what a request gets. */
+static strata_status binning_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
+                                      strata_block_id *of)
+{
+    binning *self = (binning *)resource;
+    bin *from = bin_for(self, request);
+    if (!from)
+        return resource->upstream->ops->reusable(resource->upstream, request, bytes, of);
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    const strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
+    bin_list *list = timeline ? bin_list_of(from, timeline->number) : NULL;
+    if (!list || bin_list_is_empty(list))
+        return STRATA_SUCCESS;
+    strata_spin_take(&list->lock);
+    if (list->newest) {
+        const strata_entry *entry = bin_entry(self, list->newest);
+        *bytes = from->size;
+        *of = (strata_block_id){.table = strata_table_id(table_of(self)),
+                                .slot = atomic_load_explicit(&list->newest->slot, memory_order_relaxed),
+                                .generation =
+                                    atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION};
+    }
+    strata_spin_release(&list->lock);
+    return STRATA_SUCCESS;
+}
+
+static strata_status binning_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    bool of_chunk;
+    if (bins_find((binning *)resource, address, &of_chunk, out))
+        return STRATA_SUCCESS;
+    if (!of_chunk)
+        return resource->upstream->ops->find(resource->upstream, address, out);
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
+                       (unsigned long long)address);
+}
+
+/* Chunks are the layer's own affair. */
+static bool binning_keeps(strata_resource *resource, strata_block_id id)
+{
+    const strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
+    const bin_bytes *bytes = entry ? bin_bytes_in(resource, entry) : NULL;
+    return bytes && !atomic_load_explicit(&bytes->made, memory_order_relaxed) &&
+           atomic_load_explicit(&bytes->where, memory_order_relaxed);
+}
+
+/* ---- values ---- */
+
+enum {
+    VALUE_LIVE_BLOCKS,
+    VALUE_LIVE_BYTES,
+    VALUE_RETIRED_BYTES,
+    VALUE_FREE_BYTES,
+    VALUE_CHUNKS,
+    VALUE_CHUNK_BYTES,
+    VALUE_HITS,
+    VALUE_COMPLETE,
+    VALUE_WAITS,
+    VALUE_GROWN,
+    VALUE_GIVEN_BACK,
+    VALUE_PASSED,
+};
+
+static const strata_value values[] = {
+    [VALUE_LIVE_BLOCKS] = {"live_blocks", STRATA_VALUE_COUNT, false, "blocks of the layer's own sizes that live"},
+    [VALUE_LIVE_BYTES] = {"live_bytes", STRATA_VALUE_BYTES, false, "their bytes, each in the size of its bin"},
+    [VALUE_RETIRED_BYTES] = {"retired_bytes", STRATA_VALUE_BYTES, false,
+                             "in blocks that were freed, neither known complete nor handed out again"},
+    [VALUE_FREE_BYTES] = {"free_bytes", STRATA_VALUE_BYTES, false, "in chunks, and in no block"},
+    [VALUE_CHUNKS] = {"chunks", STRATA_VALUE_COUNT, false, "held from the layer below"},
+    [VALUE_CHUNK_BYTES] = {"chunk_bytes", STRATA_VALUE_BYTES, false, "their bytes"},
+    [VALUE_HITS] = {"hits", STRATA_VALUE_COUNT, false, "blocks that had been freed on the stream of the request"},
+    [VALUE_COMPLETE] = {"complete", STRATA_VALUE_COUNT, false, "fresh ones, and such as were known to be complete"},
+    [VALUE_WAITS] = {"waits", STRATA_VALUE_COUNT, false, "for which the stream of the request waits for others"},
+    [VALUE_GROWN] = {"grown", STRATA_VALUE_COUNT, false, "chunks that were taken"},
+    [VALUE_GIVEN_BACK] = {"given_back", STRATA_VALUE_COUNT, false, "chunks that were given back"},
+    [VALUE_PASSED] = {"passed", STRATA_VALUE_COUNT, false, "blocks that the layer below gave by itself"},
+};
+
+static strata_status binning_get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    binning *self = (binning *)resource;
+    const standing own = add_up(self);
+    size_t places = (size_t)atomic_load_explicit(&self->place_bytes, memory_order_relaxed);
+    const uint64_t all[] = {
+        [VALUE_LIVE_BLOCKS] = own.live_blocks,
+        [VALUE_LIVE_BYTES] = own.live_bytes,
+        [VALUE_RETIRED_BYTES] = own.retired_bytes,
+        [VALUE_FREE_BYTES] = less(places, own.live_bytes + own.retired_bytes),
+        [VALUE_CHUNKS] = own.chunks,
+        [VALUE_CHUNK_BYTES] = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed),
+        [VALUE_HITS] = less(own.allocated, own.from_clean + own.waited),
+        [VALUE_COMPLETE] = own.from_clean,
+        [VALUE_WAITS] = own.waited,
+        [VALUE_GROWN] = atomic_load_explicit(&self->grown, memory_order_relaxed),
+        [VALUE_GIVEN_BACK] = atomic_load_explicit(&self->given_back, memory_order_relaxed),
+        [VALUE_PASSED] = atomic_load_explicit(&self->passed, memory_order_relaxed),
+    };
+    *value = all[which];
+    return STRATA_SUCCESS;
+}
+
+static void binning_describe(strata_resource *resource, strata_emitter *to)
+{
+    const binning *self = (binning *)resource;
+    strata_emit_list_begin(to, "bins");
+    for (size_t i = 0; i < self->bin_count; i++) {
+        const bin *of = self->bins[i];
+        size_t live, retired;
+        bin_count(of, &live, &retired);
+        strata_emit_object_begin(to, NULL);
+        strata_emit_bytes(to, "bytes", of->size);
+        strata_emit_bytes(to, "chunk", of->chunk_bytes);
+        strata_emit_count(to, "chunks", atomic_load_explicit(&of->chunks, memory_order_relaxed));
+        strata_emit_count(to, "live_blocks", live);
+        strata_emit_count(to, "retired_blocks", retired);
+        strata_emit_count(to, "complete", atomic_load_explicit(&of->from_clean, memory_order_relaxed));
+        strata_emit_count(to, "waits", atomic_load_explicit(&of->waited, memory_order_relaxed));
+        strata_emit_object_end(to);
+    }
+    strata_emit_list_end(to);
+}
+
+#define OPS(layer_name)                                                                                             \
+    {                                                                                                               \
+        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),                \
+        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,             \
+        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim,     \
+        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,         \
+        .reusable = binning_reusable, .values = values, .value_count = sizeof values / sizeof values[0],            \
+        .get_value = binning_get_value, .describe = binning_describe, .keeps = binning_keeps, .passes_facts = true, \
+    }
+
+const strata_resource_ops strata_fixed_ops = OPS("fixed"), strata_binning_ops = OPS("binning");

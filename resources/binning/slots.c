@@ -1,0 +1,486 @@
+/* The places of one bin: lists of retired ones, clean ones with their chunks, and the way from one to the other. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "resources/binning/internal.h"
+#include "resources/owners/pending_points.h"
+
+static void list_init(bin_list *list, uint16_t timeline)
+{
+    strata_spin_init(&list->lock, STRATA_RANK_INDEX);
+    list->timeline = timeline;
+}
+
+bin *bin_make(size_t size, size_t chunk_bytes)
+{
+    bin *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return NULL;
+    self->size = size;
+    self->chunk_bytes = chunk_bytes;
+    self->places = (uint32_t)(chunk_bytes / size);
+    list_init(&self->mixed, 0);
+    atomic_store_explicit(&self->first_list, &self->mixed, memory_order_relaxed);
+    strata_spin_init(&self->lock, STRATA_RANK_INDEX);
+    return self;
+}
+
+static void free_chunks(bin_chunk *first)
+{
+    for (bin_chunk *chunk = first, *next; chunk; chunk = next) {
+        next = chunk->after;
+        strata_host_free(chunk);
+    }
+}
+
+void bin_end(bin *self)
+{
+    if (!self)
+        return;
+    free_chunks(self->first_chunk);
+    free_chunks(self->whole);
+    for (size_t i = 0; i < STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE; i++)
+        strata_host_free(atomic_load_explicit(&self->lists[i], memory_order_relaxed));
+    strata_counters_end(&self->counters);
+    strata_host_free(self);
+}
+
+/* ---- lists ---- */
+
+static bin_list *lists_made(bin *self, uint16_t timeline)
+{
+    _Atomic(bin_list *) *at = &self->lists[timeline / BIN_LISTS_AT_ONCE];
+    bin_list *now = atomic_load_explicit(at, memory_order_acquire);
+    if (now)
+        return now;
+    bin_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_AT_ONCE * sizeof *lists);
+    if (!lists)
+        return NULL;
+    for (unsigned i = 0; i < BIN_LISTS_AT_ONCE; i++)
+        list_init(&lists[i], (uint16_t)(timeline / BIN_LISTS_AT_ONCE * BIN_LISTS_AT_ONCE + i));
+    if (atomic_compare_exchange_strong_explicit(at, &now, lists, memory_order_acq_rel, memory_order_acquire))
+        return lists;
+    strata_host_free(lists);
+    return now;
+}
+
+bin_list *bin_list_made(bin *self, uint16_t timeline)
+{
+    bin_list *lists = lists_made(self, timeline);
+    if (!lists)
+        return &self->mixed;
+    bin_list *list = &lists[timeline % BIN_LISTS_AT_ONCE];
+    if (atomic_load_explicit(&list->made, memory_order_acquire))
+        return list;
+    strata_spin_take(&self->lock);
+    if (!atomic_load_explicit(&list->made, memory_order_relaxed)) {
+        list->next = atomic_load_explicit(&self->first_list, memory_order_relaxed);
+        atomic_store_explicit(&self->first_list, list, memory_order_release);
+        atomic_store_explicit(&list->made, true, memory_order_release);
+    }
+    strata_spin_release(&self->lock);
+    return list;
+}
+
+bin_place *bin_list_take_oldest(bin_list *list)
+{
+    strata_spin_take(&list->lock);
+    bin_place *place = list->oldest;
+    if (place) {
+        list->oldest = place->newer;
+        *(place->newer ? &place->newer->older : &list->newest) = NULL;
+        bin_list_add(list, -1);
+    }
+    strata_spin_release(&list->lock);
+    return place;
+}
+
+void bin_list_put_oldest(bin_list *list, bin_place *place)
+{
+    strata_spin_take(&list->lock);
+    place->newer = list->oldest;
+    place->older = NULL;
+    *(list->oldest ? &list->oldest->older : &list->newest) = place;
+    list->oldest = place;
+    bin_list_add(list, 1);
+    strata_spin_release(&list->lock);
+}
+
+bin_list *bin_longest_list(bin *self)
+{
+    bin_list *longest = NULL;
+    uint32_t most = 0;
+    for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
+        uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
+        if (count <= most)
+            continue;
+        most = count;
+        longest = list;
+    }
+    return longest;
+}
+
+/* ---- what a place waits for ---- */
+
+/* A free on a stream comes after all that the stream comes after, which for a place of the stream's list is every use.
+ */
+strata_status bin_place_visit(const binning *layer, const bin_list *of, const bin_place *place,
+                              strata_status (*visit)(strata_point point, void *data), void *data)
+{
+    strata_status status = place->freed ? visit(place->freed, data) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS && !of->timeline)
+        status = strata_uses_visit(bin_entry(layer, place), visit, data);
+    return status;
+}
+
+static strata_status look_whether_complete(strata_point point, void *data)
+{
+    (void)data;
+    return strata_point_known_complete(point) ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
+}
+
+static bool is_complete(const binning *layer, const bin_list *of, const bin_place *place)
+{
+    return bin_place_visit(layer, of, place, look_whether_complete, NULL) == STRATA_SUCCESS;
+}
+
+/* Takes a place out of the middle. The lock is held. */
+static void unlink_place(bin_list *list, bin_place *place)
+{
+    *(place->older ? &place->older->newer : &list->oldest) = place->newer;
+    *(place->newer ? &place->newer->older : &list->newest) = place->older;
+    bin_list_add(list, -1);
+}
+
+/* Says that the calling thread will have places in hand, unless somebody looks through the lists. */
+static bool try_to_begin_out(bin *self)
+{
+    atomic_fetch_add_explicit(&self->out, 1,
+                              memory_order_seq_cst); /* before the look, as the looker's is the other way */
+    if (__builtin_expect(!atomic_load_explicit(&self->lookers, memory_order_seq_cst), 1))
+        return true;
+    bin_end_out(self);
+    return false;
+}
+
+static __attribute__((cold)) void wait_for_lookers(const bin *self)
+{
+    for (unsigned turn = 0; atomic_load_explicit(&self->lookers, memory_order_acquire);)
+        strata_backoff(&turn);
+}
+
+void bin_begin_out(bin *self)
+{
+    while (!try_to_begin_out(self))
+        wait_for_lookers(self);
+}
+
+/* Waits until nobody has places in hand, and keeps it so. */
+static void begin_to_look(bin *self)
+{
+    atomic_fetch_add_explicit(&self->lookers, 1, memory_order_seq_cst);
+    for (unsigned turn = 0; atomic_load_explicit(&self->out, memory_order_seq_cst);)
+        strata_backoff(&turn);
+}
+
+static void end_looking(bin *self)
+{
+    atomic_fetch_sub_explicit(&self->lookers, 1, memory_order_release);
+}
+
+/* Takes out of the list what is known to be complete. What was freed on one stream is complete in the order of the
+ * frees. The lock is held. False: somebody looks through the lists. */
+static inline bool unlink_complete(const binning *layer, bin *self, bin_list *list, bin_place **chain)
+{
+    bin_place *taken = NULL, *next;
+    unsigned looked_at = 0;
+    for (bin_place *place = list->oldest; place && looked_at++ < BIN_LOOKED_AT; place = next) {
+        next = place->newer;
+        if (is_complete(layer, list, place)) {
+            if (!taken && !try_to_begin_out(self))
+                return false;
+            unlink_place(list, place);
+            place->older = taken;
+            taken = place;
+        } else if (list->timeline) {
+            break;
+        }
+    }
+    *chain = taken;
+    return true;
+}
+
+/* The same, chained by `older`; what comes out the calling thread has in hand. NULL: there is none. */
+static bin_place *take_complete(const binning *layer, bin *self, bin_list *list)
+{
+    bin_place *chain = NULL;
+    while (!bin_list_is_empty(list)) {
+        strata_spin_take(&list->lock);
+        bool looked = unlink_complete(layer, self, list, &chain);
+        strata_spin_release(&list->lock);
+        if (__builtin_expect(looked, 1))
+            break;
+        wait_for_lookers(self);
+    }
+    return chain;
+}
+
+/* ---- clean places ---- */
+
+static void unlink_chunk(bin *self, bin_chunk *chunk)
+{
+    *(chunk->before ? &chunk->before->after : &self->first_chunk) = chunk->after;
+    *(chunk->after ? &chunk->after->before : &self->last_chunk) = chunk->before;
+}
+
+static void link_first(bin *self, bin_chunk *chunk)
+{
+    chunk->before = NULL;
+    chunk->after = self->first_chunk;
+    *(self->first_chunk ? &self->first_chunk->before : &self->last_chunk) = chunk;
+    self->first_chunk = chunk;
+}
+
+static void link_last(bin *self, bin_chunk *chunk)
+{
+    chunk->after = NULL;
+    chunk->before = self->last_chunk;
+    *(self->last_chunk ? &self->last_chunk->after : &self->first_chunk) = chunk;
+    self->last_chunk = chunk;
+}
+
+static void link_whole(bin *self, bin_chunk *chunk)
+{
+    chunk->after = self->whole;
+    self->whole = chunk;
+}
+
+/* A chunk of which every place is clean, taken out. */
+static bin_chunk *take_whole(bin *self, bool orphans)
+{
+    bin_chunk **link = &self->whole, *chunk;
+    while ((chunk = *link) && chunk->orphan && !orphans)
+        link = &chunk->after;
+    if (chunk)
+        *link = chunk->after;
+    return chunk;
+}
+
+/* Links a chunk where it belongs. */
+static void link_chunk(bin *self, bin_chunk *chunk)
+{
+    if (chunk->orphan || chunk->clean_count == chunk->count)
+        link_whole(self, chunk);
+    else if (chunk->clean)
+        link_first(self, chunk);
+    else
+        link_last(self, chunk);
+}
+
+bin_place *bin_take_clean(bin *self)
+{
+    strata_spin_take(&self->lock);
+    bin_chunk *chunk = self->first_chunk;
+    const bool in_use = chunk && chunk->clean;
+    chunk = in_use ? chunk : take_whole(self, false);
+    bin_place *place = chunk ? chunk->clean : NULL;
+    if (place) {
+        chunk->clean = place->older;
+        chunk->clean_count--;
+        if (in_use && !chunk->clean_count)
+            unlink_chunk(self, chunk);
+        if (!in_use || !chunk->clean_count)
+            link_chunk(self, chunk);
+    }
+    strata_spin_release(&self->lock);
+    return place;
+}
+
+void bin_put_clean(bin *self, bin_place *place)
+{
+    bin_chunk *chunk = place->chunk;
+    strata_spin_take(&self->lock);
+    place->older = chunk->clean;
+    chunk->clean = place;
+    chunk->clean_count++;
+    if (chunk->clean_count == 1 || chunk->clean_count == chunk->count) {
+        unlink_chunk(self, chunk);
+        link_chunk(self, chunk);
+    }
+    strata_spin_release(&self->lock);
+}
+
+void bin_enter_chunk(bin *self, bin_chunk *chunk)
+{
+    strata_spin_take(&self->lock);
+    link_chunk(self, chunk);
+    strata_spin_release(&self->lock);
+}
+
+bin_chunk *bin_take_whole_chunk(bin *self)
+{
+    strata_spin_take(&self->lock);
+    bin_chunk *chunk = take_whole(self, true);
+    strata_spin_release(&self->lock);
+    return chunk;
+}
+
+void bin_finish(const binning *layer, bin *self, bin_place *place)
+{
+    const strata_resource *resource = &layer->resource;
+    strata_table *table = strata_resource_table(resource);
+    strata_entry *entry = bin_entry(layer, place);
+    uint32_t slot = atomic_load_explicit(&place->slot, memory_order_relaxed);
+    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    if (resource->stack->interested_count)
+        strata_report_completion_above(
+            resource,
+            &(strata_completion){.kind = STRATA_COMPLETION_FINISHED,
+                                 .id = {.table = strata_table_id(table), .slot = slot, .generation = generation},
+                                 .bytes = self->size,
+                                 .last = true});
+    if (atomic_load_explicit(&place->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
+        atomic_store_explicit(&place->chunk->point, 0, memory_order_relaxed);
+    atomic_store_explicit(&place->slot, 0, memory_order_relaxed);
+    strata_entry_end(table, entry, slot);
+    strata_counters_add(&self->counters, strata_thread_self(), BIN_ENDED, 1);
+    bin_put_clean(self, place);
+}
+
+/* ---- finding out what is complete ---- */
+
+static size_t finish_chain(const binning *layer, bin *self, bin_place *chain)
+{
+    size_t bytes = 0;
+    for (bin_place *place = chain, *next; place; place = next) {
+        next = place->older;
+        bin_finish(layer, self, place);
+        bytes += self->size;
+    }
+    return bytes;
+}
+
+/* A known stream's work is marked now; what cannot be is asked about later. */
+static strata_status ask_about(strata_point point, void *data)
+{
+    (void)data;
+    if (!strata_point_known_complete(point) && strata_timeline_close_epoch(point) == STRATA_SUCCESS)
+        strata_timeline_ask(strata_timeline_of(point));
+    return STRATA_SUCCESS;
+}
+
+/* The newest free on the stream that there is: the answer tells how far the stream is. */
+static void ask_stream(bin_list *list)
+{
+    strata_spin_take(&list->lock);
+    strata_point point = list->newest ? list->newest->freed : 0;
+    strata_spin_release(&list->lock);
+    if (point)
+        ask_about(point, NULL);
+}
+
+static strata_status collect(strata_point point, void *pending)
+{
+    strata_pending_add(pending, point);
+    return STRATA_SUCCESS;
+}
+
+/* Each of the first places has its turn. They stay in the list, where others find them. */
+static void ask_mixed(const binning *layer, bin_list *list)
+{
+    enum { MOST = 8 };
+    strata_pending pending = {0};
+    strata_spin_take(&list->lock);
+    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count && i < MOST; i++) {
+        bin_place *place = list->oldest;
+        bin_place_visit(layer, list, place, collect, &pending);
+        unlink_place(list, place);
+        bin_list_link_newest(list, place);
+    }
+    strata_spin_release(&list->lock);
+    for (size_t i = 0; i < pending.count; i++)
+        ask_about(pending.points[i], NULL);
+}
+
+size_t bin_sweep(const binning *layer, bin *self, bool ask)
+{
+    size_t bytes = 0;
+    for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
+        if (bin_list_is_empty(list))
+            continue;
+        if (ask) {
+            strata_error_hush();
+            if (list->timeline)
+                ask_stream(list);
+            else
+                ask_mixed(layer, list);
+            strata_error_unhush(false);
+        }
+        bin_place *chain;
+        while ((chain = take_complete(layer, self, list))) { /* of a list of many, some at a time */
+            bytes += finish_chain(layer, self, chain);
+            bin_end_out(self);
+        }
+    }
+    return bytes;
+}
+
+static void collect_list(const binning *layer, bin_list *list, strata_pending *pending)
+{
+    strata_spin_take(&list->lock);
+    for (const bin_place *place = list->oldest; place; place = place->newer)
+        bin_place_visit(layer, list, place, collect, pending);
+    strata_spin_release(&list->lock);
+}
+
+static strata_status wait_for(strata_point point, void *data)
+{
+    (void)data;
+    return strata_point_synchronize(point);
+}
+
+/* Waits for, or asks about, the newest point of each stream that retired places wait for, and finishes what is complete
+ * then. The places stay where they are meanwhile: another thread that waits for all that was freed must see them. */
+static strata_status settle_all(const binning *layer, bin *self, strata_status (*each)(strata_point point, void *data),
+                                size_t *bytes)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_pending pending = {0};
+    do { /* each stream once, whatever others free meanwhile */
+        strata_pending_next(&pending);
+        begin_to_look(self);
+        for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next)
+            collect_list(layer, list, &pending);
+        end_looking(self);
+        for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
+            status = each(pending.points[i], NULL);
+        *bytes += bin_sweep(layer, self, false);
+    } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
+    begin_to_look(self); /* what others finish */
+    end_looking(self);
+    return status;
+}
+
+strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
+{
+    return settle_all(layer, self, wait_for, bytes);
+}
+
+size_t bin_ask(const binning *layer, bin *self)
+{
+    size_t bytes = 0;
+    strata_error_hush();
+    settle_all(layer, self, ask_about, &bytes);
+    strata_error_unhush(false);
+    return bytes;
+}
+
+void bin_count(const bin *self, size_t *live, size_t *retired)
+{
+    int64_t ended = strata_counters_sum(&self->counters, BIN_ENDED);
+    int64_t freed = strata_counters_sum(&self->counters, BIN_FREED);
+    int64_t allocated = strata_counters_sum(&self->counters, BIN_ALLOCATED);
+    *live = strata_counters_between(freed, allocated);
+    *retired = strata_counters_between(ended, freed);
+}

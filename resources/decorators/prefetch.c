@@ -1,0 +1,263 @@
+/* prefetch: cuMemPrefetchAsync behind each allocation, and behind each prepare_use where that is asked for.
+ *
+ * Whether a block is managed memory is asked of the driver once, when it is allocated, and kept in its entry. A move is
+ * work on the block that nobody else knows of, so it is noted as a read: behind an allocation by record_use, behind a
+ * prepare by the finish that belongs to it, which notes at least a read then. */
+#include <strata/prefetch.h>
+
+#include "core/base/counters.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "core/streams/stream_map.h"
+#include "resources/builtin.h"
+
+enum { PREFETCHES, FAILED, SKIPPED };                                 /* counters */
+enum { VALUE_PREFETCHES, VALUE_FAILED, VALUE_SKIPPED, VALUE_ON_USE }; /* the first three are the counters */
+
+typedef struct prefetch {
+    strata_resource resource;
+    strata_device *device;
+    CUmemLocation to;         /* constant */
+    _Atomic bool on_use;      /* set by any thread; a use that is prepared meanwhile goes by either */
+    _Atomic bool ever_on_use; /* whether it ever was; the same */
+    strata_counters counters;
+} prefetch;
+
+/* In a block's entry. Written by the thread that allocates, before it shows the block to anyone; atomic, because a call
+ * with a stale identity may read it while the entry becomes another block's. */
+typedef struct managed_mark {
+    _Atomic uint64_t generation; /* of the block that is managed memory; 0: none was */
+} managed_mark;
+
+static bool is_managed(strata_resource *resource, strata_block_id id)
+{
+    const managed_mark *mark = strata_block_layer_bytes(resource, id);
+    return mark && id.generation && atomic_load_explicit(&mark->generation, memory_order_relaxed) == id.generation;
+}
+
+static void count(prefetch *self, unsigned which)
+{
+    strata_counters_add(&self->counters, strata_thread_self(), which, 1);
+}
+
+/* An address that the driver does not know is of memory that is not managed. A question that fails is a move that does
+ * not come. */
+static bool ask_managed(prefetch *self, CUdeviceptr address)
+{
+    strata_scope scope;
+    unsigned char managed = 0; /* a bool of the driver's */
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    strata_error_hush();
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_error_unhush(false);
+    if (status == STRATA_SUCCESS) {
+        result = strata_cu.PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+        strata_scope_leave(&scope);
+    }
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+        count(self, FAILED);
+    return result == CUDA_SUCCESS && managed;
+}
+
+/* Whether the move was submitted. */
+static bool move(prefetch *self, const strata_block *block, CUstream stream)
+{
+    strata_scope scope;
+    if (strata_stream_is_capturing(self->device, stream, true)) {
+        count(self, SKIPPED);
+        return false;
+    }
+    strata_error_hush();
+    strata_status status = strata_scope_enter(&scope, self->device,
+                                              STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED | strata_scope_for(stream));
+    strata_error_unhush(false);
+    if (status != STRATA_SUCCESS) {
+        count(self, status == STRATA_ERROR_STREAM_CAPTURE ? SKIPPED : FAILED);
+        return false;
+    }
+    CUresult result = strata_cu.MemPrefetchAsync(block->address, block->bytes, self->to, 0, stream);
+    strata_scope_leave(&scope);
+    count(self, result == CUDA_SUCCESS ? PREFETCHES : FAILED);
+    return result == CUDA_SUCCESS;
+}
+
+/* False if it cannot be given back. */
+static bool give_back(strata_resource *up, const strata_block *block, CUstream stream)
+{
+    strata_error_hush();
+    strata_status status = up->ops->deallocate(up, block, stream);
+    strata_error_unhush(false);
+    return status == STRATA_SUCCESS;
+}
+
+/* Where the move cannot be noted, the block is given back: a free that comes too early would be worse than none. One
+ * that cannot be given back lives below and is counted there: it is better had than lost, and the move is waited for as
+ * far as that can be done. */
+static strata_status note_move(const prefetch *self, strata_block *block, CUstream stream)
+{
+    strata_resource *up = self->resource.upstream;
+    if (!(up->ops->capabilities(up) & STRATA_CAPABILITY_USE_TRACKING))
+        return STRATA_SUCCESS;
+    strata_status status = up->ops->record_use(up, block, stream, STRATA_ACCESS_READ);
+    if (status == STRATA_SUCCESS)
+        return status;
+    if (give_back(up, block, stream)) {
+        *block = (strata_block){0};
+        return status;
+    }
+    strata_error_hush();
+    strata_stream_synchronize(self->device, stream);
+    strata_error_unhush(false);
+    return STRATA_SUCCESS;
+}
+
+static strata_status prefetch_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    prefetch *self = (prefetch *)resource;
+    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    if (status != STRATA_SUCCESS || !out->id.generation || !ask_managed(self, out->address))
+        return status;
+    managed_mark *mark = strata_block_layer_bytes(resource, out->id);
+    atomic_store_explicit(&mark->generation, out->id.generation, memory_order_relaxed);
+    return move(self, out, request->stream) ? note_move(self, out, request->stream) : STRATA_SUCCESS;
+}
+
+static strata_status prefetch_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
+                                      strata_access access)
+{
+    prefetch *self = (prefetch *)resource;
+    strata_status status = resource->upstream->ops->prepare_use(resource->upstream, block, stream, access);
+    bool asked = atomic_load_explicit(&self->on_use, memory_order_acquire); /* and then finish sees ever_on_use */
+    if (status == STRATA_SUCCESS && asked && is_managed(resource, block->id))
+        move(self, block, stream);
+    return status;
+}
+
+/* The work may not have been submitted; the move was. */
+static strata_status prefetch_finish(strata_resource *resource, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    bool moved = atomic_load_explicit(&((prefetch *)resource)->ever_on_use, memory_order_relaxed);
+    if (access == STRATA_ACCESS_NONE && moved && is_managed(resource, block->id))
+        access = STRATA_ACCESS_READ;
+    return resource->upstream->ops->finish_use(resource->upstream, block, stream, access);
+}
+
+static strata_status prefetch_get(strata_resource *resource, size_t which, uint64_t *value)
+{
+    const prefetch *self = (const prefetch *)resource;
+    *value = which == VALUE_ON_USE ? atomic_load_explicit(&self->on_use, memory_order_relaxed)
+                                   : (uint64_t)strata_counters_sum(&self->counters, (unsigned)which);
+    return STRATA_SUCCESS;
+}
+
+static strata_status prefetch_set(strata_resource *resource, size_t which, uint64_t value)
+{
+    (void)which; /* one alone can be set */
+    prefetch *self = (prefetch *)resource;
+    if (value)
+        atomic_store_explicit(&self->ever_on_use, true, memory_order_relaxed);
+    atomic_store_explicit(&self->on_use, value != 0, memory_order_release);
+    return STRATA_SUCCESS;
+}
+
+static void prefetch_destroy(strata_resource *resource)
+{
+    prefetch *self = (prefetch *)resource;
+    strata_counters_end(&self->counters);
+    strata_host_free(self);
+}
+
+static const strata_value prefetch_values[] = {
+    [VALUE_PREFETCHES] = {"prefetches", STRATA_VALUE_COUNT, false, "moves that were submitted"},
+    [VALUE_FAILED] = {"failed_prefetches", STRATA_VALUE_COUNT, false, "moves that the driver refused"},
+    [VALUE_SKIPPED] = {"skipped_prefetches", STRATA_VALUE_COUNT, false, "moves left out because of a capture"},
+    [VALUE_ON_USE] = {"on_use", STRATA_VALUE_SWITCH, true, "whether each prepare_use moves its block"},
+};
+
+static const strata_resource_ops prefetch_ops = {
+    .size = sizeof(strata_resource_ops),
+    .passes_facts = true,
+    .block_bytes = sizeof(managed_mark),
+    .name = "prefetch",
+    .allocate = prefetch_allocate,
+    .prepare_use = prefetch_prepare,
+    .finish_use = prefetch_finish,
+    .destroy = prefetch_destroy,
+    .values = prefetch_values,
+    .value_count = sizeof prefetch_values / sizeof prefetch_values[0],
+    .get_value = prefetch_get,
+    .set_value = prefetch_set,
+};
+
+static strata_status check_options(const strata_prefetch_options *options)
+{
+    if ((unsigned)options->to <= STRATA_PREFETCH_TO_HOST)
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "prefetch: to is neither device nor host");
+}
+
+static strata_status check_driver(void)
+{
+    if (strata_cu.MemPrefetchAsync)
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                       "prefetch: the driver does not have cuMemPrefetchAsync as of CUDA 12.2");
+}
+
+strata_status strata_prefetch_create(int ordinal, const strata_prefetch_options *options, strata_resource **out)
+{
+    strata_prefetch_options read;
+    strata_device *device;
+    strata_status status = strata_options_begin("prefetch", out, &read, sizeof read, options);
+    if (status == STRATA_SUCCESS)
+        status = check_options(&read);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = check_driver();
+    if (status != STRATA_SUCCESS)
+        return status;
+    prefetch *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a prefetch layer");
+    self->resource.ops = &prefetch_ops;
+    self->device = device;
+    self->to = read.to == STRATA_PREFETCH_TO_HOST
+                   ? (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST}
+                   : (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->handle};
+    self->on_use = self->ever_on_use = read.on_use;
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+/* ---- in stack texts ---- */
+
+/* As the text gives it: choices are ints. */
+typedef struct prefetch_text {
+    int to;
+    bool on_use;
+} prefetch_text;
+
+static const strata_option prefetch_texts[] = {
+    {"to", STRATA_OPTION_CHOICE, offsetof(prefetch_text, to), "device|host", "where blocks are moved"},
+    {"on_use", STRATA_OPTION_BOOL, offsetof(prefetch_text, on_use), NULL, "at each prepared use, too"},
+};
+
+static strata_status make_prefetch(int device, const void *given, strata_resource **out)
+{
+    const prefetch_text *text = given;
+    const strata_prefetch_options options = {.to = (strata_prefetch_to)text->to, .on_use = text->on_use};
+    return strata_prefetch_create(device, &options, out);
+}
+
+const strata_layer strata_prefetch_layer = {
+    .size = sizeof(strata_layer),
+    .name = "prefetch",
+    .help = "moves managed memory to where it will be used",
+    .options = prefetch_texts,
+    .option_count = sizeof prefetch_texts / sizeof prefetch_texts[0],
+    .options_size = sizeof(prefetch_text),
+    .create = make_prefetch,
+};

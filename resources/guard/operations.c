@@ -1,0 +1,787 @@
+/* guard: red zones around each block, bytes that tell whether memory was written, and a quarantine for what is freed.
+ *
+ * A block takes front zone, bytes and back zone from the layer below; its user sees the bytes. A free takes the block
+ * from its user (strata_block_quarantine), fills it on the freeing stream, after every use that was noted, and keeps
+ * it. resources/guard/internal.h has the rest of its way. */
+#include "resources/guard/internal.h"
+
+#include "core/base/call_stack.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "core/streams/made_stream.h"
+#include "core/streams/stream_map.h"
+
+#include <string.h>
+
+enum {
+    GRANULE = 256, /* zones keep the alignment that every owner gives by itself */
+    DEFAULT_ZONE = GRANULE,
+    DEFAULT_BLOCKS = 4096,
+    TRIES_TO_END = 2, /* as in resources/owners/async.c */
+};
+
+static const uint64_t DEFAULT_BYTES = UINT64_C(256) << 20;
+
+/* ---- lists: the lock is held ---- */
+
+static bool is_held(guard_list_name list)
+{
+    return list == GUARD_FREED || list == GUARD_HELD;
+}
+
+static void count_held(guard *self, const guarded *block, bool more)
+{
+    if (!is_held((guard_list_name)block->list))
+        return;
+    uint64_t whole = guard_whole_bytes(self, block);
+    uint64_t bytes = more ? whole : -whole, one = more ? 1 : UINT64_MAX;
+    atomic_fetch_add_explicit(&self->held_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->held_blocks, one, memory_order_relaxed);
+}
+
+void guard_enter(guard *self, guarded *block, guard_list_name name)
+{
+    guard_list *list = &self->lists[name];
+    uint32_t slot = block->shown.id.slot;
+    block->list = (uint8_t)name;
+    block->next = 0;
+    block->previous = list->last;
+    if (list->last)
+        guard_bytes(self, list->last)->next = slot;
+    else
+        list->first = slot;
+    list->last = slot;
+    list->count++;
+    count_held(self, block, true);
+}
+
+void guard_leave_list(guard *self, guarded *block)
+{
+    guard_list *list = &self->lists[block->list];
+    if (block->list == GUARD_NOWHERE)
+        return;
+    if (block->next)
+        guard_bytes(self, block->next)->previous = block->previous;
+    else
+        list->last = block->previous;
+    if (block->previous)
+        guard_bytes(self, block->previous)->next = block->next;
+    else
+        list->first = block->next;
+    list->count--;
+    count_held(self, block, false);
+    block->list = GUARD_NOWHERE;
+}
+
+/* ---- allocating ---- */
+
+/* What is asked of the layer below, and where in it the block begins. */
+static strata_status widen(const guard *self, const strata_request *request, strata_request *wider, size_t *front)
+{
+    size_t alignment = request->alignment > GRANULE ? request->alignment : GRANULE;
+    *front = (self->zone + alignment - 1) & ~(alignment - 1); /* of a power of two: 2^63 + 64 KiB at most */
+    size_t extra = *front + self->zone;
+    *wider = *request;
+    if (request->bytes <= SIZE_MAX - GRANULE - extra) {
+        wider->bytes = *front + ((request->bytes + GRANULE - 1) & ~(size_t)(GRANULE - 1)) + self->zone;
+        return STRATA_SUCCESS;
+    }
+    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
+    error->requested = request->bytes;
+    error->tag = request->tag;
+    return strata_error_raise(error, "guard: %zu bytes and their red zones are more than addresses can count",
+                              request->bytes);
+}
+
+static bool is_short_of_memory(strata_status status)
+{
+    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+}
+
+/* Where there is no memory below, the quarantine is emptied, and there may be. */
+static strata_status allocate_below(guard *self, const strata_request *request, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    if (!atomic_load_explicit(&self->quarantined_blocks, memory_order_relaxed))
+        return below->ops->allocate(below, request, out);
+    strata_error_hush();
+    strata_status status = below->ops->allocate(below, request, out);
+    strata_error_unhush(status != STRATA_SUCCESS && !is_short_of_memory(status));
+    if (!is_short_of_memory(status))
+        return status;
+    size_t bytes;
+    strata_error_hush();
+    if (guard_flush(self) == STRATA_SUCCESS)
+        below->ops->reap(below, STRATA_REAP_WAIT, &bytes);
+    strata_error_unhush(false);
+    return below->ops->allocate(below, request, out);
+}
+
+static CUresult fill_with_kernel(const guard *self, const guard_extent *extents, bool dead, CUstream stream)
+{
+    const strata_guard_extents all = {
+        .address = dead ? extents[GUARD_ZONES].address : extents[0].address,
+        .front = dead ? 0 : extents[0].bytes,
+        .bytes = extents[GUARD_ZONES].bytes,
+        .back = dead ? 0 : extents[1].bytes,
+    };
+    unsigned value = dead ? GUARD_DEAD : GUARD_FRESH, how = value << 8 | GUARD_ZONE;
+    if (!self->options.no_poison)
+        how |= STRATA_GUARD_FILL_BLOCK;
+    if (dead)
+        how |= STRATA_GUARD_FILL_DEAD;
+    if (self->options.no_debuggers)
+        how |= STRATA_GUARD_FILL_SILENT;
+    return strata_guard_kernel_fill(&self->kernel, &all, how, stream);
+}
+
+static CUresult fill_by_memset(const guard *self, const guard_extent *extents, bool dead, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS && !dead; i++)
+        result = strata_cu.MemsetD8Async(extents[i].address, GUARD_ZONE, extents[i].bytes, stream);
+    if (result == CUDA_SUCCESS && !self->options.no_poison)
+        result = strata_cu.MemsetD8Async(extents[GUARD_ZONES].address, dead ? GUARD_DEAD : GUARD_FRESH,
+                                         extents[GUARD_ZONES].bytes, stream);
+    return result;
+}
+
+/* Fills a fresh block and its zones, or a dead block. A kernel does not run on a stream of another context than the
+ * device's primary one; a fill does. */
+static strata_status fill_block(guard *self, const strata_block *shown, const strata_block *view, bool dead,
+                                CUstream stream)
+{
+    guard_extent extents[GUARD_EXTENTS];
+    strata_scope scope;
+    guard_extents(self, shown, view, extents);
+    unsigned needs = strata_scope_for(stream) | STRATA_SCOPE_RELAXED | (self->kernel.module ? STRATA_SCOPE_CONTEXT : 0);
+    strata_status status = strata_scope_enter(&scope, self->device, needs);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (self->kernel.module)
+        result = fill_with_kernel(self, extents, dead, stream);
+    if (result != CUDA_SUCCESS)
+        result = fill_by_memset(self, extents, dead, stream);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemsetD8Async", "filling %s 0x%llx",
+                                                       dead ? "the freed block" : "the red zones of block",
+                                                       (unsigned long long)shown->address);
+}
+
+/* The first use of a block, which its user does not notice. */
+static strata_status fill_fresh(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->prepare_use(below, view, stream, STRATA_ACCESS_WRITE);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = fill_block(self, shown, view, false, stream);
+    strata_status finished = below->ops->finish_use(below, view, stream, STRATA_ACCESS_WRITE);
+    strata_uses_forget_touch(strata_resource_table(&self->resource), view->id);
+    return status == STRATA_SUCCESS ? finished : status;
+}
+
+static strata_block as_shown(const strata_block *view, const strata_request *request, size_t front)
+{
+    strata_block shown = *view;
+    size_t offset_alignment = front & -front;
+    shown.address += front;
+    shown.bytes = shown.requested = request->bytes;
+    shown.alignment = view->alignment < offset_alignment ? view->alignment : offset_alignment;
+    return shown;
+}
+
+static void enter_live(guard *self, const strata_block *shown, const strata_block *view, uint32_t allocated_at)
+{
+    guarded *block = guard_bytes(self, view->id.slot);
+    strata_lock_take(&self->lock);
+    *block = (guarded){.shown = *shown, .below = *view, .allocated_at = allocated_at, .round = self->round};
+    guard_enter(self, block, GUARD_LIVE);
+    strata_lock_release(&self->lock);
+}
+
+/* Whether a stream is being captured: what is submitted to it then would be part of the program's graph. Where that
+ * cannot be asked, nothing is submitted. */
+static strata_status ask_capture(guard *self, CUstream stream, bool *capturing)
+{
+    strata_scope scope;
+    *capturing = false;
+    strata_status status =
+        strata_scope_enter(&scope, self->device, strata_scope_for(stream) ? STRATA_SCOPE_CONTEXT : 0);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = strata_cu.StreamIsCapturing(stream, &capture);
+    strata_scope_leave(&scope);
+    *capturing = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (result == CUDA_SUCCESS || *capturing)
+        return STRATA_SUCCESS;
+    return strata_fail_driver(result, "cuStreamIsCapturing", "asking whether a stream is being captured");
+}
+
+/* Why a request is refused before anything is asked of the layer below. */
+static strata_status check_request(guard *self, const strata_request *request)
+{
+    strata_resource *below = self->resource.upstream;
+    if (!(below->ops->capabilities(below) & STRATA_CAPABILITY_USE_TRACKING))
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "guard fills and checks blocks beside their users, so the layer below (%s) must track uses",
+                           below->ops->name);
+    if (self->device != self->resource.stack->device)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "guard was made for device %d and stands in a stack of device %d",
+                           self->device->ordinal, self->resource.stack->device->ordinal);
+    bool capturing;
+    strata_status status = ask_capture(self, request->stream, &capturing);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (capturing)
+        return strata_fail(
+            STRATA_ERROR_STREAM_CAPTURE,
+            "guard fills red zones in the order of the stream, and that is being captured: allocate before, "
+            "or on another stream");
+    return guard_fail_once(&self->report);
+}
+
+static void enter_freed(guard *self, guarded *block)
+{
+    strata_lock_take(&self->lock);
+    atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
+    block->number = ++self->free_number; /* here, so that the list is in their order */
+    guard_enter(self, block, GUARD_FREED);
+    strata_lock_release(&self->lock);
+}
+
+/* Gives a block back that could not be filled. Where the layer below does not take it, the quarantine tries again. */
+static void abandon(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_block_id held;
+    strata_error_hush();
+    if (below->ops->deallocate(below, view, stream) != STRATA_SUCCESS &&
+        strata_block_quarantine(&self->resource, shown, shown, &held) == STRATA_SUCCESS) {
+        guarded *block = guard_bytes(self, held.slot);
+        *block = (guarded){.shown = *shown, .below = *view, .unfilled = true};
+        block->below.id = held;
+        enter_freed(self, block);
+    }
+    strata_error_unhush(false);
+}
+
+static strata_status guard_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    guard *self = (guard *)resource;
+    strata_resource *below = resource->upstream;
+    *out = (strata_block){0};
+    if (!request->bytes)
+        return below->ops->allocate(below, request, out);
+    guard_poll(self);
+    guard_keep_unread_few(self, DEFAULT_BYTES);
+    strata_request wider;
+    size_t front;
+    strata_block view;
+    strata_status status = check_request(self, request);
+    if (status == STRATA_SUCCESS)
+        status = widen(self, request, &wider, &front);
+    if (status == STRATA_SUCCESS)
+        status = allocate_below(self, &wider, &view);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_block shown = as_shown(&view, request, front);
+    if ((status = fill_fresh(self, &shown, &view, request->stream)) != STRATA_SUCCESS) {
+        abandon(self, &shown, &view, request->stream);
+        return status;
+    }
+    enter_live(self, &shown, &view, self->options.no_stacks ? 0 : strata_call_stack_capture(0));
+    *out = shown;
+    return STRATA_SUCCESS;
+}
+
+/* ---- freeing ---- */
+
+static guard_memory *memory_of_free(guard *self, uint64_t number)
+{
+    return &self->remembered[number % GUARD_REMEMBERED];
+}
+
+/* Waits until no thread is about to check a block that lives under this identity, and returns its bytes; NULL if none
+ * does. The lock is held, so that it stays so. */
+static guarded *live_bytes(guard *self, const strata_block *block)
+{
+    const strata_table *table = strata_resource_table(&self->resource);
+    if (!strata_table_lookup(table, block->id))
+        return NULL;
+    for (unsigned turn = 0; strata_table_living(table, block->id.slot) == block->id.generation;) {
+        guarded *bytes = guard_bytes(self, block->id.slot);
+        if (!bytes->busy)
+            return bytes;
+        strata_lock_release(&self->lock);
+        strata_backoff(&turn);
+        strata_lock_take(&self->lock);
+    }
+    return NULL;
+}
+
+/* Takes a block from its user. */
+static strata_status take(guard *self, const strata_block *block, uint32_t freed_at, guarded **out)
+{
+    strata_block_id held;
+    strata_error_hush(); /* what is wrong is said without the lock */
+    strata_lock_take(&self->lock);
+    guarded *bytes = live_bytes(self, block);
+    strata_status status = strata_block_quarantine(&self->resource, block, bytes ? &bytes->shown : block, &held);
+    if (status == STRATA_SUCCESS) {
+        guard_leave_list(self, bytes);
+        bytes->below.id = held;
+        bytes->freed_at = freed_at;
+        *memory_of_free(self, self->remembered_count++) =
+            (guard_memory){.block = bytes->shown, .allocated_at = bytes->allocated_at, .freed_at = freed_at};
+        *out = bytes;
+    }
+    strata_lock_release(&self->lock);
+    strata_error_unhush(status != STRATA_SUCCESS);
+    return status;
+}
+
+static void forget_free(guard *self, strata_block_id id)
+{
+    for (size_t i = 0; i < GUARD_REMEMBERED; i++)
+        if (self->remembered[i].block.id.generation == id.generation && self->remembered[i].block.id.slot == id.slot)
+            self->remembered[i] = (guard_memory){0};
+}
+
+/* Gives it back: the free came to nothing. */
+static void untake(guard *self, guarded *block)
+{
+    strata_lock_take(&self->lock);
+    strata_block_unquarantine(&self->resource, block->below.id);
+    forget_free(self, block->shown.id);
+    block->below.id.generation--;
+    block->freed_at = 0;
+    guard_enter(self, block, GUARD_LIVE);
+    strata_lock_release(&self->lock);
+}
+
+/* Frees without quarantine: inside a capture, which nothing outside of it can wait for. */
+static strata_status pass_down(guard *self, guarded *block, CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    const strata_block view = block->below;
+    strata_status status = guard_wait_for_batches(self, block);
+    if (status == STRATA_SUCCESS)
+        status = below->ops->deallocate(below, &view, stream);
+    if (status == STRATA_SUCCESS)
+        atomic_fetch_add_explicit(&self->unchecked, 1, memory_order_relaxed);
+    else
+        untake(self, block);
+    return status;
+}
+
+/* Orders the guard's stream after all that a stream was given which cannot be named any more. */
+static strata_status follow_home(guard *self, const strata_block *view)
+{
+    strata_point end;
+    strata_stream_ref checking;
+    const strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), view->id);
+    strata_status status = strata_uses_end_of_home(entry, view, &end);
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_resolve(self->device, self->checking, &checking);
+    return status == STRATA_SUCCESS && end ? strata_timeline_wait(&checking, end) : status;
+}
+
+/* The guard's stream waits for this point later, when the stream may be in a capture: the event is recorded now. */
+static void close_now(guard *self, CUstream stream)
+{
+    const strata_timeline *timeline = strata_known_timeline(self->device, stream);
+    if (!timeline)
+        return;
+    strata_error_hush(); /* without it, the event is recorded when it is waited for */
+    strata_timeline_close_epoch(strata_timeline_now(timeline));
+    strata_error_unhush(false);
+}
+
+/* Fills a block that was taken, after every use of it. *filled: the work was submitted, and could not be noted if the
+ * status is no success. */
+static strata_status bury(guard *self, const guarded *block, CUstream stream, bool *filled)
+{
+    strata_resource *below = self->resource.upstream;
+    const strata_block view = block->below;
+    *filled = false;
+    strata_status status = below->ops->prepare_use(below, &view, stream, STRATA_ACCESS_WRITE);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!self->options.no_poison)
+        status = fill_block(self, &block->shown, &view, true, stream);
+    *filled = status == STRATA_SUCCESS;
+    strata_status finished =
+        below->ops->finish_use(below, &view, stream, *filled ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE);
+    if (*filled && finished == STRATA_SUCCESS)
+        close_now(self, stream);
+    return *filled ? finished : status;
+}
+
+/* Puts a block that was taken into the quarantine. */
+static strata_status put_away(guard *self, guarded *block, CUstream stream)
+{
+    bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    strata_error_hush();
+    strata_status status = gone ? follow_home(self, &block->below) : ask_capture(self, stream, &capture);
+    if (status == STRATA_SUCCESS && !capture)
+        status = bury(self, block, gone ? self->checking : stream, &filled);
+    capture |= status == STRATA_ERROR_STREAM_CAPTURE;
+    strata_error_unhush(status != STRATA_SUCCESS && !capture);
+    if (capture || (status != STRATA_SUCCESS && filled))
+        return pass_down(self, block, stream);
+    if (status != STRATA_SUCCESS) {
+        untake(self, block);
+        return status;
+    }
+    enter_freed(self, block);
+    return STRATA_SUCCESS;
+}
+
+/* What is remembered of the free of a block; zero if it was too long ago. */
+static guard_memory remembered_free(guard *self, const strata_block *block)
+{
+    guard_memory found = {0};
+    strata_lock_take(&self->lock);
+    uint64_t count = self->remembered_count < GUARD_REMEMBERED ? self->remembered_count : GUARD_REMEMBERED;
+    for (uint64_t i = 0; i < count && !found.block.id.generation; i++) {
+        const strata_block_id id = self->remembered[i].block.id;
+        if (id.generation == block->id.generation && id.slot == block->id.slot && id.table == block->id.table)
+            found = self->remembered[i];
+    }
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+static void tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t freed_at)
+{
+    if (!guard_is_refused_free(status))
+        return;
+    guard_memory first = {0};
+    if (status == STRATA_ERROR_DOUBLE_FREE)
+        first = remembered_free(self, block);
+    guard_tell_refused(&self->report, block, status, &first, freed_at);
+}
+
+static strata_status guard_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    guard *self = (guard *)resource;
+    guarded *taken;
+    uint32_t freed_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
+    strata_status status = take(self, block, freed_at, &taken);
+    if (status == STRATA_SUCCESS)
+        status = put_away(self, taken, stream);
+    else
+        tell_refused(self, block, status, freed_at);
+    if (status == STRATA_SUCCESS)
+        guard_poll(self);
+    return status;
+}
+
+/* ---- the rest of the interface ---- */
+
+static strata_status guard_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    guard *self = (guard *)resource;
+    strata_resource *below = resource->upstream;
+    *bytes = 0;
+    strata_status status = STRATA_SUCCESS;
+    if (mode == STRATA_REAP_WAIT)
+        status = guard_flush(self);
+    else
+        guard_poll(self);
+    return status == STRATA_SUCCESS ? below->ops->reap(below, mode, bytes) : status;
+}
+
+static strata_status guard_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    strata_resource *below = resource->upstream;
+    *bytes = 0;
+    strata_status status = guard_flush((guard *)resource);
+    return status == STRATA_SUCCESS ? below->ops->trim(below, keep_bytes, bytes) : status;
+}
+
+/* What is in quarantine lives below, and is freed above. */
+static strata_status guard_usage(strata_resource *resource, strata_usage *usage)
+{
+    guard *self = (guard *)resource;
+    strata_resource *below = resource->upstream;
+    strata_status status = below->ops->usage(below, usage);
+    size_t bytes = (size_t)atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
+    size_t blocks = (size_t)atomic_load_explicit(&self->quarantined_blocks, memory_order_relaxed);
+    bytes = bytes < usage->live_bytes ? bytes : usage->live_bytes;
+    usage->live_bytes -= bytes;
+    usage->retired_bytes += bytes;
+    usage->live_blocks -= blocks < usage->live_blocks ? blocks : usage->live_blocks;
+    return status;
+}
+
+static strata_status guard_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    strata_resource *below = resource->upstream;
+    strata_request wider = *request;
+    size_t front;
+    *bytes = 0;
+    strata_status status = request->bytes ? widen((guard *)resource, request, &wider, &front) : STRATA_SUCCESS;
+    return status == STRATA_SUCCESS ? below->ops->charge(below, &wider, bytes) : status;
+}
+
+static strata_status guard_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
+                                    strata_block_id *of)
+{
+    strata_resource *below = resource->upstream;
+    strata_request wider = *request;
+    size_t front;
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    strata_status status = request->bytes ? widen((guard *)resource, request, &wider, &front) : STRATA_SUCCESS;
+    return status == STRATA_SUCCESS ? below->ops->reusable(below, &wider, bytes, of) : status;
+}
+
+/* The user's view of a block that was found below; false if it is not its user's any more. */
+static bool show(guard *self, const strata_block *view, strata_block *out)
+{
+    strata_lock_take(&self->lock);
+    bool live = strata_table_state(strata_resource_table(&self->resource), view->id) == STRATA_BLOCK_LIVE;
+    if (live)
+        *out = guard_bytes(self, view->id.slot)->shown;
+    strata_lock_release(&self->lock);
+    return live;
+}
+
+static strata_status guard_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    strata_resource *below = resource->upstream;
+    strata_block view, shown;
+    *out = (strata_block){0};
+    strata_status status = below->ops->find(below, address, &view);
+    if (status != STRATA_SUCCESS)
+        return status;
+    bool known = show((guard *)resource, &view, &shown);
+    if (known && address - shown.address < shown.bytes) {
+        *out = shown;
+        return STRATA_SUCCESS;
+    }
+    if (!known)
+        return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
+                           (unsigned long long)address);
+    return strata_fail(
+        STRATA_ERROR_FOREIGN_POINTER,
+        "the address 0x%llx lies %lld bytes from the start of block 0x%llx of %zu bytes (tag \"%s\"), in "
+        "its red zone",
+        (unsigned long long)address, (long long)(address - shown.address), (unsigned long long)shown.address,
+        shown.requested, strata_tag_name(shown.tag));
+}
+
+/* ---- values ---- */
+
+enum guard_value {
+    VALUE_FINDINGS,
+    VALUE_FINDINGS_LOST,
+    VALUE_CHECKS,
+    VALUE_ZONES_CHECKED,
+    VALUE_UNCHECKED,
+    VALUE_QUARANTINED_BYTES,
+    VALUE_QUARANTINED_BLOCKS,
+    VALUE_MOST_BYTES,
+    VALUE_MOST_BLOCKS,
+    VALUE_KERNEL,
+};
+
+static const strata_value guard_values[] = {
+    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false, "what was found wrong, refused frees included"},
+    [VALUE_FINDINGS_LOST] = {"findings_lost", STRATA_VALUE_COUNT, false,
+                             "of these, told and not kept for want of room"},
+    [VALUE_CHECKS] = {"checks", STRATA_VALUE_COUNT, false, "batches of checks that were launched"},
+    [VALUE_ZONES_CHECKED] = {"zones_checked", STRATA_VALUE_COUNT, false, "red zones that were looked at"},
+    [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks that went unchecked: captures, driver errors"},
+    [VALUE_QUARANTINED_BYTES] = {"quarantined_bytes", STRATA_VALUE_BYTES, false,
+                                 "freed and not given back, with zones"},
+    [VALUE_QUARANTINED_BLOCKS] = {"quarantined_blocks", STRATA_VALUE_COUNT, false, "freed and not given back"},
+    [VALUE_MOST_BYTES] = {"quarantine_bytes", STRATA_VALUE_BYTES, true, "most bytes in quarantine"},
+    [VALUE_MOST_BLOCKS] = {"quarantine_blocks", STRATA_VALUE_COUNT, true, "most blocks in quarantine"},
+    [VALUE_KERNEL] = {"kernel", STRATA_VALUE_SWITCH, false, "a kernel checks; 0: plain copies"},
+};
+
+static strata_status guard_get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    const guard *self = (guard *)resource;
+    const _Atomic uint64_t *values[] = {
+        [VALUE_FINDINGS] = &self->report.findings,
+        [VALUE_FINDINGS_LOST] = &self->report.lost,
+        [VALUE_CHECKS] = &self->checks,
+        [VALUE_ZONES_CHECKED] = &self->zones_checked,
+        [VALUE_UNCHECKED] = &self->unchecked,
+        [VALUE_QUARANTINED_BYTES] = &self->quarantined_bytes,
+        [VALUE_QUARANTINED_BLOCKS] = &self->quarantined_blocks,
+        [VALUE_MOST_BYTES] = &self->most_bytes,
+        [VALUE_MOST_BLOCKS] = &self->most_blocks,
+    };
+    *value =
+        which == VALUE_KERNEL ? self->kernel.module != NULL : atomic_load_explicit(values[which], memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+static strata_status guard_set_value(strata_resource *resource, size_t which, uint64_t value)
+{
+    guard *self = (guard *)resource;
+    atomic_store_explicit(which == VALUE_MOST_BYTES ? &self->most_bytes : &self->most_blocks, value,
+                          memory_order_relaxed);
+    guard_poll(self);
+    return STRATA_SUCCESS;
+}
+
+/* ---- making and ending ---- */
+
+static void end_driver_objects(guard *self)
+{
+    CUstream streams[] = {self->leaving, self->checking};
+    for (size_t i = 0; i < 2; i++) {
+        bool ended = !streams[i];
+        for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
+            strata_made_stream_end(self->device, streams[i], &ended);
+    }
+    strata_scope scope;
+    bool entered = false;
+    for (int tries = 0; tries < TRIES_TO_END && !entered; tries++)
+        entered =
+            strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS;
+    if (!entered)
+        return;
+    strata_guard_kernel_unload(&self->kernel);
+    if (self->pinned)
+        strata_cu.MemFreeHost(self->pinned);
+    strata_scope_leave(&scope);
+}
+
+static void guard_destroy(strata_resource *resource)
+{
+    guard *self = (guard *)resource;
+    if (strata_door_now() == STRATA_DOOR_OPEN)
+        end_driver_objects(self);
+    guard_report_end(&self->report);
+    strata_lock_destroy(&self->lock);
+    strata_host_free(self->remembered);
+    strata_host_free(self);
+}
+
+static void guard_describe(strata_resource *resource, strata_emitter *to)
+{
+    guard_describe_kept(&((guard *)resource)->report, to);
+}
+
+static const strata_resource_ops guard_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(guarded),
+    .name = "guard",
+    .allocate = guard_allocate,
+    .deallocate = guard_deallocate,
+    .reap = guard_reap,
+    .trim = guard_trim,
+    .usage = guard_usage,
+    .charge = guard_charge,
+    .find = guard_find,
+    .destroy = guard_destroy,
+    .reusable = guard_reusable,
+    .values = guard_values,
+    .value_count = sizeof guard_values / sizeof guard_values[0],
+    .get_value = guard_get_value,
+    .set_value = guard_set_value,
+    .describe = guard_describe,
+};
+
+/* The batches' memory, one after another. */
+static void place_batches(guard *self)
+{
+    char *at = self->pinned;
+    for (size_t i = 0; i < GUARD_BATCHES; i++) {
+        guard_batch *batch = &self->batches[i];
+        batch->verdicts = (strata_guard_verdict *)(void *)at;
+        at += GUARD_PIECES * sizeof *batch->verdicts;
+        batch->pieces = (strata_guard_piece *)(void *)at;
+        at += GUARD_PIECES * sizeof *batch->pieces;
+        batch->copies = self->kernel.module ? NULL : (unsigned char *)at;
+        at += self->kernel.module ? 0 : GUARD_COPY_BYTES;
+    }
+}
+
+/* The context is current. */
+static strata_status allocate_pinned(guard *self)
+{
+    size_t bytes = GUARD_PIECES * (sizeof(strata_guard_verdict) + sizeof(strata_guard_piece));
+    bytes += self->kernel.module ? 0 : GUARD_COPY_BYTES;
+    CUresult result = strata_cu.MemHostAlloc(&self->pinned, GUARD_BATCHES * bytes, 0);
+    if (result == CUDA_SUCCESS) {
+        place_batches(self);
+        return STRATA_SUCCESS;
+    }
+    self->pinned = NULL;
+    return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard",
+                              GUARD_BATCHES * bytes);
+}
+
+static strata_status make_driver_objects(guard *self)
+{
+    strata_scope scope;
+    strata_status status = strata_made_stream_create(self->device, false, "a stream for checks", &self->checking);
+    if (status == STRATA_SUCCESS)
+        status = strata_made_stream_create(self->device, false, "a stream for frees", &self->leaving);
+    if (status == STRATA_SUCCESS)
+        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    self->timeline = strata_known_timeline(self->device, self->checking);
+    if (!self->options.no_kernel)
+        strata_guard_kernel_load(&self->kernel); /* where that cannot be, copies do */
+    status = allocate_pinned(self);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+static void take_options(guard *self)
+{
+    const strata_guard_options *options = &self->options;
+    uint64_t zone = options->zone ? options->zone : DEFAULT_ZONE;
+    self->zone = (size_t)((zone + GRANULE - 1) & ~(uint64_t)(GRANULE - 1));
+    self->most_bytes = options->quarantine_bytes ? options->quarantine_bytes : DEFAULT_BYTES;
+    self->most_blocks = options->quarantine_blocks ? options->quarantine_blocks : DEFAULT_BLOCKS;
+}
+
+strata_status guard_create(strata_device *device, const strata_guard_options *options, strata_resource **out)
+{
+    guard *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a guard");
+    self->resource.ops = &guard_ops;
+    self->device = device;
+    self->options = *options;
+    guard_report_begin(&self->report, &self->options);
+    take_options(self);
+    strata_lock_init(&self->lock, STRATA_RANK_GUARD);
+    self->remembered = strata_host_zalloc(GUARD_REMEMBERED * sizeof *self->remembered);
+    strata_status status = self->remembered ? make_driver_objects(self) : strata_fail_host_memory("a guard");
+    if (status == STRATA_SUCCESS) {
+        *out = &self->resource;
+        return STRATA_SUCCESS;
+    }
+    strata_error_hush();
+    guard_destroy(&self->resource);
+    strata_error_unhush(false);
+    return status;
+}
+
+bool strata_has_zones(const strata_resource *resource)
+{
+    return guard_is_one(resource);
+}
+
+bool guard_is_one(const strata_resource *resource)
+{
+    return resource->ops->allocate == guard_allocate;
+}

@@ -1,0 +1,232 @@
+/* Names, locks and renaming of log files. */
+#include "resources/logging/rotation.h"
+
+#include "core/base/error.h"
+#include "core/base/file_name.h"
+#include "resources/logging/csv.h"
+#include "resources/logging/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24 };
+
+/* ---- names ---- */
+
+strata_status log_place_name(log_place *place, const char *given, int device)
+{
+    static _Atomic int turns; /* log files of this process; any thread */
+    const strata_file_part parts[] = {
+        {'d', device, "device"},
+        {'n', atomic_fetch_add(&turns, 1) + 1, "number of the log"},
+    };
+    return strata_file_name(place->path, sizeof place->path, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
+}
+
+int log_place_standard(const log_place *place)
+{
+    if (strcmp(place->path, "/dev/stdout") == 0)
+        return STDOUT_FILENO;
+    return strcmp(place->path, "/dev/stderr") == 0 ? STDERR_FILENO : -1;
+}
+
+static void numbered(const log_place *place, uint64_t number, char name[NUMBERED_ROOM])
+{
+    if (number)
+        snprintf(name, NUMBERED_ROOM, "%s.%llu", place->path, (unsigned long long)number);
+    else
+        snprintf(name, NUMBERED_ROOM, "%s", place->path);
+}
+
+static void next_name(const log_place *place, char name[NUMBERED_ROOM])
+{
+    snprintf(name, NUMBERED_ROOM, "%s.new", place->path);
+}
+
+/* ---- who has it ---- */
+
+/* False with EBUSY if somebody else holds the file. Where a file system has no locks, nobody is kept away. */
+static bool lock_file(int descriptor)
+{
+    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return true;
+    errno = EBUSY;
+    return false;
+}
+
+static bool is_at(const char *path, int descriptor)
+{
+    struct stat named, open;
+    return stat(path, &named) == 0 && fstat(descriptor, &open) == 0 && named.st_dev == open.st_dev &&
+           named.st_ino == open.st_ino;
+}
+
+/* Closes it, and leaves errno as it is. */
+static int refuse(int descriptor)
+{
+    int error = errno;
+    close(descriptor);
+    errno = error;
+    return -1;
+}
+
+static int make_locked(const char *path)
+{
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return descriptor < 0 || lock_file(descriptor) ? descriptor : refuse(descriptor);
+}
+
+int log_place_make(const log_place *place)
+{
+    return make_locked(place->path);
+}
+
+/* Whoever had it may have moved it on between our opening and locking it. */
+int log_place_hold(const log_place *place, bool *regular)
+{
+    enum { TURNS = 100 };
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct stat is;
+        int descriptor = open(place->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        if (descriptor < 0)
+            return -1;
+        if (fstat(descriptor, &is) != 0)
+            return refuse(descriptor);
+        *regular = S_ISREG(is.st_mode);
+        if (!*regular)
+            return descriptor;
+        if (!lock_file(descriptor))
+            return refuse(descriptor);
+        if (is_at(place->path, descriptor))
+            return descriptor;
+        close(descriptor);
+    }
+    errno = EBUSY;
+    return -1;
+}
+
+/* ---- another one in its place ---- */
+
+/* Whether a file holds a log's header, or a part of one, and nothing else. */
+static bool is_header(int descriptor, off_t size)
+{
+    static const char columns[] = LOG_CSV_HEADER "\n";
+    char bytes[sizeof columns];
+    size_t count = size < (off_t)sizeof bytes ? (size_t)size : sizeof bytes;
+    size_t magic = count < strlen(LOG_FILE_MAGIC) ? count : strlen(LOG_FILE_MAGIC);
+    if (pread(descriptor, bytes, count, 0) != (ssize_t)count)
+        return false;
+    return (size <= LOG_FILE_HEADER && memcmp(bytes, LOG_FILE_MAGIC, magic) == 0) ||
+           (size < (off_t)sizeof columns && memcmp(bytes, columns, count) == 0);
+}
+
+/* A log that was killed while it made a file has left one without records, which nobody holds any more. What anybody
+ * else has put there stays. */
+static bool remove_leftover(const char *path)
+{
+    struct stat is;
+    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (descriptor < 0 && errno == ENOENT)
+        return true;
+    if (descriptor < 0) {
+        errno = EEXIST;
+        return false;
+    }
+    bool leftover = fstat(descriptor, &is) == 0 && S_ISREG(is.st_mode) && is_header(descriptor, is.st_size);
+    errno = EEXIST;
+    bool removed = leftover && lock_file(descriptor) && is_at(path, descriptor) && unlink(path) == 0;
+    int error = errno;
+    close(descriptor);
+    errno = error;
+    return removed;
+}
+
+int log_place_make_next(const log_place *place, const void *header, size_t bytes)
+{
+    char name[NUMBERED_ROOM];
+    next_name(place, name);
+    int descriptor = make_locked(name);
+    if (descriptor < 0 && errno == EEXIST && remove_leftover(name))
+        descriptor = make_locked(name);
+    if (descriptor < 0)
+        return -1;
+    ssize_t wrote = pwrite(descriptor, header, bytes, 0);
+    if (wrote == (ssize_t)bytes)
+        return descriptor;
+    if (wrote >= 0)
+        errno = ENOSPC;
+    int error = errno;
+    unlink(name);
+    errno = error;
+    return refuse(descriptor);
+}
+
+static bool exists(const char *path)
+{
+    struct stat is;
+    return lstat(path, &is) == 0;
+}
+
+/* Up to the first number that is free, files move on by one. Stops where one cannot be moved: none goes over it. */
+static bool move_on(const log_place *place)
+{
+    char from[NUMBERED_ROOM], to[NUMBERED_ROOM];
+    uint64_t last = 1;
+    for (numbered(place, last, to); last < place->keep && exists(to); numbered(place, last, to))
+        last++;
+    for (uint64_t number = last; number-- > 0;) {
+        numbered(place, number, from);
+        numbered(place, number + 1, to);
+        if (rename(from, to) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Not over a file that somebody has made there meanwhile: EEXIST, where the kernel and the file system know how. */
+static bool rename_to_free(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return true;
+    return (errno == EINVAL || errno == ENOSYS) && rename(from, to) == 0;
+}
+
+bool log_place_put_next(const log_place *place, int descriptor)
+{
+    char first[NUMBERED_ROOM], next[NUMBERED_ROOM];
+    bool stands = exists(place->path);
+    if (stands && !is_at(place->path, descriptor)) {
+        errno = EEXIST; /* somebody else's by now */
+        return false;
+    }
+    if (stands && !move_on(place))
+        return false;
+    next_name(place, next);
+    if (rename_to_free(next, place->path))
+        return true;
+    int error = errno;
+    numbered(place, 1, first);
+    if (stands)
+        rename_to_free(first, place->path);
+    errno = error;
+    return false;
+}
+
+void log_place_remove(const log_place *place, int descriptor)
+{
+    if (is_at(place->path, descriptor))
+        unlink(place->path);
+}
+
+void log_place_remove_next(const log_place *place)
+{
+    char name[NUMBERED_ROOM];
+    next_name(place, name);
+    unlink(name);
+}

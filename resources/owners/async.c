@@ -1,0 +1,757 @@
+/* async: the driver's stream-ordered pools.
+ *
+ * A free goes to the stream that it is asked on. Where other streams used the block and are not known to be done, it
+ * goes to a stream of this resource's own instead, which waits for all of them: the memory comes back later, and
+ * nobody's work does. */
+#include <strata/async.h>
+
+#include "core/base/counters.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "core/blocks/block_paths.h"
+#include "core/blocks/uses.h"
+#include "core/stack/stack.h"
+#include "core/streams/made_stream.h"
+#include "resources/builtin.h"
+#include "resources/owners/out_of_memory.h"
+#include "resources/owners/pending_frees.h"
+
+enum {
+    ALIGNMENT = 256,
+    CHARGE_GRANULE = 512, /* what a pool rounds to: tests/answers/h200.txt, "pool_size." */
+    TRIES_TO_END = 3,     /* of what nobody can try later: one finds no host memory, one call fails, one is left */
+};
+
+/* What a pool reserves at a time, and what its maximum is rounded up to: tests/answers/h200.txt, "pool.max_". */
+static const uint64_t RESERVE_GRANULE = UINT64_C(32) << 20;
+
+typedef struct async {
+    strata_resource resource;
+    strata_device *device;
+    CUmemoryPool pool;
+    bool own_pool;
+    uint64_t limit; /* bytes that the pool may reserve, 0: what the device has; constant */
+    strata_retired retired;
+    strata_lock lock;
+    CUstream waiting; /* for frees that wait for several streams; made when first needed, guarded by lock */
+} async;
+
+/* ---- allocating ---- */
+
+static inline strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address)
+{
+    strata_scope scope;
+    strata_status status =
+        strata_scope_enter(&scope, self->device, strata_scope_for(request->stream) | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemAllocFromPoolAsync(address, request->bytes, self->pool, request->stream);
+    strata_scope_leave(&scope);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        return STRATA_SUCCESS;
+    return strata_fail_allocation(&self->resource, request, result, "cuMemAllocFromPoolAsync");
+}
+
+static __attribute__((cold)) strata_status fail_free(CUresult result, CUdeviceptr address)
+{
+    return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)address);
+}
+
+static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemFreeAsync(address, stream);
+    strata_scope_leave(&scope);
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : fail_free(result, address);
+}
+
+/* Takes back what the driver gave for a block that came to nothing: nobody else could do it later. */
+static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CUstream stream)
+{
+    strata_scope scope;
+    strata_status status = STRATA_ERROR_BUSY;
+    strata_error_hush();
+    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+        status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        strata_cu.MemFreeAsync(address, stream);
+        strata_scope_leave(&scope);
+    }
+    strata_error_unhush(false);
+}
+
+/* Makes memory that the driver has given into a block; the stream is noted. */
+static inline bool enter_block(async *self, CUdeviceptr address, const strata_request *request,
+                               strata_timeline *timeline, bool known, strata_block *out)
+{
+    uint32_t slot = strata_retired_enter(&self->retired, address, request->bytes);
+    if (__builtin_expect(!slot, 0))
+        return false;
+    out->address = address;
+    out->bytes = out->requested = request->bytes;
+    out->alignment = ALIGNMENT;
+    out->tag = request->tag;
+    out->stream = request->stream;
+    strata_entry_publish(strata_resource_table(&self->resource), slot, timeline, known, out);
+    return true;
+}
+
+/* The general way: on any stream, with all that can go wrong. */
+static __attribute__((noinline)) strata_status allocate_noted(async *self, const strata_request *request,
+                                                              strata_block *out)
+{
+    *out = (strata_block){0};
+    strata_status status = strata_check_alignment(&self->resource, request, ALIGNMENT);
+    if (status != STRATA_SUCCESS || request->bytes == 0)
+        return status;
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    strata_note note;
+    CUdeviceptr address = 0;
+    if ((status = strata_note_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
+        return status;
+    if ((status = allocate_memory(self, request, &address)) != STRATA_SUCCESS) {
+        strata_note_cancel(&note);
+        return status;
+    }
+    bool entered = enter_block(self, address, request, note.stream.timeline, note.stream.known, out);
+    status = strata_note_end(&note);
+    if (entered && status == STRATA_SUCCESS)
+        return STRATA_SUCCESS;
+    if (entered)
+        strata_retired_leave(&self->retired, out->id.slot, address, request->bytes);
+    else
+        status = strata_fail_host_memory("a block");
+    give_back(self, address, request->stream);
+    *out = (strata_block){0};
+    return status;
+}
+
+/* On a known stream with late events nothing is noted that could fail. */
+static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    async *self = (async *)resource;
+    strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    bool plain = timeline && !timeline->early && request->bytes && request->alignment <= ALIGNMENT;
+    if (__builtin_expect(!plain, 0))
+        return allocate_noted(self, request, out);
+    CUdeviceptr address = 0;
+    strata_status status = allocate_memory(self, request, &address);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        *out = (strata_block){0};
+        return status;
+    }
+    if (__builtin_expect(enter_block(self, address, request, timeline, true, out), 1))
+        return STRATA_SUCCESS;
+    give_back(self, address, request->stream);
+    *out = (strata_block){0};
+    return strata_fail_host_memory("a block");
+}
+
+/* ---- freeing ---- */
+
+/* The stream that waits in place of the freeing one. */
+static strata_status waiting_stream(async *self, CUstream *out)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_lock_take(&self->lock);
+    if (!self->waiting)
+        status = strata_made_stream_create(self->device, false, "a stream that waits for others", &self->waiting);
+    *out = self->waiting;
+    strata_lock_release(&self->lock);
+    return status;
+}
+
+typedef struct pending {
+    const strata_stream_ref *stream; /* the freeing stream */
+    const strata_clock *clock;
+    bool any;
+} pending;
+
+static strata_status look_for_pending(strata_point point, void *data)
+{
+    pending *found = data;
+    if (!strata_timeline_follows(found->stream, found->clock, point) && !strata_point_query(point))
+        found->any = true;
+    return STRATA_SUCCESS;
+}
+
+/* Whether a free on `stream` would come before a use that some other stream may not have finished. */
+static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref *stream)
+{
+    strata_clock *clock = strata_timeline_clock(stream, false);
+    pending found = {.stream = stream, .clock = clock};
+    strata_uses_visit(entry, look_for_pending, &found);
+    strata_clock_unref(clock);
+    return found.any;
+}
+
+static strata_status make_wait(strata_point point, void *waiting)
+{
+    return strata_timeline_wait(waiting, point);
+}
+
+/* Lets the waiting stream come after everything that may touch the block, and frees on it. */
+static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
+                                            strata_point upto, bool *reap)
+{
+    CUstream handle;
+    strata_stream_ref waiting;
+    strata_status status = waiting_stream(self, &handle);
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_resolve(self->device, handle, &waiting);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, make_wait, &waiting);
+    if (status == STRATA_SUCCESS && upto)
+        status = strata_timeline_wait(&waiting, upto);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if ((status = free_memory(self, block->address, handle)) != STRATA_SUCCESS)
+        return status;
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
+    return STRATA_SUCCESS;
+}
+
+/* Everything that was submitted to the stream so far, as a point that an event covers or can. */
+static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+{
+    strata_note note;
+    strata_status status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *point = strata_timeline_now(note.stream.timeline);
+    return strata_note_end(&note);
+}
+
+static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block,
+                                     const strata_stream_ref *stream, bool *reap)
+{
+    strata_note note;
+    strata_status status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if ((status = free_memory(self, block->address, stream->handle)) != STRATA_SUCCESS) {
+        strata_note_cancel(&note);
+        return status;
+    }
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
+    strata_note_end(&note); /* the free is done; without its event it is found complete later, by a later one */
+    return STRATA_SUCCESS;
+}
+
+static inline strata_status free_on_known(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                          const strata_timeline *timeline, bool *reap)
+{
+    strata_status status = free_memory(self, block->address, stream);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(timeline));
+    return STRATA_SUCCESS;
+}
+
+static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+{
+    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    return strata_point_timeline(write) == timeline->number &&
+           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
+static strata_status free_without_stream(async *self, strata_entry *entry, const strata_block *block, bool *reap)
+{
+    strata_point end;
+    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, end, reap) : status;
+}
+
+static __attribute__((noinline)) strata_status free_in_order(async *self, strata_entry *entry,
+                                                             const strata_block *block, CUstream stream, bool *reap)
+{
+    strata_stream_ref ref;
+    if (stream == STRATA_STREAM_GONE)
+        return free_without_stream(self, entry, block, reap);
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (only_saw(entry, ref.timeline) || !has_pending_uses(entry, &ref))
+        return ref.known ? free_on_known(self, entry, block, stream, ref.timeline, reap)
+                         : free_on_unknown(self, entry, block, &ref, reap);
+    strata_point upto = 0;
+    if ((status = strata_scope_check(self->device, strata_scope_for(stream))) == STRATA_SUCCESS)
+        status = point_so_far(&ref, &upto);
+    return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    async *self = (async *)resource;
+    bool reap = false;
+    return finished ? free_on_waiting_stream(self, entry, block, 0, &reap)
+                    : free_in_order(self, entry, block, stream, &reap);
+}
+
+/* The general way. Where a capture is met, nothing was freed, and the free waits for its end. */
+static strata_status free_or_defer(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
+                                   bool *reap)
+{
+    strata_deferred *deferred = &self->resource.stack->deferred;
+    strata_deferred_settle_quietly(deferred, stream);
+    strata_error_hush();
+    strata_status status = free_in_order(self, entry, block, stream, reap);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status != STRATA_ERROR_STREAM_CAPTURE)
+        return status;
+    strata_retired_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
+    status = strata_deferred_add(deferred, &self->resource, carry_out, entry, block, stream);
+    if (status != STRATA_SUCCESS)
+        strata_retired_undefer(&self->retired, entry, block->bytes);
+    return status;
+}
+
+/* Where a block only ever saw the known stream on which it is freed, and that is usual, there is nothing to ask. */
+static inline strata_timeline *only_saw_known(async *self, const strata_entry *entry, CUstream stream)
+{
+    strata_timeline *timeline = strata_known_timeline(self->device, stream);
+    return timeline && !strata_scope_for(stream) && only_saw(entry, timeline) ? timeline : NULL;
+}
+
+static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    async *self = (async *)resource;
+    strata_entry *entry;
+    strata_status status = strata_entry_retire(strata_resource_table(resource), block, &entry);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return status;
+    bool reap = false;
+    strata_timeline *timeline = only_saw_known(self, entry, stream);
+    if (__builtin_expect(timeline != NULL, 1))
+        status = free_on_known(self, entry, block, stream, timeline, &reap);
+    else
+        status = free_or_defer(self, entry, block, stream, &reap);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        strata_entry_revive(entry);
+        return status;
+    }
+    size_t bytes;
+    if (__builtin_expect(reap, 0)) /* keeps the pending frees few; what goes wrong here is met again by who waits */
+        strata_retired_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
+    return STRATA_SUCCESS;
+}
+
+/* ---- the rest of the interface ---- */
+
+static strata_status async_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    async *self = (async *)resource;
+    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_status status = strata_retired_reap(&self->retired, mode, bytes);
+    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
+        status = strata_deferred_refuse(&resource->stack->deferred);
+    return status;
+}
+
+static CUresult pool_bytes(const async *self, CUmemPool_attribute attribute, size_t *bytes)
+{
+    cuuint64_t value = 0;
+    CUresult result = strata_cu.MemPoolGetAttribute(self->pool, attribute, &value);
+    *bytes = result == CUDA_SUCCESS ? (size_t)value : 0;
+    return result;
+}
+
+static strata_status async_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    async *self = (async *)resource;
+    *bytes = 0;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t before = 0, after = 0;
+    const char *call = "cuMemPoolGetAttribute";
+    CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &before);
+    /* The driver takes a size that it cannot round up for zero (tests/answers/h200.txt, "pool_release.trim.huge"). */
+    if (result == CUDA_SUCCESS && keep_bytes < before) {
+        result = strata_cu.MemPoolTrimTo(self->pool, keep_bytes);
+        call = "cuMemPoolTrimTo";
+    }
+    bool told =
+        result == CUDA_SUCCESS && pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after) == CUDA_SUCCESS;
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, call, "giving memory back");
+    *bytes = told && before > after ? before - after : 0;
+    return STRATA_SUCCESS;
+}
+
+static strata_status async_usage(strata_resource *resource, strata_usage *usage)
+{
+    async *self = (async *)resource;
+    *usage = (strata_usage){0};
+    strata_retired_usage(&self->retired, usage);
+    usage->limit = (size_t)self->limit;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    size_t reserved = 0, peak = 0, used = 0;
+    CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+    if (result == CUDA_SUCCESS)
+        result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &peak);
+    if (result == CUDA_SUCCESS)
+        result = pool_bytes(self, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemPoolGetAttribute", "asking how much the pool holds");
+    usage->reserved_bytes = reserved;
+    usage->reserved_peak = peak;
+    const size_t in_blocks = used > usage->bytes_outstanding ? used : usage->bytes_outstanding;
+    usage->reserved_free = reserved > in_blocks ? reserved - in_blocks : 0; /* what is freed counts as unused there */
+    return STRATA_SUCCESS;
+}
+
+static strata_status async_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
+{
+    (void)resource;
+    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* what cannot be rounded up, no device has either */
+    *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
+    return STRATA_SUCCESS;
+}
+
+/* Memory that was freed on the stream is the driver's first choice for a request on it: docs/measurements.md. */
+static strata_status async_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
+                                    strata_block_id *of)
+{
+    async *self = (async *)resource;
+    size_t charge;
+    async_charge(resource, request, &charge);
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
+    if (timeline && charge && strata_retired_reusable(&self->retired, timeline->number, charge, of))
+        *bytes = charge;
+    return STRATA_SUCCESS;
+}
+
+static uint32_t async_capabilities(strata_resource *resource)
+{
+    (void)resource;
+    return STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND |
+           STRATA_CAPABILITY_DEVICE_MEMORY;
+}
+
+static strata_status async_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    if (strata_retired_find(&((async *)resource)->retired, address, out))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
+                       (unsigned long long)address);
+}
+
+static int async_device(strata_resource *resource)
+{
+    return ((async *)resource)->device->ordinal;
+}
+
+/* What fails before the driver was asked to end a thing is tried again, since nobody can call a second time. An end
+ * that the driver refuses is not: the handle may be gone. True: the driver was asked. */
+static bool end_pool(async *self)
+{
+    strata_scope scope;
+    if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return false;
+    CUresult result = strata_cu.MemPoolDestroy(self->pool);
+    strata_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        strata_fail_driver(result, "cuMemPoolDestroy", "ending a pool, which stays until the process ends");
+    return true;
+}
+
+static void async_destroy(strata_resource *resource)
+{
+    async *self = (async *)resource;
+    if (strata_door_now() == STRATA_DOOR_OPEN) {
+        bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
+        for (int i = 0; i < TRIES_TO_END && !stream_ended; i++)
+            strata_made_stream_end(self->device, self->waiting, &stream_ended);
+        for (int i = 0; i < TRIES_TO_END && !pool_ended; i++)
+            pool_ended = end_pool(self);
+    }
+    strata_retired_end(&self->retired);
+    strata_lock_destroy(&self->lock);
+    strata_host_free(self);
+}
+
+static const strata_resource_ops async_ops = {
+    .size = sizeof(strata_resource_ops),
+    .block_bytes = sizeof(strata_retired_bytes),
+    .name = "async",
+    .allocate = async_allocate,
+    .deallocate = async_deallocate,
+    .prepare_use = strata_block_prepare_use,
+    .finish_use = strata_block_finish_use,
+    .record_use = strata_block_record_use,
+    .reap = async_reap,
+    .trim = async_trim,
+    .usage = async_usage,
+    .charge = async_charge,
+    .capabilities = async_capabilities,
+    .find = async_find,
+    .destroy = async_destroy,
+    .device = async_device,
+    .reusable = async_reusable,
+};
+
+CUmemoryPool strata_async_pool_handle(const strata_resource *resource)
+{
+    bool is_async = resource && resource->ops->allocate == async_allocate;
+    return is_async ? ((const async *)resource)->pool : NULL;
+}
+
+/* ---- making ---- */
+
+static strata_status set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value, const char *name)
+{
+    CUresult result = strata_cu.MemPoolSetAttribute(pool, attribute, value);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemPoolSetAttribute", "setting %s of a pool", name);
+}
+
+static strata_status set_switch(CUmemoryPool pool, CUmemPool_attribute attribute, strata_switch value, const char *name)
+{
+    if (value == STRATA_SWITCH_DEFAULT)
+        return STRATA_SUCCESS;
+    int on = value == STRATA_SWITCH_ON;
+    return set_attribute(pool, attribute, &on, name);
+}
+
+/* Reserves `bytes` by allocating them once; the threshold keeps them in the pool. */
+static strata_status prime(const async *self, uint64_t bytes)
+{
+    CUdeviceptr address;
+    CUstream stream;
+    if (!bytes)
+        return STRATA_SUCCESS;
+    CUresult result = strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuStreamCreate", "reserving the initial size of a pool");
+    result = strata_cu.MemAllocFromPoolAsync(&address, (size_t)bytes, self->pool, stream);
+    const char *call = "cuMemAllocFromPoolAsync";
+    if (result == CUDA_SUCCESS) {
+        call = "cuMemFreeAsync";
+        result = strata_cu.MemFreeAsync(address, stream);
+        CUresult waited = strata_cu.StreamSynchronize(stream);
+        result = result == CUDA_SUCCESS ? waited : result;
+    }
+    strata_cu.StreamDestroy(stream);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, call, "reserving the initial size of %llu bytes",
+                                                       (unsigned long long)bytes);
+}
+
+static strata_status configure(async *self, const strata_async_options *options)
+{
+    cuuint64_t threshold = options->release_threshold ? options->release_threshold : UINT64_MAX;
+    if (options->release_all)
+        threshold = 0;
+    strata_status status =
+        set_attribute(self->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold, "the release threshold");
+    if (status == STRATA_SUCCESS)
+        status = set_switch(self->pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                            options->follow_event_dependencies, "follow_event_dependencies");
+    if (status == STRATA_SUCCESS)
+        status =
+            set_switch(self->pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, options->opportunistic, "opportunistic");
+    if (status == STRATA_SUCCESS)
+        status = set_switch(self->pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+                            options->internal_dependencies, "internal_dependencies");
+    return status == STRATA_SUCCESS ? prime(self, options->initial_size) : status;
+}
+
+/* Ends a pool that came to nothing. If that fails too it is said, and why it came to nothing stays the last error. */
+static void drop_pool(CUmemoryPool pool)
+{
+    strata_error kept = *strata_error_in_force();
+    CUresult result = strata_cu.MemPoolDestroy(pool);
+    if (result == CUDA_SUCCESS)
+        return;
+    strata_fail_driver(result, "cuMemPoolDestroy", "ending a pool, which stays until the process ends");
+    *strata_error_begin(kept.status) = kept;
+}
+
+static strata_status make_pool(async *self, const strata_async_options *options)
+{
+    static const CUmemAllocationHandleType handle_types[] = {
+        CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_FABRIC};
+    CUmemPoolProps properties = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .handleTypes = handle_types[options->export_type],
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = self->device->ordinal},
+        .maxSize = (size_t)options->max_size,
+    };
+    CUresult result = strata_cu.MemPoolCreate(&self->pool, &properties);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemPoolCreate", "making a pool on device %d", self->device->ordinal);
+    self->own_pool = true;
+    const uint64_t most = UINT64_MAX / RESERVE_GRANULE * RESERVE_GRANULE;
+    self->limit =
+        options->max_size < most ? (options->max_size + RESERVE_GRANULE - 1) / RESERVE_GRANULE * RESERVE_GRANULE : most;
+    strata_status status = configure(self, options);
+    if (status != STRATA_SUCCESS)
+        drop_pool(self->pool);
+    return status;
+}
+
+static strata_status view_pool(async *self, const strata_async_options *options)
+{
+    if (options->release_threshold || options->release_all || options->initial_size || options->max_size ||
+        options->follow_event_dependencies || options->opportunistic || options->internal_dependencies ||
+        options->export_type)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a view of a pool leaves it as it is: only pool=own takes options");
+    CUresult result = CUDA_SUCCESS;
+    if (options->pool == STRATA_ASYNC_POOL_GIVEN)
+        self->pool = options->given;
+    else if (options->pool == STRATA_ASYNC_POOL_DEFAULT)
+        result = strata_cu.DeviceGetDefaultMemPool(&self->pool, self->device->handle);
+    else
+        result = strata_cu.DeviceGetMemPool(&self->pool, self->device->handle);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuDeviceGetMemPool", "looking up a pool of device %d",
+                                  self->device->ordinal);
+    return self->pool ? STRATA_SUCCESS
+                      : strata_fail(STRATA_ERROR_INVALID_VALUE, "a view of a pool, and the pool is NULL");
+}
+
+static bool is_switch(strata_switch value)
+{
+    return (unsigned)value <= STRATA_SWITCH_OFF;
+}
+
+static strata_status check_options(const strata_async_options *options)
+{
+    const char *problem = NULL;
+    if ((unsigned)options->pool > STRATA_ASYNC_POOL_GIVEN || (unsigned)options->export_type > STRATA_EXPORT_FABRIC)
+        problem = "pool or export type is none of those that there are";
+    else if (!is_switch(options->follow_event_dependencies) || !is_switch(options->opportunistic) ||
+             !is_switch(options->internal_dependencies))
+        problem = "a switch is neither default nor on nor off";
+    else if (options->given && options->pool != STRATA_ASYNC_POOL_GIVEN)
+        problem = "a pool is given, and another one is to be used: set pool to STRATA_ASYNC_POOL_GIVEN";
+    else if (options->release_all && options->release_threshold)
+        problem = "release_all is a release_threshold of zero: only one of the two can be set";
+    if (problem)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: %s", problem);
+    if (options->max_size && options->initial_size > options->max_size)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: initial_size is %llu bytes and max_size only %llu",
+                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+    return STRATA_SUCCESS;
+}
+
+static strata_status check_device(const strata_device *device, const strata_async_options *options)
+{
+    const strata_device_info *info = &device->info;
+    if (!info->memory_pools)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "device %d has no memory pools; use direct", device->ordinal);
+    if ((options->export_type == STRATA_EXPORT_POSIX_FD && !info->fd_handles) ||
+        (options->export_type == STRATA_EXPORT_FABRIC && !info->fabric_handles))
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "pools of device %d cannot be shared in this way",
+                           device->ordinal);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_async_create(int ordinal, const strata_async_options *given, strata_resource **out)
+{
+    strata_async_options options;
+    strata_device *device;
+    strata_status status = strata_options_begin("async", out, &options, sizeof options, given);
+    if (status == STRATA_SUCCESS)
+        status = check_options(&options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = check_device(device, &options);
+    if (status != STRATA_SUCCESS)
+        return status;
+    async *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("an async resource");
+    self->resource.ops = &async_ops;
+    self->device = device;
+    strata_scope scope;
+    status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        status = options.pool == STRATA_ASYNC_POOL_OWN ? make_pool(self, &options) : view_pool(self, &options);
+        strata_scope_leave(&scope);
+    }
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(self);
+        return status;
+    }
+    strata_retired_init(&self->retired, &self->resource, CHARGE_GRANULE);
+    strata_lock_init(&self->lock, STRATA_RANK_OWNER);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+/* ---- in stack texts ---- */
+
+/* As the text gives it: choices are ints, sizes 64 bits. */
+typedef struct async_text {
+    int pool;
+    int follow_event_dependencies, opportunistic, internal_dependencies;
+    int export_type;
+    uint64_t release_threshold, initial_size, max_size;
+    bool release_all;
+} async_text;
+
+#define SWITCHES "default|on|off"
+
+static const strata_option async_text_options[] = {
+    {"pool", STRATA_OPTION_CHOICE, offsetof(async_text, pool), "own|default|current",
+     "a pool of its own, or a view of the device's default or current one"},
+    {"release_threshold", STRATA_OPTION_SIZE, offsetof(async_text, release_threshold), NULL,
+     "bytes kept at a synchronization; everything by default"},
+    {"release_all", STRATA_OPTION_BOOL, offsetof(async_text, release_all), NULL, "keep nothing at a synchronization"},
+    {"initial_size", STRATA_OPTION_SIZE, offsetof(async_text, initial_size), NULL, "bytes reserved at the start"},
+    {"max_size", STRATA_OPTION_SIZE, offsetof(async_text, max_size), NULL, "most bytes reserved"},
+    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(async_text, follow_event_dependencies), SWITCHES,
+     "reuse what an event has ordered"},
+    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(async_text, opportunistic), SWITCHES, "reuse what has finished"},
+    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(async_text, internal_dependencies), SWITCHES,
+     "let the driver add waits to reuse"},
+    {"export", STRATA_OPTION_CHOICE, offsetof(async_text, export_type), "none|fd|fabric",
+     "handles for sharing between processes"},
+};
+
+static strata_status make_async(int device, const void *given, strata_resource **out)
+{
+    const async_text *text = given;
+    strata_async_options options = {
+        .pool = (strata_async_pool)text->pool,
+        .release_threshold = text->release_threshold,
+        .release_all = text->release_all,
+        .initial_size = text->initial_size,
+        .max_size = text->max_size,
+        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
+        .opportunistic = (strata_switch)text->opportunistic,
+        .internal_dependencies = (strata_switch)text->internal_dependencies,
+        .export_type = (strata_export_type)text->export_type,
+    };
+    return strata_async_create(device, &options, out);
+}
+
+const strata_layer strata_async_layer = {
+    .size = sizeof(strata_layer),
+    .owner = true,
+    .name = "async",
+    .help = "the driver's stream-ordered pools",
+    .options = async_text_options,
+    .option_count = sizeof async_text_options / sizeof async_text_options[0],
+    .options_size = sizeof(async_text),
+    .create = make_async,
+    .in_sanitizer_mode = "direct",
+};

@@ -1,0 +1,159 @@
+/* callback: blocks that functions of the program's own give and take.
+ *
+ * What the functions answer is checked as far as it can be: a status that is one, an address at all, its alignment, and
+ * that no live block begins there. */
+#include <strata/callback.h>
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "resources/owners/per_block.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 256 };
+
+typedef struct callback {
+    strata_single single;
+    strata_callback_options options; /* constant */
+} callback;
+
+static bool is_status(strata_status status)
+{
+    return strcmp(strata_status_name(status), "STRATA_ERROR_UNKNOWN") != 0;
+}
+
+/* What the program's function answered, as the status of the call. Its own record, if it made one, is replaced by one
+ * that says where the answer came from. */
+static strata_status refuse_answer(const strata_block *block, strata_status answer, const char *which)
+{
+    bool known = is_status(answer);
+    strata_error *error = strata_error_begin(known ? answer : STRATA_ERROR_INVALID_VALUE);
+    error->requested = block->requested;
+    error->tag = block->tag;
+    error->generation = block->id.generation;
+    if (!known)
+        return strata_error_raise(error, "callback: the program's %s function answered %d, which is no status", which,
+                                  (int)answer);
+    return strata_error_raise(error, "callback: the program's %s function answered %s (%zu bytes, tag \"%.100s\")",
+                              which, strata_status_text(answer), block->requested, strata_tag_name(block->tag));
+}
+
+static strata_status refuse_address(const strata_request *request, size_t alignment, CUdeviceptr address,
+                                    strata_status status, const char *what)
+{
+    strata_error *error = strata_error_begin(status);
+    error->requested = request->bytes;
+    error->tag = request->tag;
+    return strata_error_raise(error,
+                              "callback: the program's allocate function gave the address 0x%llx for %zu bytes aligned "
+                              "to %zu (tag \"%.100s\"): %s",
+                              (unsigned long long)address, request->bytes, alignment, strata_tag_name(request->tag),
+                              what);
+}
+
+static strata_status give_memory(strata_single *single, const strata_block *block, CUstream stream)
+{
+    const strata_callback_options *options = &((callback *)single)->options;
+    strata_scope scope;
+    strata_status status = strata_single_enter(single, &scope, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
+    status = options->deallocate(block->address, block->bytes, block->alignment, stream, options->data);
+    strata_error_take_back(&aside);
+    strata_scope_leave(&scope);
+    return status == STRATA_SUCCESS ? status : refuse_answer(block, status, "deallocate");
+}
+
+static void give_misaligned_back(strata_single *self, const strata_request *request, size_t alignment,
+                                 CUdeviceptr address)
+{
+    const strata_block block = {.address = address, .bytes = request->bytes, .alignment = alignment};
+    strata_error_hush();
+    give_memory(self, &block, request->stream);
+    strata_error_unhush(false);
+}
+
+static strata_status take_memory(strata_single *self, const strata_request *request, size_t alignment,
+                                 CUdeviceptr *address)
+{
+    const strata_callback_options *options = &((callback *)self)->options;
+    strata_scope scope;
+    strata_status status = strata_single_enter(self, &scope, NULL);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *address = 0;
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
+    status = options->allocate(address, request->bytes, alignment, request->stream, options->data);
+    strata_error_take_back(&aside);
+    strata_scope_leave(&scope);
+    if (status != STRATA_SUCCESS) {
+        const strata_block wanted = {.requested = request->bytes, .tag = request->tag};
+        return refuse_answer(&wanted, status, "allocate");
+    }
+    if (*address == 0)
+        return refuse_address(request, alignment, 0, STRATA_ERROR_OUT_OF_MEMORY, "it had none");
+    if (*address & (alignment - 1)) {
+        give_misaligned_back(self, request, alignment, *address);
+        return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "that is not aligned");
+    }
+    if (strata_single_has(self, *address))
+        return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "a live block is there");
+    return STRATA_SUCCESS;
+}
+
+static const strata_single_source source = {
+    .alignment = ALIGNMENT,
+    .most_alignment = SIZE_MAX,
+    .take = take_memory,
+    .give = give_memory,
+};
+
+static uint32_t callback_capabilities(strata_resource *resource)
+{
+    const strata_callback_options *options = &((const callback *)resource)->options;
+    return STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND |
+           (options->stream_ordered ? STRATA_CAPABILITY_STREAM_ORDERED : 0) |
+           (options->host_memory ? 0 : STRATA_CAPABILITY_DEVICE_MEMORY);
+}
+
+static const strata_resource_ops callback_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "callback",
+    .allocate = strata_single_allocate,
+    .deallocate = strata_single_deallocate,
+    .prepare_use = strata_block_prepare_use,
+    .finish_use = strata_block_finish_use,
+    .record_use = strata_block_record_use,
+    .reap = strata_single_reap,
+    .usage = strata_single_usage,
+    .capabilities = callback_capabilities,
+    .find = strata_single_find,
+    .destroy = strata_single_destroy,
+    .device = strata_single_device,
+};
+
+strata_status strata_callback_create(int ordinal, const strata_callback_options *options, strata_resource **out)
+{
+    strata_callback_options read;
+    strata_device *device;
+    strata_status status = strata_options_begin("callback", out, &read, sizeof read, options);
+    if (status == STRATA_SUCCESS && (!read.allocate || !read.deallocate))
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "callback: the function %s is missing",
+                             read.allocate ? "deallocate" : "allocate");
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    callback *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a callback resource");
+    strata_single_init(&self->single, &callback_ops, &source, device);
+    self->single.ordered = read.stream_ordered;
+    self->options = read;
+    *out = &self->single.resource;
+    return STRATA_SUCCESS;
+}

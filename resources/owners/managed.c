@@ -1,0 +1,271 @@
+/* managed: one cuMemAllocManaged for each block.
+ *
+ * How much may be allocated. Managed memory takes nothing of the device until it is touched there, so the driver never
+ * refuses what is too much; the device pages instead. What the driver calls free is therefore compared with what is
+ * allocated: while the resource has no block, that is the room for its blocks; later it is less by those that have
+ * moved to the device meanwhile, and how much that is nobody can ask. So the room is remembered from when there was no
+ * block, or taken from a later answer that is larger. */
+#include <strata/managed.h>
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "resources/builtin.h"
+#include "resources/owners/out_of_memory.h"
+#include "resources/owners/per_block.h"
+
+enum { ALIGNMENT = 256 }; /* cuMemAllocManaged gives at least 512: tests/answers/h200.txt, "managed.alloc.1000" */
+
+typedef struct managed {
+    strata_single single;
+    strata_managed_options options; /* constant */
+    strata_lock room_lock;
+    size_t claimed; /* bytes of blocks that live or are being allocated; guarded by room_lock */
+    size_t room;    /* bytes that may be claimed; the same */
+} managed;
+
+/* ---- room ---- */
+
+static strata_status refuse_room(const managed *self, const strata_request *request, size_t device_free, size_t claimed,
+                                 size_t room)
+{
+    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
+    error->requested = request->bytes;
+    error->in_use = claimed;
+    error->limit = room;
+    error->remaining = room > claimed ? room - claimed : 0;
+    error->device_free = device_free;
+    error->tag = request->tag;
+    return strata_error_raise(error,
+                              "managed: %zu bytes (tag \"%.100s\") are more than device %d has room for: live %zu, "
+                              "limit %zu, free on the device %zu. Free some, or allow more with oversubscribe=on",
+                              request->bytes, strata_tag_name(request->tag), self->single.device->ordinal, claimed,
+                              room, device_free);
+}
+
+static strata_status ask_device_free(strata_device *device, size_t *bytes)
+{
+    size_t total;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemGetInfo(bytes, &total);
+    strata_scope_leave(&scope);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    return strata_fail_driver(result, "cuMemGetInfo", "managed: asking how much device %d has free", device->ordinal);
+}
+
+static strata_status claim_room(managed *self, const strata_request *request)
+{
+    size_t device_free;
+    if (self->options.oversubscribe)
+        return STRATA_SUCCESS;
+    strata_status status = ask_device_free(self->single.device, &device_free);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&self->room_lock);
+    if (self->claimed == 0 || device_free > self->room)
+        self->room = device_free;
+    size_t claimed = self->claimed, room = self->room;
+    bool fits = request->bytes <= device_free && claimed <= room && request->bytes <= room - claimed;
+    if (fits)
+        self->claimed += request->bytes;
+    strata_lock_release(&self->room_lock);
+    return fits ? STRATA_SUCCESS : refuse_room(self, request, device_free, claimed, room);
+}
+
+static void give_room_back(managed *self, size_t bytes)
+{
+    if (self->options.oversubscribe)
+        return;
+    strata_lock_take(&self->room_lock);
+    self->claimed -= bytes;
+    strata_lock_release(&self->room_lock);
+}
+
+/* ---- memory ---- */
+
+static CUresult advise(const managed *self, CUdeviceptr address, size_t bytes)
+{
+    const strata_managed_options *options = &self->options;
+    const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = self->single.device->handle};
+    const CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
+    CUresult result = CUDA_SUCCESS;
+    if (options->preferred_location != STRATA_MANAGED_LOCATION_NONE)
+        result = strata_cu.MemAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                                     options->preferred_location == STRATA_MANAGED_LOCATION_HOST ? host : device);
+    if (result == CUDA_SUCCESS && options->read_mostly)
+        result = strata_cu.MemAdvise(address, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, device);
+    return result;
+}
+
+static strata_status allocate_memory(managed *self, const strata_request *request, CUdeviceptr *address)
+{
+    const unsigned flags =
+        self->options.attach == STRATA_MANAGED_ATTACH_HOST ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_GLOBAL;
+    strata_scope scope;
+    strata_status status = strata_single_enter(&self->single, &scope, NULL);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const char *call = "cuMemAllocManaged";
+    CUresult result = strata_cu.MemAllocManaged(address, request->bytes, flags);
+    if (result == CUDA_SUCCESS && (result = advise(self, *address, request->bytes)) != CUDA_SUCCESS) {
+        call = "cuMemAdvise";
+        strata_cu.MemFree(*address);
+    }
+    strata_scope_leave(&scope);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    return strata_fail_allocation(&self->single.resource, request, result, call);
+}
+
+static strata_status take_memory(strata_single *single, const strata_request *request, size_t alignment,
+                                 CUdeviceptr *address)
+{
+    (void)alignment;
+    managed *self = (managed *)single;
+    strata_status status = claim_room(self, request);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = allocate_memory(self, request, address);
+    if (status != STRATA_SUCCESS)
+        give_room_back(self, request->bytes);
+    return status;
+}
+
+static strata_status give_memory(strata_single *single, const strata_block *block, CUstream stream)
+{
+    strata_status status = strata_single_free_memory(single, block, stream);
+    if (status == STRATA_SUCCESS)
+        give_room_back((managed *)single, block->bytes);
+    return status;
+}
+
+static const strata_single_source source = {
+    .alignment = ALIGNMENT,
+    .most_alignment = ALIGNMENT,
+    .take = take_memory,
+    .give = give_memory,
+};
+
+/* The host can read it: no DEVICE_MEMORY. */
+static uint32_t managed_capabilities(strata_resource *resource)
+{
+    (void)resource;
+    return STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND;
+}
+
+static void managed_destroy(strata_resource *resource)
+{
+    managed *self = (managed *)resource;
+    strata_single_end(&self->single);
+    strata_lock_destroy(&self->room_lock);
+    strata_host_free(self);
+}
+
+static const strata_resource_ops managed_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "managed",
+    .allocate = strata_single_allocate,
+    .deallocate = strata_single_deallocate,
+    .prepare_use = strata_block_prepare_use,
+    .finish_use = strata_block_finish_use,
+    .record_use = strata_block_record_use,
+    .reap = strata_single_reap,
+    .usage = strata_single_usage,
+    .capabilities = managed_capabilities,
+    .find = strata_single_find,
+    .destroy = managed_destroy,
+    .device = strata_single_device,
+};
+
+/* ---- making ---- */
+
+static strata_status check_options(const strata_managed_options *options)
+{
+    const char *problem = NULL;
+    if ((unsigned)options->attach > STRATA_MANAGED_ATTACH_HOST)
+        problem = "attach is neither global nor host";
+    else if ((unsigned)options->preferred_location > STRATA_MANAGED_LOCATION_HOST)
+        problem = "preferred_location is neither none nor device nor host";
+    return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "managed: %s", problem) : STRATA_SUCCESS;
+}
+
+static strata_status check_device(const strata_device *device, const strata_managed_options *options)
+{
+    if (!device->info.managed_memory || !strata_cu.MemAllocManaged)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "managed: device %d cannot use managed memory while the host does; use direct or pinned",
+                           device->ordinal);
+    if ((options->preferred_location || options->read_mostly) && !strata_cu.MemAdvise)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "managed: the driver does not have cuMemAdvise as of CUDA 12.2, which preferred_location "
+                           "and read_mostly need");
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_managed_create(int ordinal, const strata_managed_options *options, strata_resource **out)
+{
+    strata_managed_options read;
+    strata_device *device;
+    strata_status status = strata_options_begin("managed", out, &read, sizeof read, options);
+    if (status == STRATA_SUCCESS)
+        status = check_options(&read);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = check_device(device, &read);
+    if (status != STRATA_SUCCESS)
+        return status;
+    managed *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a managed resource");
+    strata_single_init(&self->single, &managed_ops, &source, device);
+    self->options = read;
+    strata_lock_init(&self->room_lock, STRATA_RANK_INDEX);
+    *out = &self->single.resource;
+    return STRATA_SUCCESS;
+}
+
+/* ---- in stack texts ---- */
+
+/* As the text gives it: choices are ints. */
+typedef struct managed_text {
+    int attach, preferred_location;
+    bool read_mostly, oversubscribe;
+} managed_text;
+
+static const strata_option managed_texts[] = {
+    {"attach", STRATA_OPTION_CHOICE, offsetof(managed_text, attach), "global|host", "who may use a block at first"},
+    {"preferred_location", STRATA_OPTION_CHOICE, offsetof(managed_text, preferred_location), "none|device|host",
+     "where blocks had better be"},
+    {"read_mostly", STRATA_OPTION_BOOL, offsetof(managed_text, read_mostly), NULL,
+     "blocks are read from several places, and seldom written"},
+    {"oversubscribe", STRATA_OPTION_BOOL, offsetof(managed_text, oversubscribe), NULL,
+     "blocks may have more bytes than are free on the device"},
+};
+
+static strata_status make_managed(int device, const void *given, strata_resource **out)
+{
+    const managed_text *text = given;
+    const strata_managed_options options = {
+        .attach = (strata_managed_attach)text->attach,
+        .preferred_location = (strata_managed_location)text->preferred_location,
+        .read_mostly = text->read_mostly,
+        .oversubscribe = text->oversubscribe,
+    };
+    return strata_managed_create(device, &options, out);
+}
+
+const strata_layer strata_managed_layer = {
+    .size = sizeof(strata_layer),
+    .owner = true,
+    .name = "managed",
+    .help = "memory that the host and the device share",
+    .options = managed_texts,
+    .option_count = sizeof managed_texts / sizeof managed_texts[0],
+    .options_size = sizeof(managed_text),
+    .create = make_managed,
+};

@@ -1,0 +1,449 @@
+/* Retired blocks: the index, and the two ways out of it. */
+#include "resources/owners/pending_frees.h"
+
+#include "core/base/error.h"
+#include "core/streams/timeline.h"
+#include "resources/owners/pending_points.h"
+
+enum { REAP_EVERY = 256 };
+
+/* Totals since the start: what is live is allocated and not freed, what is retired is freed and not ended. A block is
+ * counted in this order, and the totals are read in the opposite one, so that no difference is negative. */
+enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES, ENDED_BLOCKS };
+
+/* The point of a block until its free has been given to the driver, and the same where the free is counted already. No
+ * stream gets so far. */
+static const strata_point not_settled = UINT64_MAX;
+static const strata_point deferred = UINT64_MAX - 1;
+
+static inline bool is_settled(strata_point point)
+{
+    return point < deferred;
+}
+
+enum { UNIT = 256 }; /* addresses in the index are multiples of it */
+
+/* What of a block stands in the index. */
+typedef struct part {
+    CUdeviceptr start;
+    uint64_t length;
+} part;
+
+static strata_table *table_of(const strata_retired *set)
+{
+    return strata_resource_table(set->owner);
+}
+
+static strata_retired_bytes *bytes_of(const strata_retired *set, strata_entry *entry)
+{
+    return (strata_retired_bytes *)(void *)((char *)entry + set->owner->block_offset);
+}
+
+static strata_retired_bytes *bytes_at(const strata_retired *set, uint32_t slot)
+{
+    return bytes_of(set, strata_table_entry(table_of(set), slot));
+}
+
+static bool is_retired(const strata_retired *set, uint32_t slot)
+{
+    uint64_t word = atomic_load_explicit(&strata_table_entry(table_of(set), slot)->word, memory_order_acquire);
+    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED;
+}
+
+void strata_retired_init(strata_retired *set, strata_resource *owner, size_t granule)
+{
+    set->owner = owner;
+    set->granule = granule;
+    strata_spin_init(&set->lock, STRATA_RANK_INDEX);
+}
+
+void strata_retired_end(strata_retired *set)
+{
+    strata_index_end(&set->index);
+    strata_counters_end(&set->counters);
+}
+
+static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t bytes)
+{
+    return (start + bytes + set->granule - 1) & ~(CUdeviceptr)(set->granule - 1);
+}
+
+static __attribute__((cold)) void report(const strata_retired *set, uint32_t slot, uint64_t amount, bool ends,
+                                         strata_completion_kind kind)
+{
+    const strata_entry *entry = strata_table_entry(table_of(set), slot);
+    uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
+    strata_completion completion = {
+        .kind = kind,
+        .id = {.table = strata_table_id(table_of(set)), .slot = slot, .generation = generation},
+        .bytes = (size_t)amount,
+        .last = ends,
+    };
+    strata_report_completion(set->owner, &completion);
+}
+
+/* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
+static inline bool count_as_free(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes, uint64_t amount,
+                                 strata_stripe *mine, strata_completion_kind kind)
+{
+    bytes->outstanding -= amount;
+    bool ends = bytes->outstanding == 0;
+    strata_counters_add_to(&set->counters, mine, ENDED_BYTES, (int64_t)amount);
+    strata_counters_add_to(&set->counters, mine, ENDED_BLOCKS, ends);
+    if (__builtin_expect(set->owner->stack->interested_count != 0, 0))
+        report(set, slot, amount, ends, kind);
+    return ends;
+}
+
+/* The same, and ends the block with the last of its bytes. It has left the index then. */
+static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
+{
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    if (count_as_free(set, slot, bytes_at(set, slot), amount, mine, kind))
+        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+}
+
+/* What of a retired block stands in the index; of a stray no bytes. The lock is held. */
+static inline part part_of(const strata_retired *set, strata_entry *entry)
+{
+    const strata_retired_bytes *bytes = bytes_of(set, entry);
+    if (!bytes->end)
+        return (part){0};
+    const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
+    const uint64_t from = (uint64_t)bytes->from * UNIT;
+    const uint64_t end = bytes->end == STRATA_RETIRED_WHOLE ? atomic_load_explicit(&entry->bytes, memory_order_relaxed)
+                                                            : (uint64_t)bytes->end * UNIT;
+    return (part){.start = address + from, .length = end - from};
+}
+
+/* A block that is about to live stands in the index as a whole. The lock is held. */
+static inline void occupy(strata_retired_bytes *bytes, uint64_t length)
+{
+    bytes->from = 0;
+    bytes->end = STRATA_RETIRED_WHOLE;
+    bytes->outstanding = length;
+    atomic_store_explicit(&bytes->point, not_settled, memory_order_relaxed);
+}
+
+/* ---- handing memory out ---- */
+
+static void make_stray(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes)
+{
+    bytes->end = 0;
+    bytes->from = set->strays;
+    set->strays = slot;
+}
+
+/* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
+ * other one is only counted. */
+static void shrink(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
+{
+    strata_entry *entry = strata_table_entry(table_of(set), slot);
+    strata_retired_bytes *bytes = bytes_of(set, entry);
+    const part had = part_of(set, entry);
+    const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
+    CUdeviceptr own_end = had.start + had.length;
+    uint64_t left = start > had.start ? start - had.start : 0;
+    uint64_t right = own_end > end ? own_end - end : 0;
+    if (left >= right && left && (start - address) / UNIT < STRATA_RETIRED_WHOLE) {
+        bytes->end = (uint32_t)((start - address) / UNIT);
+        return;
+    }
+    if (had.start != start) /* else the new range takes this place */
+        strata_index_remove(&set->index, had.start);
+    if (right && (end - address) / UNIT < STRATA_RETIRED_WHOLE && strata_index_insert(&set->index, end, slot))
+        bytes->from = (uint32_t)((end - address) / UNIT);
+    else
+        make_stray(set, slot, bytes);
+}
+
+/* The driver has the memory back, so the call that freed it is only about to say so. */
+static void wait_until_settled(const strata_retired_bytes *bytes)
+{
+    for (unsigned turn = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
+        strata_backoff(&turn);
+}
+
+static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
+{
+    const strata_retired_bytes *bytes = bytes_at(set, slot);
+    wait_until_settled(bytes);
+    const part had = part_of(set, strata_table_entry(table_of(set), slot));
+    CUdeviceptr from = start > had.start ? start : had.start;
+    CUdeviceptr own_end = had.start + had.length;
+    uint64_t overlap = (end < own_end ? end : own_end) - from;
+    if (overlap < bytes->outstanding)
+        shrink(set, slot, start, end);
+    else if (had.start != start)
+        strata_index_remove(&set->index, had.start);
+    release(set, slot, overlap, STRATA_COMPLETION_REUSED);
+}
+
+/* Reuses what [start, end) overlaps, but for a block that begins at `start`. */
+static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr end)
+{
+    CUdeviceptr found;
+    uint32_t slot = start ? strata_index_floor(&set->index, start - 1, &found) : 0;
+    if (slot && is_retired(set, slot) && found + part_of(set, strata_table_entry(table_of(set), slot)).length > start)
+        reuse(set, slot, start, end);
+    found = start + set->granule;
+    while ((slot = strata_index_ceiling(&set->index, found, &found)) && found < end && is_retired(set, slot))
+        reuse(set, slot, start, end);
+}
+
+/* Puts a new slot where the index has `before`, or nothing. The lock is held. */
+static __attribute__((noinline)) uint32_t enter_fresh(strata_retired *set, uint32_t before, CUdeviceptr start,
+                                                      uint64_t length)
+{
+    CUdeviceptr end = end_of(set, start, length);
+    uint32_t slot = strata_table_take_slot(table_of(set));
+    bool entered = slot && strata_index_insert(&set->index, start, slot);
+    if (before && is_retired(set, before))
+        reuse(set, before, start, end);
+    reuse_overlapped(set, start, end);
+    if (entered) {
+        occupy(bytes_at(set, slot), length);
+        return slot;
+    }
+    strata_index_remove(&set->index, start);
+    if (slot)
+        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+    return 0;
+}
+
+/* Whether a slot's block is retired, of the same range as the one to enter, and nothing of it was handed out since:
+ * then the place in the index and the slot stay. The lock is held. */
+static inline bool comes_back_whole(const strata_retired *set, const strata_entry *entry,
+                                    const strata_retired_bytes *bytes, CUdeviceptr start, uint64_t length)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    uint64_t had = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED && had == bytes->outstanding &&
+           end_of(set, start, had) == end_of(set, start, length) && strata_entry_is_renewable(entry);
+}
+
+static inline void take_over(strata_retired *set, uint32_t slot, strata_entry *entry, strata_retired_bytes *bytes,
+                             strata_stripe *mine)
+{
+    wait_until_settled(bytes);
+    count_as_free(set, slot, bytes, bytes->outstanding, mine, STRATA_COMPLETION_REUSED);
+    strata_entry_renew(entry, bytes);
+}
+
+uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t length)
+{
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_spin_take(&set->lock);
+    uint32_t slot = strata_index_at(&set->index, address);
+    strata_entry *entry = slot ? strata_table_entry(table_of(set), slot) : NULL;
+    strata_retired_bytes *bytes = slot ? bytes_of(set, entry) : NULL;
+    if (__builtin_expect(slot && comes_back_whole(set, entry, bytes, address, length), 1)) {
+        take_over(set, slot, entry, bytes, mine);
+        occupy(bytes, length);
+    } else {
+        slot = enter_fresh(set, slot, address, length);
+    }
+    strata_spin_release(&set->lock);
+    if (__builtin_expect(!slot, 0))
+        return 0;
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, (int64_t)length);
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, 1);
+    return slot;
+}
+
+void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
+{
+    strata_spin_take(&set->lock);
+    strata_index_remove(&set->index, address);
+    strata_spin_release(&set->lock);
+    strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, -(int64_t)bytes);
+    strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, -1);
+}
+
+/* ---- freeing ---- */
+
+/* Reaping walks the index, so it waits until there is as much to find as to pass by. */
+static bool worth_reaping(const strata_retired *set)
+{
+    int64_t ended = strata_counters_sum(&set->counters, ENDED_BLOCKS);
+    int64_t freed = strata_counters_sum(&set->counters, FREED_BLOCKS);
+    int64_t allocated = strata_counters_sum(&set->counters, ALLOCATED_BLOCKS);
+    size_t retired = strata_counters_between(ended, freed);
+    return retired >= REAP_EVERY && retired >= strata_counters_between(freed, allocated);
+}
+
+/* `times` is 1, or -1 to take it back. Returns how many frees this thread has counted. */
+static inline int64_t count_free(strata_retired *set, uint64_t bytes, int64_t times)
+{
+    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, FREED_BYTES, times * (int64_t)bytes);
+    return strata_counters_add_to(&set->counters, mine, FREED_BLOCKS, times);
+}
+
+void strata_retired_defer(strata_retired *set, strata_entry *entry, uint64_t bytes)
+{
+    count_free(set, bytes, 1);
+    atomic_store_explicit(&bytes_of(set, entry)->point, deferred, memory_order_relaxed);
+}
+
+void strata_retired_undefer(strata_retired *set, strata_entry *entry, uint64_t bytes)
+{
+    atomic_store_explicit(&bytes_of(set, entry)->point, not_settled, memory_order_relaxed);
+    count_free(set, bytes, -1);
+}
+
+bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t length, strata_point point)
+{
+    strata_retired_bytes *bytes = bytes_of(set, entry);
+    bool counted = atomic_load_explicit(&bytes->point, memory_order_relaxed) == deferred;
+    int64_t frees = __builtin_expect(counted, 0) ? 1 : count_free(set, length, 1);
+    atomic_store_explicit(&bytes->point, point, memory_order_release);
+    return __builtin_expect(frees % REAP_EVERY == 0, 0) && worth_reaping(set);
+}
+
+/* ---- reaping ---- */
+
+/* A retired block whose free the driver has: its point; 0 for any other. The lock is held. */
+static strata_point settled_point(const strata_retired *set, uint32_t slot)
+{
+    if (!is_retired(set, slot))
+        return 0;
+    strata_point point = atomic_load_explicit(&bytes_at(set, slot)->point, memory_order_acquire);
+    return is_settled(point) ? point : 0;
+}
+
+/* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
+ * held. */
+static void for_each_settled(strata_retired *set,
+                             void (*visit)(strata_retired *set, uint32_t slot, strata_point point, void *data),
+                             void *data)
+{
+    CUdeviceptr at = 0;
+    for (uint32_t slot; (slot = strata_index_ceiling(&set->index, at, &at)); at++) {
+        strata_point point = settled_point(set, slot);
+        if (point)
+            visit(set, slot, point, data);
+    }
+    for (uint32_t slot = set->strays, next; slot; slot = next) {
+        next = bytes_at(set, slot)->from;
+        visit(set, slot, settled_point(set, slot), data);
+    }
+}
+
+static void unlink_stray(strata_retired *set, uint32_t slot)
+{
+    uint32_t *link = &set->strays;
+    while (*link != slot)
+        link = &bytes_at(set, *link)->from;
+    *link = bytes_at(set, slot)->from;
+}
+
+static void end_if_complete(strata_retired *set, uint32_t slot, strata_point point, void *freed)
+{
+    if (!strata_point_known_complete(point))
+        return;
+    const strata_retired_bytes *bytes = bytes_at(set, slot);
+    const part had = part_of(set, strata_table_entry(table_of(set), slot));
+    if (had.length)
+        strata_index_remove(&set->index, had.start);
+    else
+        unlink_stray(set, slot);
+    *(size_t *)freed += bytes->outstanding;
+    release(set, slot, bytes->outstanding, STRATA_COMPLETION_FINISHED);
+}
+
+static void collect(strata_retired *set, uint32_t slot, strata_point point, void *pending)
+{
+    (void)set, (void)slot;
+    strata_pending_add(pending, point);
+}
+
+/* Asks, or waits, for one stream. */
+static strata_status ask(strata_point point, strata_reap_mode mode)
+{
+    if (mode == STRATA_REAP_WAIT)
+        return strata_point_synchronize(point);
+    strata_status status = strata_timeline_close_epoch(point);
+    if (status == STRATA_SUCCESS)
+        strata_timeline_ask(strata_timeline_of(point));
+    return status;
+}
+
+strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes)
+{
+    strata_pending pending = {0};
+    strata_status status = STRATA_SUCCESS;
+    *bytes = 0;
+    do { /* each stream once, whatever others free meanwhile */
+        strata_pending_next(&pending);
+        strata_spin_take(&set->lock);
+        for_each_settled(set, collect, &pending);
+        strata_spin_release(&set->lock);
+        for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
+            status = ask(pending.points[i], mode);
+        strata_spin_take(&set->lock);
+        for_each_settled(set, end_if_complete, bytes);
+        strata_spin_release(&set->lock);
+    } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
+    return status;
+}
+
+/* ---- looking ---- */
+
+typedef struct reusable_search {
+    uint16_t timeline;
+    uint64_t bytes;
+    uint64_t found_bytes; /* of the smallest that is large enough, 0: none */
+    strata_block_id *id;
+} reusable_search;
+
+static void look_for_reusable(strata_retired *set, uint32_t slot, strata_point point, void *data)
+{
+    reusable_search *search = data;
+    const part whole = part_of(set, strata_table_entry(table_of(set), slot));
+    uint64_t has = end_of(set, whole.start, whole.length) - whole.start;
+    if (strata_point_timeline(point) != search->timeline || whole.length != bytes_at(set, slot)->outstanding ||
+        has < search->bytes || (search->found_bytes && has >= search->found_bytes))
+        return;
+    uint64_t word = atomic_load_explicit(&strata_table_entry(table_of(set), slot)->word, memory_order_relaxed);
+    search->found_bytes = has;
+    *search->id = (strata_block_id){
+        .table = strata_table_id(table_of(set)), .slot = slot, .generation = word >> STRATA_WORD_GENERATION};
+}
+
+bool strata_retired_reusable(strata_retired *set, uint16_t timeline, uint64_t bytes, strata_block_id *id)
+{
+    reusable_search search = {.timeline = timeline, .bytes = bytes, .id = id};
+    strata_spin_take(&set->lock);
+    for_each_settled(set, look_for_reusable, &search);
+    strata_spin_release(&set->lock);
+    return search.found_bytes != 0;
+}
+
+bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block *out)
+{
+    CUdeviceptr start;
+    strata_spin_take(&set->lock);
+    uint32_t slot = strata_index_floor(&set->index, address, &start);
+    bool found = slot && strata_entry_describe(strata_resource_table(set->owner), slot, out) &&
+                 address - out->address < out->bytes;
+    strata_spin_release(&set->lock);
+    if (!found)
+        *out = (strata_block){0};
+    return found;
+}
+
+void strata_retired_usage(const strata_retired *set, strata_usage *usage)
+{
+    int64_t ended = strata_counters_sum(&set->counters, ENDED_BYTES);
+    int64_t freed = strata_counters_sum(&set->counters, FREED_BYTES);
+    int64_t freed_blocks = strata_counters_sum(&set->counters, FREED_BLOCKS);
+    int64_t allocated = strata_counters_sum(&set->counters, ALLOCATED_BYTES);
+    int64_t allocated_blocks = strata_counters_sum(&set->counters, ALLOCATED_BLOCKS);
+    usage->live_bytes = strata_counters_between(freed, allocated);
+    usage->live_blocks = strata_counters_between(freed_blocks, allocated_blocks);
+    usage->retired_bytes = strata_counters_between(ended, freed);
+    usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
+}

@@ -1,0 +1,342 @@
+/* Blocks that come and go one by one. A free waits until nothing can touch the block: on the host, or, where the owner
+ * gives memory back in stream order, by making the freeing stream wait. */
+#include "resources/owners/per_block.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/block_paths.h"
+#include "core/blocks/uses.h"
+#include "resources/owners/out_of_memory.h"
+
+/* Totals since the start, counted and read as in resources/owners/pending_frees.c. A block that is found by its address
+ * may be freed before its allocation is counted. What is deferred is freed, and not yet back where it came from. */
+enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, DEFERRED_BYTES };
+
+/* ---- allocating ---- */
+
+static strata_block facts_of(const strata_single *self, CUdeviceptr address, const strata_request *request)
+{
+    size_t least = self->source->alignment;
+    return (strata_block){
+        .address = address,
+        .bytes = request->bytes,
+        .requested = request->bytes,
+        .alignment = request->alignment > least ? request->alignment : least,
+        .device = self->device->ordinal,
+        .tag = request->tag,
+        .stream = request->stream,
+    };
+}
+
+static strata_status enter_block(strata_single *self, uint32_t slot, strata_block *block)
+{
+    strata_note note;
+    strata_status status = strata_note_begin(&note, self->device, block->stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_entry_publish(strata_resource_table(&self->resource), slot, note.stream.timeline, note.stream.known, block);
+    return strata_note_end(&note);
+}
+
+static bool enter_index(strata_single *self, CUdeviceptr address, uint32_t slot)
+{
+    strata_lock_take(&self->lock);
+    bool entered = strata_index_insert(&self->index, address, slot);
+    strata_lock_release(&self->lock);
+    return entered;
+}
+
+/* Takes a block out of the index, unless its address has gone to another one. */
+static void leave_index(strata_single *self, CUdeviceptr address, uint32_t slot)
+{
+    strata_lock_take(&self->lock);
+    if (strata_index_at(&self->index, address) == slot)
+        strata_index_remove(&self->index, address);
+    strata_lock_release(&self->lock);
+}
+
+strata_status strata_single_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    strata_single *self = (strata_single *)resource;
+    strata_table *table = strata_resource_table(resource);
+    *out = (strata_block){0};
+    strata_stream_ref stream;
+    strata_status status = strata_check_alignment(resource, request, self->source->most_alignment);
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_resolve(self->device, request->stream, &stream);
+    if (status != STRATA_SUCCESS || request->bytes == 0)
+        return status;
+    strata_deferred_settle_quietly(&resource->stack->deferred, request->stream);
+    uint32_t slot = strata_table_take_slot(table);
+    if (!slot)
+        return strata_fail_host_memory("a block");
+    strata_block block = facts_of(self, 0, request);
+    if ((status = self->source->take(self, request, block.alignment, &block.address)) != STRATA_SUCCESS)
+        goto give_slot;
+    status = enter_index(self, block.address, slot) ? enter_block(self, slot, &block)
+                                                    : strata_fail_host_memory("the address of a block");
+    if (status != STRATA_SUCCESS)
+        goto give_memory;
+    *out = block;
+    strata_thread *thread = strata_thread_current;
+    strata_counters_add(&self->counters, thread, ALLOCATED_BYTES, (int64_t)request->bytes);
+    strata_counters_add(&self->counters, thread, ALLOCATED_BLOCKS, 1);
+    return STRATA_SUCCESS;
+
+give_memory:
+    leave_index(self, block.address, slot);
+    block.id = (strata_block_id){0};
+    strata_error_hush();
+    self->source->give(self, &block, request->stream);
+    strata_error_unhush(false);
+give_slot:
+    strata_entry_end(table, strata_table_entry(table, slot), slot);
+    return status;
+}
+
+/* ---- waiting for uses ---- */
+
+/* The timeline of the freeing stream, which is waited for as a whole; or NULL. */
+static strata_status wait_for_point(strata_point point, void *data)
+{
+    const strata_timeline *freeing = data;
+    if (freeing && strata_point_timeline(point) == freeing->number)
+        return STRATA_SUCCESS;
+    return strata_point_synchronize(point);
+}
+
+static strata_status wait_without_stream(const strata_entry *entry, const strata_block *block)
+{
+    strata_point end;
+    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, wait_for_point, NULL);
+    return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
+}
+
+static strata_status order_after_point(strata_point point, void *freeing)
+{
+    return strata_timeline_wait(freeing, point);
+}
+
+/* Waits until nothing can touch the block: every noted use elsewhere, and what was submitted to the freeing stream.
+ * That comes last: what was used elsewhere often came after it. In stream order the freeing stream waits instead. */
+static strata_status wait_for_block(strata_single *self, const strata_entry *entry, const strata_block *block,
+                                    CUstream stream)
+{
+    strata_stream_ref ref;
+    if (stream == STRATA_STREAM_GONE)
+        return wait_without_stream(entry, block);
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status == STRATA_SUCCESS) /* a capture that forbids the last wait is met before the first */
+        status = strata_scope_check(self->device, strata_scope_for(stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (self->ordered)
+        return strata_uses_visit(entry, order_after_point, &ref);
+    status = strata_uses_visit(entry, wait_for_point, ref.timeline);
+    return status == STRATA_SUCCESS ? strata_stream_synchronize(self->device, stream) : status;
+}
+
+/* ---- freeing ---- */
+
+/* Gives the memory back, and ends the block. It leaves the index only then: putting it in again, should the memory not
+ * be taken, could fail. With STRATA_STREAM_GONE nothing is left to be ordered after, on any stream. */
+static strata_status give_memory_back(strata_single *self, strata_entry *entry, const strata_block *block,
+                                      CUstream stream)
+{
+    strata_status status = self->source->give(self, block, stream == STRATA_STREAM_GONE ? NULL : stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    leave_index(self, block->address, block->id.slot);
+    strata_report_completion(&self->resource,
+                             &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
+    strata_entry_end(strata_resource_table(&self->resource), entry, block->id.slot);
+    return STRATA_SUCCESS;
+}
+
+/* `times` is 1, or -1 to take it back. */
+static void count_free(strata_single *self, const strata_block *block, int64_t times)
+{
+    strata_thread *thread = strata_thread_self();
+    strata_counters_add(&self->counters, thread, FREED_BYTES, times * (int64_t)block->bytes);
+    strata_counters_add(&self->counters, thread, FREED_BLOCKS, times);
+}
+
+static void count_deferred(strata_single *self, const strata_block *block, int64_t times)
+{
+    strata_counters_add(&self->counters, strata_thread_self(), DEFERRED_BYTES, times * (int64_t)block->bytes);
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    strata_single *self = (strata_single *)resource;
+    strata_status status =
+        finished ? strata_uses_visit(entry, wait_for_point, NULL) : wait_for_block(self, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        status = give_memory_back(self, entry, block, finished ? STRATA_STREAM_GONE : stream);
+    if (status == STRATA_SUCCESS)
+        count_deferred(self, block, -1);
+    return status;
+}
+
+/* Where the wait meets a capture, the free waits for its end. */
+static strata_status defer(strata_single *self, strata_entry *entry, const strata_block *block, CUstream stream)
+{
+    count_deferred(self, block, 1);
+    count_free(self, block, 1); /* before another thread may carry it out */
+    strata_status status =
+        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+    if (status == STRATA_SUCCESS)
+        return status;
+    count_free(self, block, -1);
+    count_deferred(self, block, -1);
+    return status;
+}
+
+/* What a free does not check, and a user may have changed in the copy. */
+static strata_block with_own_facts(const strata_entry *entry, const strata_block *given)
+{
+    strata_block block = *given;
+    block.alignment = (size_t)1 << entry->alignment_log2;
+    block.tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
+    block.stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    return block;
+}
+
+strata_status strata_single_deallocate(strata_resource *resource, const strata_block *given, CUstream stream)
+{
+    strata_single *self = (strata_single *)resource;
+    strata_entry *entry;
+    strata_status status = strata_entry_retire(strata_resource_table(resource), given, &entry);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_block block = with_own_facts(entry, given);
+    strata_deferred_settle_quietly(&resource->stack->deferred, stream);
+    strata_error_hush();
+    status = wait_for_block(self, entry, &block, stream);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        status = defer(self, entry, &block, stream);
+    else if (status == STRATA_SUCCESS && (status = give_memory_back(self, entry, &block, stream)) == STRATA_SUCCESS)
+        count_free(self, &block, 1);
+    if (status != STRATA_SUCCESS)
+        strata_entry_revive(entry);
+    return status;
+}
+
+strata_status strata_single_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    strata_single *self = (strata_single *)resource;
+    strata_deferred *deferred = &resource->stack->deferred;
+    int64_t before = strata_counters_sum(&self->counters, DEFERRED_BYTES);
+    strata_deferred_settle_for_reap(deferred, mode == STRATA_REAP_WAIT);
+    int64_t now = strata_counters_sum(&self->counters, DEFERRED_BYTES);
+    *bytes = before > now ? (size_t)(before - now) : 0;
+    return mode == STRATA_REAP_WAIT && strata_deferred_any(deferred) ? strata_deferred_refuse(deferred)
+                                                                     : STRATA_SUCCESS;
+}
+
+/* ---- the rest of the interface ---- */
+
+strata_status strata_single_usage(strata_resource *resource, strata_usage *usage)
+{
+    strata_single *self = (strata_single *)resource;
+    int64_t freed = strata_counters_sum(&self->counters, FREED_BYTES);
+    int64_t freed_blocks = strata_counters_sum(&self->counters, FREED_BLOCKS);
+    size_t live = strata_counters_between(freed, strata_counters_sum(&self->counters, ALLOCATED_BYTES));
+    int64_t allocated_blocks = strata_counters_sum(&self->counters, ALLOCATED_BLOCKS);
+    size_t retired = strata_counters_between(0, strata_counters_sum(&self->counters, DEFERRED_BYTES));
+    *usage = (strata_usage){
+        .live_bytes = live,
+        .retired_bytes = retired,
+        .bytes_outstanding = live + retired,
+        .live_blocks = strata_counters_between(freed_blocks, allocated_blocks),
+        .reserved_bytes = live + retired,
+    };
+    return STRATA_SUCCESS;
+}
+
+/* The last live block that starts at or before `address`. One whose free is under way may stand between, in a range
+ * that is part of a new block already. The lock is held. */
+static bool find_live(const strata_single *self, CUdeviceptr address, strata_block *out)
+{
+    CUdeviceptr start = address;
+    for (uint32_t slot; (slot = strata_index_floor(&self->index, start, &start)); start--)
+        if (strata_entry_describe(strata_resource_table(&self->resource), slot, out))
+            return true;
+    return false;
+}
+
+strata_status strata_single_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    strata_single *self = (strata_single *)resource;
+    strata_lock_take(&self->lock);
+    bool found = find_live(self, address, out) && address - out->address < out->bytes;
+    strata_lock_release(&self->lock);
+    if (found)
+        return STRATA_SUCCESS;
+    *out = (strata_block){0};
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
+                       (unsigned long long)address);
+}
+
+strata_status strata_single_enter(strata_single *self, strata_scope *scope, const strata_block *given)
+{
+    const unsigned needs = STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED;
+    strata_status status = strata_scope_enter(scope, self->device, needs);
+    bool again = status != STRATA_SUCCESS && given && !given->id.generation;
+    return again ? strata_scope_enter(scope, self->device, needs) : status;
+}
+
+strata_status strata_single_free_memory(strata_single *self, const strata_block *block, CUstream stream)
+{
+    (void)stream;
+    strata_scope scope;
+    strata_status status = strata_single_enter(self, &scope, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.MemFree(block->address);
+    strata_scope_leave(&scope);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    return strata_fail_driver(result, "cuMemFree", "freeing block 0x%llx", (unsigned long long)block->address);
+}
+
+bool strata_single_has(strata_single *self, CUdeviceptr address)
+{
+    strata_block block;
+    strata_lock_take(&self->lock);
+    uint32_t slot = strata_index_at(&self->index, address);
+    bool has = slot && strata_entry_describe(strata_resource_table(&self->resource), slot, &block);
+    strata_lock_release(&self->lock);
+    return has;
+}
+
+int strata_single_device(strata_resource *resource)
+{
+    return ((strata_single *)resource)->device->ordinal;
+}
+
+void strata_single_init(strata_single *self, const strata_resource_ops *ops, const strata_single_source *source,
+                        strata_device *device)
+{
+    self->resource.ops = ops;
+    self->source = source;
+    self->device = device;
+    strata_lock_init(&self->lock, STRATA_RANK_INDEX);
+}
+
+void strata_single_end(strata_single *self)
+{
+    strata_index_end(&self->index);
+    strata_counters_end(&self->counters);
+    strata_lock_destroy(&self->lock);
+}
+
+void strata_single_destroy(strata_resource *resource)
+{
+    strata_single_end((strata_single *)resource);
+    strata_host_free(resource);
+}

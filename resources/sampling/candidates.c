@@ -1,0 +1,120 @@
+/* What a sampling guard says when the device was stopped by an illegal access: which of its blocks could be meant. */
+#include "resources/sampling/internal.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static sampling *sampling_of(strata_suspects *suspects)
+{
+    return (sampling *)(void *)((char *)suspects - offsetof(sampling, suspects));
+}
+
+/* Appends one to text[room]; false, and nothing was, if there is no room for it and for saying that there are more. */
+static bool append_suspect(char *text, size_t room, size_t *length, const strata_guard_finding *one)
+{
+    enum { MORE = sizeof ", and 4294967295 more" };
+    char words[160];
+    const strata_block *block = &one->block;
+    int written =
+        snprintf(words, sizeof words, "%s0x%llx of %zu bytes (tag \"%.24s\", generation %llu, %s)", *length ? ", " : "",
+                 (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+                 (unsigned long long)block->id.generation, one->freed ? "freed" : "live");
+    if (written < 0 || *length + (size_t)written + MORE > room)
+        return false;
+    memcpy(text + *length, words, (size_t)written + 1);
+    *length += (size_t)written;
+    return true;
+}
+
+size_t sampling_name_suspects(strata_suspects *suspects, char *text, size_t room)
+{
+    sampling *self = sampling_of(suspects);
+    strata_guard_finding list[SAMPLE_SUSPECTS];
+    size_t all, count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all), named = 0, length = 0;
+    if (!count)
+        return 0;
+    int head = snprintf(text, room, "Sampled blocks of device %d that it could be about: ", self->device->ordinal);
+    if (head < 0 || (size_t)head >= room)
+        return 0;
+    text += head;
+    room -= (size_t)head;
+    while (named < count && append_suspect(text, room, &length, &list[named]))
+        named++;
+    if (!named)
+        return 0;
+    if (named < all) {
+        int more = snprintf(text + length, room - length, ", and %zu more", all - named);
+        length += more > 0 ? (size_t)more : 0;
+    }
+    return (size_t)head + length;
+}
+
+/* Whether the failure that is answered is that of a device which was stopped. A record of an earlier one, of another
+ * device perhaps, may stand where this one does not. */
+static bool is_illegal_access(strata_status status)
+{
+    const strata_error *error = strata_error_in_force();
+    return error->status == status && error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static __attribute__((noinline)) void tell_suspects(sampling *self, strata_status status)
+{
+    strata_guard_finding list[SAMPLE_SUSPECTS];
+    size_t all;
+    if (!is_illegal_access(status) || atomic_exchange_explicit(&self->fault_told, true, memory_order_relaxed))
+        return;
+    size_t count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
+    guard_note(&self->report, list, count);
+    guard_tell(&self->report, list, count);
+}
+
+strata_status sampling_notice(sampling *self, strata_status status)
+{
+    if (__builtin_expect(status != STRATA_SUCCESS, 0) && strata_status_of_driver(CUDA_ERROR_ILLEGAL_ADDRESS) == status)
+        tell_suspects(self, status);
+    return status;
+}
+
+static void print_all(const strata_guard_finding *list, size_t count, strata_write_callback write, void *data)
+{
+    for (size_t i = 0; i < count; i++)
+        guard_print_suspect(&list[i], write, data);
+}
+
+void sampling_print_suspects(sampling *self, strata_write_callback write, void *data)
+{
+    strata_guard_finding few[SAMPLE_SUSPECTS];
+    size_t all, most = self->capacity + SAMPLES_REMEMBERED;
+    strata_guard_finding *list = strata_host_zalloc(most * sizeof *list);
+    if (list)
+        print_all(list, samples_suspects(self, list, most, &all), write, data);
+    else
+        print_all(few, samples_suspects(self, few, SAMPLE_SUSPECTS, &all), write, data);
+    strata_host_free(list);
+}
+
+static void describe_sample(strata_emitter *to, const strata_guard_finding *one)
+{
+    strata_emit_object_begin(to, NULL);
+    strata_emit_hex(to, "block", one->block.address);
+    strata_emit_bytes(to, "requested", one->block.requested);
+    strata_emit_text(to, "tag", strata_tag_name(one->block.tag));
+    strata_emit_count(to, "generation", one->block.id.generation);
+    strata_emit_bool(to, "freed", one->freed);
+    strata_emit_object_end(to);
+}
+
+void sampling_describe(strata_resource *resource, strata_emitter *to)
+{
+    sampling *self = (sampling *)resource;
+    strata_guard_finding list[SAMPLE_SUSPECTS];
+    size_t all, count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
+    guard_describe_kept(&self->report, to);
+    strata_emit_list_begin(to, "newest_samples");
+    for (size_t i = 0; i < count; i++)
+        describe_sample(to, &list[i]);
+    strata_emit_list_end(to);
+}

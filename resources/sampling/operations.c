@@ -1,0 +1,582 @@
+/* guard(sample=N): one allocation in N, chosen at random, gets a mapping of its own beside the layer below; the others
+ * pass through. resources/sampling/internal.h has the rest of a sampled block's way.
+ *
+ * The layer owns its samples: they are blocks of the stack's table like any other, but that only this layer and those
+ * above it know them. So whatever is asked about an address in its range ends here. */
+#include "resources/sampling/internal.h"
+
+#include "core/base/call_stack.h"
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/timestamp.h"
+#include "core/blocks/block_paths.h"
+#include "core/blocks/uses.h"
+#include "core/streams/stream_map.h"
+
+enum { POLL_EACH = 16 }; /* allocations, while freed blocks wait */
+
+/* Without the second, the program reads its memory on the host. */
+static const uint32_t NEEDED = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_DEVICE_MEMORY;
+
+/* ---- whose turn it is ---- */
+
+/* Spreads every bit: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
+ */
+static uint64_t mix(uint64_t value)
+{
+    value += UINT64_C(0x9e3779b97f4a7c15);
+    value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
+    return value ^ value >> 31;
+}
+
+/* 1 ... 2N - 1, N on average. */
+static uint64_t draw_gap(sampling *self, sampling_cell *cell)
+{
+    uint64_t every = atomic_load_explicit(&self->every, memory_order_relaxed);
+    return 1 + mix(cell->random++) % (2 * every - 1);
+}
+
+static void begin_cell(sampling *self, sampling_cell *cell, const strata_thread *thread)
+{
+    uint64_t seed = self->options.sample_seed;
+    cell->random = mix((seed ? seed : strata_stamp_clock() ^ (uintptr_t)cell) + thread->index) | 1;
+    cell->gap = draw_gap(self, cell);
+}
+
+static bool is_turn(sampling *self, sampling_cell *cell, const strata_thread *thread)
+{
+    if (!cell->random)
+        begin_cell(self, cell, thread);
+    if (--cell->gap)
+        return false;
+    cell->gap = draw_gap(self, cell);
+    return true;
+}
+
+/* ---- allocating ---- */
+
+static strata_block facts_of(const sampling *self, const sample *one, const strata_request *request)
+{
+    uint64_t alignment = request->alignment > self->alignment ? request->alignment : self->alignment;
+    return (strata_block){
+        .address = sample_address(one, request->bytes, alignment),
+        .bytes = request->bytes,
+        .requested = request->bytes,
+        .alignment = (size_t)alignment,
+        .device = self->device->ordinal,
+        .tag = request->tag,
+        .stream = request->stream,
+    };
+}
+
+/* Makes a block of a place that was taken. *filling: work was given to the request's stream. */
+static strata_status make_block(sampling *self, sample *one, const strata_request *request, bool *filling)
+{
+    *filling = false;
+    strata_status status = sample_map(self, one);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_block facts = facts_of(self, one, request);
+    one->block = facts;
+    status = sample_fill_zones(self, one, request->stream, filling);
+    return status == STRATA_SUCCESS ? strata_block_create(&self->resource, &facts, &one->block) : status;
+}
+
+/* Nobody has the block, and nothing marks what fills its zones: it is waited for. If that cannot be done, the place
+ * stays taken until the guard ends. */
+static void give_up(sampling *self, sample *one, const strata_request *request, strata_status why, bool filling)
+{
+    if (!filling || strata_uses_wait_instead(self->device, request->stream, why) == STRATA_SUCCESS)
+        sample_abandon(self, one);
+}
+
+static sample *take_place(sampling *self, size_t bytes)
+{
+    size_t freed;
+    sample *one = sample_take(self, bytes);
+    if (one || !atomic_load_explicit(&self->leaving, memory_order_relaxed))
+        return one;
+    samples_poll(self, &freed);
+    return sample_take(self, bytes);
+}
+
+/* Whether a sampled block would be what the layers below give. One that makes another request of what it is given, for
+ * more alignment or for zones, writes `charge`, too. */
+static bool can_stand_in(const sampling *self)
+{
+    strata_resource *below = self->resource.upstream;
+    return self->device == self->resource.stack->device && strata_resource_charging(below)->upstream == NULL &&
+           (below->ops->capabilities(below) & NEEDED) == NEEDED;
+}
+
+/* False: it cannot be had, whatever the reason. What was raised meanwhile is not the caller's. */
+static bool sample_request(sampling *self, const strata_request *request, strata_block *out)
+{
+    bool fit = self->device->info.virtual_memory && can_stand_in(self) && request->alignment <= SAMPLE_ZONE &&
+               !strata_stream_is_capturing(self->device, request->stream, true) && samples_open(self) == STRATA_SUCCESS;
+    sample *one = fit ? take_place(self, request->bytes) : NULL;
+    if (!one)
+        return false;
+    bool filling;
+    strata_status status = make_block(self, one, request, &filling);
+    if (status != STRATA_SUCCESS) {
+        give_up(self, one, request, status, filling);
+        return false;
+    }
+    one->allocated_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
+    *out = one->block;
+    sample_set(self, one, SAMPLE_LIVE);
+    return true;
+}
+
+static bool try_to_sample(sampling *self, const strata_request *request, strata_block *out)
+{
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    strata_error_hush();
+    bool done = sample_request(self, request, out);
+    strata_error_unhush(false);
+    atomic_fetch_add_explicit(done ? &self->sampled : &self->missed, 1, memory_order_relaxed);
+    return done;
+}
+
+static bool is_short_of_memory(strata_status status)
+{
+    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+}
+
+/* Where there is no memory below, freed samples are waited for, and there may be. */
+static strata_status allocate_below(sampling *self, const strata_request *request, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    size_t bytes;
+    if (!atomic_load_explicit(&self->leaving, memory_order_relaxed))
+        return below->ops->allocate(below, request, out);
+    strata_error_hush();
+    strata_status status = below->ops->allocate(below, request, out);
+    strata_error_unhush(status != STRATA_SUCCESS && !is_short_of_memory(status));
+    if (!is_short_of_memory(status))
+        return status;
+    strata_error_hush();
+    samples_wait(self, &bytes);
+    strata_error_unhush(false);
+    return below->ops->allocate(below, request, out);
+}
+
+static __attribute__((noinline)) strata_status allocate_slowly(sampling *self, const strata_request *request,
+                                                               strata_block *out)
+{
+    strata_thread *thread = strata_thread_self();
+    sampling_cell *cell = strata_cells_mine(&self->cells, thread);
+    size_t bytes;
+    *out = (strata_block){0};
+    strata_status status = guard_fail_once(&self->report);
+    if (status != STRATA_SUCCESS)
+        return status;
+    bool turn = cell && request->bytes && is_turn(self, cell, thread);
+    bool due = turn || !cell || ++cell->turns % POLL_EACH == 0;
+    if (due && atomic_load_explicit(&self->leaving, memory_order_relaxed))
+        samples_poll(self, &bytes); /* what goes wrong was said */
+    if (turn && try_to_sample(self, request, out))
+        return STRATA_SUCCESS;
+    return sampling_notice(self, allocate_below(self, request, out));
+}
+
+/* Whether something is to be done that is not every allocation's. */
+static inline bool wants_attention(sampling *self)
+{
+    return atomic_load_explicit(&self->leaving, memory_order_relaxed) ||
+           atomic_load_explicit(&self->report.to_be_failed, memory_order_relaxed);
+}
+
+static strata_status sampling_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    sampling *self = (sampling *)resource;
+    strata_resource *below = resource->upstream;
+    sampling_cell *cell = strata_cells_mine(&self->cells, strata_thread_current);
+    if (__builtin_expect(!cell || cell->gap <= 1 || wants_attention(self), 0))
+        return allocate_slowly(self, request, out);
+    cell->gap -= request->bytes != 0;
+    strata_status status = below->ops->allocate(below, request, out);
+    return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : sampling_notice(self, status);
+}
+
+/* ---- freeing ---- */
+
+/* Everything that was submitted to the stream so far, as in resources/owners/async.c. */
+static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+{
+    strata_note note;
+    strata_status status = strata_note_begin_on(&note, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *point = strata_timeline_now(note.stream.timeline);
+    return strata_note_end(&note);
+}
+
+static strata_status point_of_free(sampling *self, const strata_entry *entry, const strata_block *block,
+                                   CUstream stream, strata_point *upto)
+{
+    strata_stream_ref ref;
+    if (stream == STRATA_STREAM_GONE)
+        return strata_uses_end_of_home(entry, block, upto);
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
+    if (status == STRATA_SUCCESS)
+        status = strata_scope_check(self->device, strata_scope_for(stream));
+    return status == STRATA_SUCCESS ? point_so_far(&ref, upto) : status;
+}
+
+static strata_status make_wait(strata_point point, void *own)
+{
+    return strata_timeline_wait(own, point);
+}
+
+/* Lets the guard's stream come after everything that may touch the block. `finished`: what was submitted to the freeing
+ * stream is complete. */
+static strata_status follow_uses(sampling *self, const strata_entry *entry, const strata_block *block, CUstream stream,
+                                 bool finished)
+{
+    strata_point upto = 0;
+    strata_stream_ref own;
+    strata_status status = finished ? STRATA_SUCCESS : point_of_free(self, entry, block, stream, &upto);
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_resolve(self->device, self->stream, &own);
+    if (status == STRATA_SUCCESS)
+        status = strata_uses_visit(entry, make_wait, &own); /* uses elsewhere often came after that point */
+    return status == STRATA_SUCCESS && upto ? strata_timeline_wait(&own, upto) : status;
+}
+
+static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                               CUstream stream, bool finished)
+{
+    sampling *self = (sampling *)resource;
+    strata_status status = follow_uses(self, entry, block, stream, finished);
+    if (status == STRATA_SUCCESS)
+        sample_leave(self, sample_claim_deferred(self, block->address));
+    return status;
+}
+
+/* The free waits for the end of a capture. */
+static strata_status defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
+{
+    sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may carry it out */
+    strata_status status =
+        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, one->entry, block, stream);
+    if (status != STRATA_SUCCESS)
+        sample_set(self, one, SAMPLE_FREEING);
+    return status;
+}
+
+/* Frees one that is the thread's. After a failure it is live. */
+static strata_status free_or_defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
+{
+    strata_error_hush();
+    strata_status status = follow_uses(self, one->entry, block, stream, false);
+    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    if (status == STRATA_SUCCESS)
+        sample_leave(self, one);
+    else if (status == STRATA_ERROR_STREAM_CAPTURE)
+        status = defer(self, one, block, stream);
+    if (status != STRATA_SUCCESS)
+        sample_revive(self, one);
+    return status;
+}
+
+static void tell_refused(sampling *self, const strata_block *block, strata_status status, uint32_t freed_at)
+{
+    guard_memory first = {0};
+    if (!guard_is_refused_free(status))
+        return;
+    if (status == STRATA_ERROR_DOUBLE_FREE)
+        first = samples_remembered(self, block);
+    guard_tell_refused(&self->report, block, status, &first, freed_at);
+}
+
+static __attribute__((noinline)) strata_status free_sample(sampling *self, const strata_block *block, CUstream stream)
+{
+    strata_entry *entry;
+    size_t bytes;
+    uint32_t freed_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
+    strata_status status = strata_entry_retire(strata_resource_table(&self->resource), block, &entry);
+    if (status != STRATA_SUCCESS) {
+        tell_refused(self, block, status, freed_at);
+        return status;
+    }
+    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    sample *one = sample_begin_free(self, block, entry, freed_at);
+    status = free_or_defer(self, one, block, stream);
+    if (status == STRATA_SUCCESS)
+        samples_poll(self, &bytes);
+    return status;
+}
+
+static strata_status sampling_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    sampling *self = (sampling *)resource;
+    strata_resource *below = resource->upstream;
+    strata_status status = sampling_has(self, block->address) ? free_sample(self, block, stream)
+                                                              : below->ops->deallocate(below, block, stream);
+    return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : sampling_notice(self, status);
+}
+
+/* ---- uses ---- */
+
+static strata_status sampling_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
+                                      strata_access access)
+{
+    strata_resource *below = resource->upstream;
+    if (sampling_has((sampling *)resource, block->address))
+        return strata_block_prepare_use(resource, block, stream, access);
+    return below->ops->prepare_use(below, block, stream, access);
+}
+
+static strata_status sampling_finish(strata_resource *resource, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    strata_resource *below = resource->upstream;
+    if (sampling_has((sampling *)resource, block->address))
+        return strata_block_finish_use(resource, block, stream, access);
+    return below->ops->finish_use(below, block, stream, access);
+}
+
+static strata_status sampling_record(strata_resource *resource, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    strata_resource *below = resource->upstream;
+    if (sampling_has((sampling *)resource, block->address))
+        return strata_block_record_use(resource, block, stream, access);
+    return below->ops->record_use(below, block, stream, access);
+}
+
+/* ---- the rest of the interface ---- */
+
+static strata_status sampling_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    sampling *self = (sampling *)resource;
+    strata_resource *below = resource->upstream;
+    size_t own = 0;
+    *bytes = 0;
+    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_status status = mode == STRATA_REAP_WAIT ? samples_wait(self, &own) : STRATA_SUCCESS;
+    if (mode != STRATA_REAP_WAIT)
+        samples_poll(self, &own);
+    if (status == STRATA_SUCCESS)
+        status = below->ops->reap(below, mode, bytes);
+    *bytes += own;
+    return sampling_notice(self, status);
+}
+
+static strata_status sampling_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+{
+    sampling *self = (sampling *)resource;
+    strata_resource *below = resource->upstream;
+    uint64_t before = atomic_load_explicit(&self->mapped_bytes, memory_order_relaxed);
+    size_t freed;
+    samples_poll(self, &freed);
+    uint64_t after = atomic_load_explicit(&self->mapped_bytes, memory_order_relaxed);
+    *bytes = 0;
+    strata_status status = below->ops->trim(below, keep_bytes, bytes);
+    *bytes += before > after ? (size_t)(before - after) : 0;
+    return sampling_notice(self, status);
+}
+
+static strata_status sampling_usage(strata_resource *resource, strata_usage *usage)
+{
+    strata_resource *below = resource->upstream;
+    strata_status status = below->ops->usage(below, usage);
+    samples_add_usage((sampling *)resource, usage);
+    return status;
+}
+
+/* A request that will be sampled gets no memory of the layer below. */
+static strata_status sampling_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
+                                       strata_block_id *of)
+{
+    sampling *self = (sampling *)resource;
+    strata_resource *below = resource->upstream;
+    const sampling_cell *cell = strata_cells_mine(&self->cells, strata_thread_current);
+    if (cell && cell->gap > 1)
+        return below->ops->reusable(below, request, bytes, of);
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    return STRATA_SUCCESS;
+}
+
+static strata_status sampling_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+{
+    sampling *self = (sampling *)resource;
+    strata_resource *below = resource->upstream;
+    *out = (strata_block){0};
+    if (!sampling_has(self, address))
+        return below->ops->find(below, address, out);
+    if (samples_find(self, address, out))
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                       "no live block of this stack contains the address 0x%llx, which lies where sampled blocks do",
+                       (unsigned long long)address);
+}
+
+/* A device that was stopped says so. */
+static strata_status ask_whether_stopped(sampling *self)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamQuery(self->stream);
+    strata_scope_leave(&scope);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+        return STRATA_SUCCESS;
+    return strata_fail_driver(result, "cuStreamQuery", "guard: asking whether the device was stopped");
+}
+
+strata_status sampling_check(sampling *self)
+{
+    size_t bytes;
+    strata_status status = samples_wait(self, &bytes);
+    if (status == STRATA_SUCCESS && atomic_load_explicit(&self->span, memory_order_acquire))
+        status = ask_whether_stopped(self);
+    return sampling_notice(self, status);
+}
+
+/* ---- values ---- */
+
+enum sampling_value {
+    VALUE_FINDINGS,
+    VALUE_FINDINGS_LOST,
+    VALUE_UNCHECKED,
+    VALUE_SAMPLED,
+    VALUE_MISSED,
+    VALUE_MAPPED_BYTES,
+    VALUE_EVERY,
+    VALUE_MOST_BLOCKS,
+    VALUE_MOST_BYTES,
+};
+
+static const strata_value sampling_values[] = {
+    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false,
+                        "what was found wrong, refused frees and suspects included"},
+    [VALUE_FINDINGS_LOST] = {"findings_lost", STRATA_VALUE_COUNT, false,
+                             "of these, told and not kept for want of room"},
+    [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks whose zones were not looked at"},
+    [VALUE_SAMPLED] = {"sampled", STRATA_VALUE_COUNT, false, "allocations that were sampled"},
+    [VALUE_MISSED] = {"missed", STRATA_VALUE_COUNT, false, "whose turn it was and that could not be"},
+    [VALUE_MAPPED_BYTES] = {"mapped_bytes", STRATA_VALUE_BYTES, false, "in mappings of sampled blocks"},
+    [VALUE_EVERY] = {"sample", STRATA_VALUE_COUNT, true, "one allocation in so many"},
+    [VALUE_MOST_BLOCKS] = {"sample_blocks", STRATA_VALUE_COUNT, true, "most sampled blocks at a time"},
+    [VALUE_MOST_BYTES] = {"sample_bytes", STRATA_VALUE_BYTES, true, "most bytes of their mappings"},
+};
+
+static _Atomic uint64_t *value_at(sampling *self, size_t which)
+{
+    _Atomic uint64_t *values[] = {
+        [VALUE_FINDINGS] = &self->report.findings,
+        [VALUE_FINDINGS_LOST] = &self->report.lost,
+        [VALUE_UNCHECKED] = &self->unchecked,
+        [VALUE_SAMPLED] = &self->sampled,
+        [VALUE_MISSED] = &self->missed,
+        [VALUE_MAPPED_BYTES] = &self->mapped_bytes,
+        [VALUE_EVERY] = &self->every,
+        [VALUE_MOST_BLOCKS] = &self->most_blocks,
+        [VALUE_MOST_BYTES] = &self->most_bytes,
+    };
+    return values[which];
+}
+
+static strata_status sampling_get_value(strata_resource *resource, size_t which, uint64_t *value)
+{
+    *value = atomic_load_explicit(value_at((sampling *)resource, which), memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+/* A new interval counts from a thread's next sample on. */
+static strata_status sampling_set_value(strata_resource *resource, size_t which, uint64_t value)
+{
+    sampling *self = (sampling *)resource;
+    if (which == VALUE_EVERY && (value == 0 || value > SAMPLE_LEAST_OFTEN))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "guard.sample: one allocation in 1 to 2147483648; sample_blocks=0 samples none");
+    if (which == VALUE_MOST_BLOCKS && value > self->capacity)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "guard.sample_blocks: there is room for %zu, as it was made",
+                           self->capacity);
+    atomic_store_explicit(value_at(self, which), value, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+/* ---- making and ending ---- */
+
+static void sampling_destroy(strata_resource *resource)
+{
+    sampling *self = (sampling *)resource;
+    samples_close(self);
+    strata_cells_end(&self->cells);
+    guard_report_end(&self->report);
+    strata_lock_destroy(&self->lock);
+    strata_lock_destroy(&self->making);
+    strata_host_free(self->remembered);
+    strata_host_free(self->samples);
+    strata_host_free(self);
+}
+
+static const strata_resource_ops sampling_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "guard",
+    .allocate = sampling_allocate,
+    .deallocate = sampling_deallocate,
+    .prepare_use = sampling_prepare,
+    .finish_use = sampling_finish,
+    .record_use = sampling_record,
+    .reap = sampling_reap,
+    .trim = sampling_trim,
+    .usage = sampling_usage,
+    .find = sampling_find,
+    .destroy = sampling_destroy,
+    .reusable = sampling_reusable,
+    .values = sampling_values,
+    .value_count = sizeof sampling_values / sizeof sampling_values[0],
+    .get_value = sampling_get_value,
+    .set_value = sampling_set_value,
+    .describe = sampling_describe,
+};
+
+static void take_options(sampling *self)
+{
+    const strata_guard_options *options = &self->options;
+    self->alignment = options->sample_alignment ? options->sample_alignment : SAMPLE_ZONE;
+    self->range = options->sample_range ? options->sample_range : SAMPLE_RANGE;
+    self->capacity = options->sample_blocks ? (size_t)options->sample_blocks : SAMPLE_BLOCKS;
+    self->every = options->sample;
+    self->most_blocks = self->capacity;
+    self->most_bytes = options->sample_bytes ? options->sample_bytes : SAMPLE_BYTES;
+    self->least_range = 2 * self->most_bytes;
+}
+
+strata_status sampling_create(strata_device *device, const strata_guard_options *options, strata_resource **out)
+{
+    sampling *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a guard");
+    self->resource.ops = &sampling_ops;
+    self->device = device;
+    self->options = *options;
+    self->suspects.name = sampling_name_suspects;
+    take_options(self);
+    strata_cells_init(&self->cells, sizeof(sampling_cell));
+    strata_cells_take_number(&self->cells);
+    guard_report_begin(&self->report, &self->options);
+    strata_lock_init(&self->lock, STRATA_RANK_GUARD);
+    strata_lock_init(&self->making, STRATA_RANK_OWNER);
+    self->samples = strata_host_zalloc(self->capacity * sizeof *self->samples);
+    self->remembered = strata_host_zalloc(SAMPLES_REMEMBERED * sizeof *self->remembered);
+    if (!self->samples || !self->remembered) {
+        sampling_destroy(&self->resource);
+        return strata_fail_host_memory("a guard");
+    }
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+bool sampling_is_one(const strata_resource *resource)
+{
+    return resource->ops->allocate == sampling_allocate;
+}

@@ -1,0 +1,809 @@
+/* The array of samples, their mappings, and the one range of addresses that they lie in. */
+#include "resources/sampling/internal.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "core/streams/made_stream.h"
+#include "core/streams/stream_map.h"
+
+#include <string.h>
+
+enum { TRIES_TO_END = 2 }; /* as in resources/owners/async.c */
+
+/* ---- what all samples share ---- */
+
+static CUmemAllocationProp properties_of(const sampling *self)
+{
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = self->device->ordinal},
+        .allocFlags = {.gpuDirectRDMACapable = self->rdma},
+    };
+}
+
+/* Memory that the program registers with a network card must say so when it is made. The context is current. */
+static strata_status ask_device(sampling *self)
+{
+    int rdma = 0;
+    size_t granule = 0;
+    strata_cu.DeviceGetAttribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                 self->device->handle);
+    self->rdma = rdma != 0;
+    const CUmemAllocationProp properties = properties_of(self);
+    CUresult result =
+        strata_cu.MemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemGetAllocationGranularity", "guard: asking how memory is mapped");
+    self->granule = granule;
+    return STRATA_SUCCESS;
+}
+
+static strata_status allocate_zones(sampling *self)
+{
+    void *zones = NULL;
+    size_t bytes = self->capacity * GUARD_ZONES * SAMPLE_ZONE;
+    CUresult result = strata_cu.MemHostAlloc(&zones, bytes, 0);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard", bytes);
+    self->zones = zones;
+    return STRATA_SUCCESS;
+}
+
+/* As many addresses as were asked for, or half of that, and so on, as long as the mappings fit in twice. */
+static strata_status reserve_range(sampling *self)
+{
+    CUdeviceptr base = 0;
+    uint64_t range = self->range & ~(self->granule - 1), least = 2 * self->least_range;
+    CUresult result = strata_cu.MemAddressReserve(&base, (size_t)range, 0, 0, 0);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && range >= least) {
+        range = range / 2 & ~(self->granule - 1);
+        result = strata_cu.MemAddressReserve(&base, (size_t)range, 0, 0, 0);
+    }
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemAddressReserve", "guard: %llu bytes of addresses",
+                                  (unsigned long long)range);
+    self->next = self->granule;
+    atomic_store_explicit(&self->base, base, memory_order_relaxed);
+    atomic_store_explicit(&self->span, range, memory_order_release);
+    return STRATA_SUCCESS;
+}
+
+/* What was made stays for the next try. `making` is held. */
+static strata_status make_shared(sampling *self)
+{
+    strata_status status = STRATA_SUCCESS;
+    if (!self->stream) {
+        status = strata_made_stream_create(self->device, false, "a stream for sampled blocks", &self->stream);
+        self->timeline = self->stream ? strata_known_timeline(self->device, self->stream) : NULL;
+    }
+    strata_scope scope;
+    if (status == STRATA_SUCCESS)
+        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!self->granule)
+        status = ask_device(self);
+    if (status == STRATA_SUCCESS && !self->zones)
+        status = allocate_zones(self);
+    if (status == STRATA_SUCCESS)
+        status = reserve_range(self);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+strata_status samples_open(sampling *self)
+{
+    if (atomic_load_explicit(&self->span, memory_order_acquire))
+        return STRATA_SUCCESS;
+    strata_lock_take(&self->making);
+    bool there = atomic_load_explicit(&self->span, memory_order_relaxed) != 0;
+    strata_status status = there ? STRATA_SUCCESS : make_shared(self);
+    if (!there && status == STRATA_SUCCESS) {
+        strata_suspects_enter(&self->suspects);
+        self->named = true;
+    }
+    strata_lock_release(&self->making);
+    return status;
+}
+
+/* ---- places: the lock is held ---- */
+
+static sample *at_place(const sampling *self, uint32_t place)
+{
+    return place ? &self->samples[place - 1] : NULL;
+}
+
+static uint32_t place_of(const sampling *self, const sample *one)
+{
+    return one ? (uint32_t)(one - self->samples) + 1 : 0;
+}
+
+/* Enters one into the list by address, before `ahead`; NULL: at the end. */
+static void enter_place(sampling *self, sample *one, sample *ahead)
+{
+    uint32_t place = place_of(self, one);
+    uint32_t before = ahead ? ahead->places.before : self->places.last;
+    one->places = (sample_link){.before = before, .after = place_of(self, ahead)};
+    *(before ? &at_place(self, before)->places.after : &self->places.first) = place;
+    *(ahead ? &ahead->places.before : &self->places.last) = place;
+}
+
+static void leave_place(sampling *self, const sample *one)
+{
+    const sample_link link = one->places;
+    *(link.before ? &at_place(self, link.before)->places.after : &self->places.first) = link.after;
+    *(link.after ? &at_place(self, link.after)->places.before : &self->places.last) = link.before;
+    if (at_place(self, self->ahead) == one)
+        self->ahead = link.after;
+}
+
+/* Where another may begin behind one. */
+static uint64_t end_of(const sampling *self, const sample *one)
+{
+    return one->start + one->mapped + self->granule - atomic_load_explicit(&self->base, memory_order_relaxed);
+}
+
+/* Takes the next place in the circle that has room for a mapping and the granule behind it. */
+static bool place_sample(sampling *self, sample *one, uint64_t mapped)
+{
+    CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
+    uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
+    uint64_t bytes = mapped + self->granule, at = self->next;
+    sample *ahead = at_place(self, self->ahead);
+    for (bool turned = false; bytes > (ahead ? ahead->start - base : span) - at;) {
+        if (!ahead && turned)
+            return false;
+        turned |= !ahead;
+        at = ahead ? end_of(self, ahead) : self->granule;
+        ahead = at_place(self, ahead ? ahead->places.after : self->places.first);
+    }
+    *one = (sample){.state = SAMPLE_TAKEN, .start = base + at, .mapped = mapped};
+    enter_place(self, one, ahead);
+    self->next = at + bytes;
+    self->ahead = place_of(self, ahead);
+    return true;
+}
+
+static bool has_room(const sampling *self, uint64_t mapped)
+{
+    uint64_t now = atomic_load_explicit(&self->mapped_bytes, memory_order_relaxed);
+    uint64_t most = atomic_load_explicit(&self->most_bytes, memory_order_relaxed);
+    return self->in_use < atomic_load_explicit(&self->most_blocks, memory_order_relaxed) && now <= most &&
+           mapped <= most - now;
+}
+
+static sample *first_free(sampling *self)
+{
+    for (size_t i = 0; i < self->capacity; i++)
+        if (self->samples[i].state == SAMPLE_FREE)
+            return &self->samples[i];
+    return NULL;
+}
+
+static void count_mapped(sampling *self, uint64_t bytes)
+{
+    uint64_t now = atomic_load_explicit(&self->mapped_bytes, memory_order_relaxed);
+    atomic_store_explicit(&self->mapped_bytes, now + bytes, memory_order_relaxed);
+}
+
+static void count_leaving(sampling *self, uint32_t more)
+{
+    uint32_t now = atomic_load_explicit(&self->leaving, memory_order_relaxed);
+    atomic_store_explicit(&self->leaving, now + more, memory_order_relaxed);
+}
+
+static void leave_numbers(sampling *self, const sample *one)
+{
+    const sample_link link = one->numbers;
+    *(link.before ? &at_place(self, link.before)->numbers.after : &self->numbers.first) = link.after;
+    *(link.after ? &at_place(self, link.after)->numbers.before : &self->numbers.last) = link.before;
+}
+
+/* The next number is this one's. */
+static void give_number(sampling *self, sample *one)
+{
+    uint32_t place = place_of(self, one);
+    if (one->number)
+        leave_numbers(self, one);
+    uint32_t last = self->numbers.last;
+    one->numbers = (sample_link){.before = last};
+    *(last ? &at_place(self, last)->numbers.after : &self->numbers.first) = place;
+    self->numbers.last = place;
+    one->number = ++self->number;
+}
+
+static void free_place(sampling *self, sample *one)
+{
+    leave_place(self, one);
+    if (one->number)
+        leave_numbers(self, one);
+    self->in_use--;
+    count_mapped(self, -one->mapped);
+    one->state = SAMPLE_FREE;
+}
+
+/* ---- taking ---- */
+
+sample *sample_take(sampling *self, size_t bytes)
+{
+    sample *taken = NULL;
+    if (bytes > atomic_load_explicit(&self->most_bytes, memory_order_relaxed) || bytes > self->range)
+        return NULL;
+    uint64_t mapped = (bytes + self->granule - 1) & ~(self->granule - 1);
+    strata_lock_take(&self->lock);
+    if (has_room(self, mapped) && (taken = first_free(self)) && !place_sample(self, taken, mapped))
+        taken = NULL;
+    if (taken) {
+        self->in_use++;
+        count_mapped(self, mapped);
+    }
+    strata_lock_release(&self->lock);
+    return taken;
+}
+
+CUdeviceptr sample_address(const sample *one, size_t bytes, uint64_t alignment)
+{
+    return (one->start + one->mapped - bytes) & ~(alignment - 1);
+}
+
+void sample_zones(const sampling *self, const sample *one, guard_extent zones[GUARD_ZONES], unsigned char **copies)
+{
+    CUdeviceptr address = one->block.address, end = address + one->block.requested;
+    uint64_t before = address - one->start;
+    size_t front = before < SAMPLE_ZONE ? (size_t)before : SAMPLE_ZONE;
+    zones[0] = (guard_extent){
+        .address = address - front, .bytes = front, .expected = GUARD_ZONE, .kind = STRATA_GUARD_UNDERRUN};
+    zones[1] = (guard_extent){.address = end,
+                              .bytes = (size_t)(one->start + one->mapped - end),
+                              .expected = GUARD_ZONE,
+                              .kind = STRATA_GUARD_OVERRUN};
+    *copies = self->zones + (size_t)(one - self->samples) * GUARD_ZONES * SAMPLE_ZONE;
+}
+
+/* ---- mappings ---- */
+
+/* The context is current. */
+static CUresult map_memory(const sampling *self, sample *one, const char **call)
+{
+    const CUmemAllocationProp properties = properties_of(self);
+    const CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    size_t bytes = (size_t)one->mapped;
+    CUmemGenericAllocationHandle handle;
+    *call = "cuMemCreate";
+    CUresult result = strata_cu.MemCreate(&handle, bytes, &properties, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    one->handle = handle;
+    *call = "cuMemMap";
+    if ((result = strata_cu.MemMap(one->start, bytes, 0, handle, 0)) != CUDA_SUCCESS)
+        return result;
+    one->is_mapped = true;
+    *call = "cuMemSetAccess";
+    if ((result = strata_cu.MemSetAccess(one->start, bytes, &access, 1)) != CUDA_SUCCESS)
+        return result;
+    if (strata_cu.MemRelease(handle) == CUDA_SUCCESS) /* else when it is unmapped */
+        one->handle = 0;
+    return CUDA_SUCCESS;
+}
+
+strata_status sample_map(sampling *self, sample *one)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const char *call;
+    CUresult result = map_memory(self, one, &call);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, call, "mapping %llu bytes for a sampled block",
+                                                       (unsigned long long)one->mapped);
+}
+
+static strata_status unmap(sampling *self, sample *one)
+{
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const char *call = "cuMemUnmap";
+    CUresult result = one->is_mapped ? strata_cu.MemUnmap(one->start, (size_t)one->mapped) : CUDA_SUCCESS;
+    one->is_mapped &= result != CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && one->handle) {
+        call = "cuMemRelease";
+        result = strata_cu.MemRelease(one->handle);
+        one->handle = result == CUDA_SUCCESS ? 0 : one->handle;
+    }
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, call, "unmapping sampled block 0x%llx",
+                                                       (unsigned long long)one->block.address);
+}
+
+/* ---- zones ---- */
+
+strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stream, bool *filling)
+{
+    guard_extent zones[GUARD_ZONES];
+    unsigned char *copies;
+    strata_scope scope;
+    sample_zones(self, one, zones, &copies);
+    strata_status status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS; i++) {
+        if (!zones[i].bytes)
+            continue;
+        result = strata_cu.MemsetD8Async(zones[i].address, GUARD_ZONE, zones[i].bytes, stream);
+        *filling |= result == CUDA_SUCCESS;
+    }
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuMemsetD8Async", "filling the zones of block 0x%llx",
+                                                       (unsigned long long)one->block.address);
+}
+
+static strata_status copy_zones(sampling *self, const sample *one)
+{
+    guard_extent zones[GUARD_ZONES];
+    unsigned char *to;
+    strata_scope scope;
+    sample_zones(self, one, zones, &to);
+    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS; i++, to += SAMPLE_ZONE)
+        if (zones[i].bytes)
+            result = strata_cu.MemcpyDtoHAsync(to, zones[i].address, zones[i].bytes, self->stream);
+    strata_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuMemcpyDtoHAsync", "checking the zones of block 0x%llx",
+                                    (unsigned long long)one->block.address);
+}
+
+static bool judge_zone(const sample *one, const guard_extent *zone, const unsigned char *at,
+                       strata_guard_finding *finding)
+{
+    size_t first = zone->bytes, changed = 0;
+    for (size_t i = zone->bytes; i-- > 0;) {
+        if (at[i] == zone->expected)
+            continue;
+        first = i;
+        changed++;
+    }
+    size_t shown = zone->bytes - first;
+    *finding = (strata_guard_finding){
+        .size = sizeof *finding,
+        .kind = (strata_guard_kind)zone->kind,
+        .block = one->block,
+        .freed = true,
+        .offset = (int64_t)(zone->address + first - one->block.address),
+        .changed = changed,
+        .expected = zone->expected,
+        .shown = (uint8_t)(shown < STRATA_GUARD_BYTES_SHOWN ? shown : STRATA_GUARD_BYTES_SHOWN),
+        .allocated_at = one->allocated_at,
+        .freed_at = one->freed_at,
+    };
+    memcpy(finding->found, at + first, finding->shown);
+    return changed != 0;
+}
+
+/* Looks at what was copied, once, and notes what is wrong with it: how many findings there are to tell. */
+static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[GUARD_ZONES])
+{
+    guard_extent zones[GUARD_ZONES];
+    unsigned char *at;
+    size_t count = 0;
+    if (!one->copied)
+        return 0;
+    one->copied = false;
+    sample_zones(self, one, zones, &at);
+    for (unsigned i = 0; i < GUARD_ZONES; i++, at += SAMPLE_ZONE)
+        count += judge_zone(one, &zones[i], at, &findings[count]);
+    guard_note(&self->report, findings, count);
+    return count;
+}
+
+/* ---- leaving ---- */
+
+static void enter_leaving(sampling *self, sample *one)
+{
+    one->point = strata_timeline_now(self->timeline);
+    strata_error_hush(); /* without it, the event is recorded when it is asked about */
+    one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
+    strata_error_unhush(false);
+    strata_lock_take(&self->lock);
+    give_number(self, one);
+    one->state = SAMPLE_LEAVING;
+    count_leaving(self, 1);
+    strata_lock_release(&self->lock);
+}
+
+void sample_leave(sampling *self, sample *one)
+{
+    one->copied = copy_zones(self, one) == STRATA_SUCCESS;
+    if (!one->copied)
+        atomic_fetch_add_explicit(&self->unchecked, 1, memory_order_relaxed);
+    enter_leaving(self, one);
+}
+
+void sample_abandon(sampling *self, sample *one)
+{
+    one->block.id = (strata_block_id){0};
+    one->entry = NULL;
+    if (one->is_mapped || one->handle) {
+        enter_leaving(self, one);
+        return;
+    }
+    strata_lock_take(&self->lock);
+    free_place(self, one);
+    strata_lock_release(&self->lock);
+}
+
+/* The sample of a block that the calling thread has retired. One that was found before its allocation came back is not
+ * said to be live yet, and will be. The lock is held, and given away for a moment then. */
+static sample *at_address(sampling *self, CUdeviceptr address, sample_state state)
+{
+    for (unsigned turn = 0;;) {
+        for (size_t i = 0; i < self->capacity; i++)
+            if (self->samples[i].state == state && self->samples[i].block.address == address)
+                return &self->samples[i];
+        strata_lock_release(&self->lock);
+        strata_backoff(&turn);
+        strata_lock_take(&self->lock);
+    }
+}
+
+sample *sample_begin_free(sampling *self, const strata_block *block, strata_entry *entry, uint32_t freed_at)
+{
+    strata_lock_take(&self->lock);
+    sample *one = at_address(self, block->address, SAMPLE_LIVE);
+    one->state = SAMPLE_FREEING;
+    one->entry = entry;
+    one->freed_id = block->id;
+    one->freed_at = freed_at;
+    strata_lock_release(&self->lock);
+    return one;
+}
+
+void sample_revive(sampling *self, sample *one)
+{
+    strata_lock_take(&self->lock);
+    strata_entry *entry = one->entry;
+    one->freed_at = 0;
+    one->entry = NULL;
+    one->state = SAMPLE_LIVE;
+    strata_lock_release(&self->lock);
+    strata_entry_revive(entry);
+}
+
+sample *sample_claim_deferred(sampling *self, CUdeviceptr address)
+{
+    strata_lock_take(&self->lock);
+    sample *one = at_address(self, address, SAMPLE_DEFERRED);
+    one->state = SAMPLE_FREEING;
+    strata_lock_release(&self->lock);
+    return one;
+}
+
+void sample_set(sampling *self, sample *one, sample_state state)
+{
+    strata_lock_take(&self->lock);
+    if (state == SAMPLE_LIVE)
+        give_number(self, one);
+    one->state = state;
+    strata_lock_release(&self->lock);
+}
+
+/* ---- ending ---- */
+
+/* The first one that left, up to `number`. *others: threads are at work on some. The lock is held. */
+static sample *first_leaving(sampling *self, uint64_t number, bool *others)
+{
+    sample *first = NULL;
+    *others = false;
+    for (size_t i = 0; i < self->capacity; i++) {
+        sample *one = &self->samples[i];
+        if ((one->state != SAMPLE_LEAVING && one->state != SAMPLE_ENDING) || one->number > number)
+            continue;
+        if (one->state == SAMPLE_ENDING)
+            *others = true;
+        else if (!first || one->number < first->number)
+            first = one;
+    }
+    return first;
+}
+
+static sample *take_leaving(sampling *self)
+{
+    bool others;
+    strata_lock_take(&self->lock);
+    sample *one = first_leaving(self, UINT64_MAX, &others);
+    if (one)
+        one->state = SAMPLE_ENDING;
+    strata_lock_release(&self->lock);
+    return one;
+}
+
+static bool is_complete(sample *one)
+{
+    if (!one->covered)
+        one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
+    strata_point_query(one->point); /* what the driver says is seen next */
+    return strata_point_seen_complete(one->point);
+}
+
+/* The user's block is over: layers above hear of it, and its entry is free. */
+static void end_block(sampling *self, const sample *one)
+{
+    if (!one->entry)
+        return;
+    strata_report_completion_above(&self->resource,
+                                   &(strata_completion){.id = one->freed_id, .bytes = one->block.bytes, .last = true});
+    strata_entry_end(strata_resource_table(&self->resource), one->entry, one->block.id.slot);
+}
+
+static guard_memory memory_of(const sample *one)
+{
+    return (guard_memory){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
+}
+
+/* Unmaps one and gives its place back. After a failure it is still the thread's. */
+static strata_status give_place_back(sampling *self, sample *one, size_t *bytes)
+{
+    strata_status status = unmap(self, one);
+    if (status != STRATA_SUCCESS)
+        return status;
+    end_block(self, one);
+    *bytes += one->entry ? one->block.bytes : 0;
+    strata_lock_take(&self->lock);
+    if (one->entry)
+        self->remembered[self->remembered_count++ % SAMPLES_REMEMBERED] = memory_of(one);
+    free_place(self, one);
+    count_leaving(self, UINT32_MAX);
+    strata_lock_release(&self->lock);
+    return STRATA_SUCCESS;
+}
+
+/* After a failure the error is the failure's, and who only logs findings hears of them all the same. */
+static void tell_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
+{
+    if (status != STRATA_SUCCESS)
+        strata_error_hush();
+    guard_tell(&self->report, findings, count);
+    if (status != STRATA_SUCCESS)
+        strata_error_unhush(false);
+}
+
+/* Ends one that is complete and the thread's, or lets it leave later. Other threads wait for it, so it is told last
+ * what was found: the program's callback may wait for them. */
+static strata_status end_sample(sampling *self, sample *one, size_t *bytes)
+{
+    strata_guard_finding findings[GUARD_ZONES];
+    size_t found = check_zones(self, one, findings);
+    strata_status status = give_place_back(self, one, bytes);
+    if (status != STRATA_SUCCESS)
+        sample_set(self, one, SAMPLE_LEAVING);
+    if (found)
+        tell_after(self, status, findings, found);
+    return status;
+}
+
+strata_status samples_poll(sampling *self, size_t *bytes)
+{
+    strata_status status = STRATA_SUCCESS;
+    *bytes = 0;
+    while (status == STRATA_SUCCESS && atomic_load_explicit(&self->leaving, memory_order_relaxed)) {
+        sample *one = take_leaving(self);
+        if (!one)
+            break;
+        if (!is_complete(one)) {
+            sample_set(self, one, SAMPLE_LEAVING);
+            break;
+        }
+        status = end_sample(self, one, bytes);
+    }
+    return status;
+}
+
+strata_status samples_wait(sampling *self, size_t *bytes)
+{
+    unsigned turn = 0;
+    *bytes = 0;
+    strata_lock_take(&self->lock);
+    uint64_t number = self->number;
+    strata_lock_release(&self->lock);
+    for (;;) {
+        bool others;
+        strata_lock_take(&self->lock);
+        const sample *one = first_leaving(self, number, &others);
+        strata_point point = one ? one->point : 0;
+        strata_lock_release(&self->lock);
+        if (!one && !others)
+            return STRATA_SUCCESS;
+        if (!one) {
+            strata_backoff(&turn);
+            continue;
+        }
+        size_t now = 0;
+        strata_status status = strata_point_synchronize(point);
+        if (status == STRATA_SUCCESS)
+            status = samples_poll(self, &now);
+        *bytes += now;
+        if (status != STRATA_SUCCESS)
+            return status;
+    }
+}
+
+/* What nobody ends later is tried twice. */
+static void unmap_for_good(sampling *self, sample *one)
+{
+    for (int tries = 0; tries < TRIES_TO_END; tries++)
+        if (unmap(self, one) == STRATA_SUCCESS)
+            return;
+}
+
+static void end_shared(sampling *self)
+{
+    strata_scope scope;
+    bool entered = false;
+    for (int tries = 0; tries < TRIES_TO_END && !entered; tries++)
+        entered =
+            strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS;
+    if (!entered)
+        return;
+    uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
+    if (span)
+        strata_cu.MemAddressFree(atomic_load_explicit(&self->base, memory_order_relaxed), (size_t)span);
+    strata_cu.MemFreeHost(self->zones);
+    strata_scope_leave(&scope);
+}
+
+void samples_close(sampling *self)
+{
+    if (self->named)
+        strata_suspects_leave(&self->suspects);
+    if (!self->stream || strata_door_now() != STRATA_DOOR_OPEN)
+        return; /* nothing was made: without host memory there is no array of samples either */
+    for (size_t i = 0; i < self->capacity; i++)
+        if (self->samples[i].state != SAMPLE_FREE)
+            unmap_for_good(self, &self->samples[i]);
+    bool ended = false;
+    for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
+        strata_made_stream_end(self->device, self->stream, &ended);
+    if (self->zones)
+        end_shared(self);
+}
+
+/* ---- looking ---- */
+
+bool samples_find(sampling *self, CUdeviceptr address, strata_block *out)
+{
+    const strata_table *table = strata_resource_table(&self->resource);
+    bool found = false;
+    strata_lock_take(&self->lock);
+    for (size_t i = 0; i < self->capacity && !found; i++) {
+        const sample *one = &self->samples[i];
+        found = one->state == SAMPLE_LIVE && address - one->block.address < one->block.bytes &&
+                strata_table_state(table, one->block.id) == STRATA_BLOCK_LIVE;
+        if (found)
+            *out = one->block;
+    }
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+void samples_add_usage(sampling *self, strata_usage *usage)
+{
+    strata_lock_take(&self->lock);
+    for (size_t i = 0; i < self->capacity; i++) {
+        const sample *one = &self->samples[i];
+        bool live = one->state == SAMPLE_LIVE || one->state == SAMPLE_FREEING;
+        bool retired = one->state >= SAMPLE_DEFERRED && one->entry;
+        usage->live_blocks += live;
+        usage->live_bytes += live ? one->block.bytes : 0;
+        usage->retired_bytes += retired ? one->block.bytes : 0;
+        usage->bytes_outstanding += live || retired ? one->block.bytes : 0;
+    }
+    usage->reserved_bytes += (size_t)atomic_load_explicit(&self->mapped_bytes, memory_order_relaxed);
+    strata_lock_release(&self->lock);
+    if (usage->reserved_peak && usage->reserved_peak < usage->reserved_bytes)
+        usage->reserved_peak = usage->reserved_bytes;
+}
+
+/* The next one to be told of, from a place on, which moves: of those that were freed or of live ones, the newest first;
+ * NULL after the last. The lock is held. */
+static const sample *next_suspect(const sampling *self, bool freed, uint32_t *from)
+{
+    for (const sample *one; (one = at_place(self, *from));) {
+        *from = one->numbers.before;
+        if (one->state >= SAMPLE_LIVE && one->block.id.generation && (one->state >= SAMPLE_DEFERRED) == freed)
+            return one;
+    }
+    return NULL;
+}
+
+static strata_guard_finding suspect_of(const guard_memory *memory, bool freed)
+{
+    return (strata_guard_finding){
+        .size = sizeof(strata_guard_finding),
+        .kind = STRATA_GUARD_ILLEGAL_ACCESS,
+        .block = memory->block,
+        .freed = freed,
+        .allocated_at = memory->allocated_at,
+        .freed_at = memory->freed_at,
+    };
+}
+
+typedef struct suspect_walk {
+    uint32_t live, freed; /* places of those that are looked at next */
+    uint64_t remembered;  /* how many of these */
+    bool turn;            /* a freed one is next */
+} suspect_walk;
+
+static bool next_freed(const sampling *self, suspect_walk *walk, strata_guard_finding *out)
+{
+    const sample *one = next_suspect(self, true, &walk->freed);
+    uint64_t kept = self->remembered_count < SAMPLES_REMEMBERED ? self->remembered_count : SAMPLES_REMEMBERED;
+    if (one) {
+        const guard_memory memory = memory_of(one);
+        *out = suspect_of(&memory, true);
+    } else if (walk->remembered < kept) {
+        *out = suspect_of(&self->remembered[(self->remembered_count - ++walk->remembered) % SAMPLES_REMEMBERED], true);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool next_live(const sampling *self, suspect_walk *walk, strata_guard_finding *out)
+{
+    const sample *one = next_suspect(self, false, &walk->live);
+    if (!one)
+        return false;
+    const guard_memory memory = memory_of(one);
+    *out = suspect_of(&memory, false);
+    return true;
+}
+
+size_t samples_suspects(sampling *self, strata_guard_finding *suspects, size_t room, size_t *all)
+{
+    strata_guard_finding one;
+    *all = 0;
+    strata_lock_take(&self->lock);
+    suspect_walk walk = {.live = self->numbers.last, .freed = self->numbers.last, .turn = true};
+    for (;; walk.turn = !walk.turn) {
+        bool any = walk.turn ? next_freed(self, &walk, &one) || next_live(self, &walk, &one)
+                             : next_live(self, &walk, &one) || next_freed(self, &walk, &one);
+        if (!any)
+            break;
+        if (*all < room)
+            suspects[*all] = one;
+        ++*all;
+    }
+    strata_lock_release(&self->lock);
+    return *all < room ? *all : room;
+}
+
+static bool same_block(const strata_block *a, const strata_block *b)
+{
+    return a->id.generation == b->id.generation && a->id.slot == b->id.slot && a->id.table == b->id.table;
+}
+
+guard_memory samples_remembered(sampling *self, const strata_block *block)
+{
+    guard_memory found = {0};
+    strata_lock_take(&self->lock);
+    for (size_t i = 0; i < self->capacity; i++)
+        if (self->samples[i].state >= SAMPLE_FREEING && same_block(&self->samples[i].block, block))
+            found = memory_of(&self->samples[i]);
+    for (size_t i = 0; i < SAMPLES_REMEMBERED && !found.block.id.generation; i++)
+        if (same_block(&self->remembered[i].block, block))
+            found = self->remembered[i];
+    strata_lock_release(&self->lock);
+    return found;
+}

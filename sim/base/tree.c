@@ -1,0 +1,87 @@
+/* The treap: a search tree by key and a heap by priority, which keeps its depth near the logarithm of its size. */
+#include "base/tree.h"
+
+static bool before(uint64_t key, uint64_t tie, const struct sim_node *node)
+{
+    return key < node->key || (key == node->key && tie < node->tie);
+}
+
+void sim_tree_insert(struct sim_tree *tree, struct sim_node *node, uint64_t key, uint64_t tie)
+{
+    node->key = key;
+    node->tie = tie;
+    node->priority = sim_mix(key + sim_mix(tie + 0x9e3779b97f4a7c15U));
+    struct sim_node **link = &tree->root;
+    while (*link && (*link)->priority >= node->priority) {
+        link = before(key, tie, *link) ? &(*link)->left : &(*link)->right;
+    }
+    struct sim_node *below = *link;
+    *link = node;
+    struct sim_node **left = &node->left;
+    struct sim_node **right = &node->right;
+    while (below) {
+        if (before(key, tie, below)) {
+            *right = below;
+            right = &below->left;
+            below = below->left;
+        } else {
+            *left = below;
+            left = &below->right;
+            below = below->right;
+        }
+    }
+    *left = NULL;
+    *right = NULL;
+}
+
+void sim_tree_remove(struct sim_tree *tree, struct sim_node *node)
+{
+    struct sim_node **link = &tree->root;
+    while (*link != node) {
+        link = before(node->key, node->tie, *link) ? &(*link)->left : &(*link)->right;
+    }
+    struct sim_node *left = node->left;
+    struct sim_node *right = node->right;
+    while (left && right) {
+        if (left->priority >= right->priority) {
+            *link = left;
+            link = &left->right;
+            left = left->right;
+        } else {
+            *link = right;
+            link = &right->left;
+            right = right->left;
+        }
+    }
+    *link = left ? left : right;
+}
+
+struct sim_node *sim_tree_floor(const struct sim_tree *tree, uint64_t key)
+{
+    struct sim_node *found = NULL;
+    struct sim_node *node = tree->root;
+    while (node) {
+        if (node->key <= key) {
+            found = node;
+            node = node->right;
+        } else {
+            node = node->left;
+        }
+    }
+    return found;
+}
+
+struct sim_node *sim_tree_ceiling(const struct sim_tree *tree, uint64_t key, uint64_t tie)
+{
+    struct sim_node *found = NULL;
+    struct sim_node *node = tree->root;
+    while (node) {
+        if (node->key > key || (node->key == key && node->tie >= tie)) {
+            found = node;
+            node = node->left;
+        } else {
+            node = node->right;
+        }
+    }
+    return found;
+}

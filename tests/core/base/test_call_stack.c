@@ -1,0 +1,163 @@
+/* Call stacks: the same place has the same number, other places have others, and a report names function and line. */
+#include "core/base/call_stack.h"
+#include "support/driver.h"
+#include "support/symbols.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS = 4, DEEP = 100, LINES = 64 };
+
+typedef struct lines {
+    size_t count;
+    char text[LINES][512];
+} lines;
+
+static void keep(const char *text, void *data)
+{
+    lines *to = data;
+    if (to->count < LINES)
+        snprintf(to->text[to->count++], sizeof to->text[0], "%s", text);
+}
+
+static lines print(uint32_t number)
+{
+    static lines all;
+    all.count = 0;
+    strata_call_stack_print(number, keep, &all);
+    return all;
+}
+
+static _Thread_local volatile unsigned kept; /* no call is the last thing that a function does */
+
+__attribute__((noinline)) static uint32_t here(unsigned skip)
+{
+    uint32_t number = strata_call_stack_capture(skip);
+    kept++;
+    return number;
+}
+
+__attribute__((noinline)) static uint32_t one_place(unsigned skip)
+{
+    uint32_t number = here(skip);
+    kept++;
+    return number;
+}
+
+__attribute__((noinline)) static uint32_t another_place(unsigned skip)
+{
+    uint32_t number = here(skip);
+    kept++;
+    return number;
+}
+
+static void the_same_way_to_the_same_place_has_the_same_number(void **state)
+{
+    (void)state;
+    uint32_t first = 0, other = 0;
+    for (volatile int i = 0; i < 3; i++) { /* one place, not three of a loop that was unrolled */
+        uint32_t number = one_place(0);
+        assert_true(number != 0 && (!first || number == first));
+        first = number;
+        other = another_place(0);
+        assert_true(other != 0 && other != first);
+    }
+}
+
+static void frames_are_named_from_the_innermost_on_and_some_can_be_skipped(void **state)
+{
+    (void)state;
+    lines all = print(one_place(0));
+    assert_true(all.count >= 3);
+    assert_non_null(strstr(all.text[0], "here"));
+    assert_non_null(strstr(all.text[1], "one_place"));
+    assert_non_null(strstr(all.text[2], "frames_are_named"));
+    all = print(one_place(1));
+    assert_non_null(strstr(all.text[0], "one_place"));
+    all = print(another_place(2));
+    assert_non_null(strstr(all.text[0], "frames_are_named"));
+}
+
+static void a_frame_has_its_file_and_line(void **state)
+{
+    (void)state;
+    const int line = __LINE__ + 1;
+    lines all = print(one_place(2));
+    char place[64];
+    snprintf(place, sizeof place, "test_call_stack.c:%d)", line);
+    if (!strstr(all.text[0], ":"))
+        skip(); /* no libdw, or no debug information */
+    assert_non_null(strstr(all.text[0], place));
+}
+
+__attribute__((noinline)) static uint32_t recurse(unsigned depth)
+{
+    uint32_t number = depth ? recurse(depth - 1) : here(0);
+    kept++;
+    return number;
+}
+
+static void of_a_deep_stack_the_innermost_frames_are_kept(void **state)
+{
+    (void)state;
+    lines all = print(recurse(DEEP));
+    assert_int_equal(all.count, STRATA_CALL_STACK_DEPTH);
+    assert_non_null(strstr(all.text[0], "here"));
+    assert_non_null(strstr(all.text[STRATA_CALL_STACK_DEPTH - 1], "recurse"));
+    assert_true(recurse(3) != recurse(4));
+    assert_true(recurse(DEEP) == recurse(DEEP + 1)); /* what differs lies further out */
+}
+
+static void no_stack_has_no_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(strata_call_stack_capture(100000), 0);
+    assert_int_equal(print(0).count, 0);
+    assert_int_equal(print(1000000).count, 0);
+    assert_int_equal(print(UINT32_MAX).count, 0);
+}
+
+static pthread_barrier_t together;
+
+static void *capture_many(void *data)
+{
+    uint32_t *numbers = data;
+    pthread_barrier_wait(&together);
+    for (unsigned i = 0; i < DEEP / 4; i++)
+        numbers[i] = recurse(i);
+    return NULL;
+}
+
+static void threads_on_the_same_way_have_the_same_number(void **state)
+{
+    (void)state;
+    static uint32_t numbers[THREADS][DEEP];
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, capture_many, numbers[i]), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&together);
+    for (unsigned i = 0; i < DEEP / 4; i++) {
+        assert_true(numbers[0][i] != 0 && (i == 0 || numbers[0][i] != numbers[0][i - 1]));
+        for (size_t j = 1; j < THREADS; j++)
+            assert_int_equal(numbers[j][i], numbers[0][i]);
+    }
+}
+
+int main(void)
+{
+    if (!test_has_symbols())
+        return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_way_to_the_same_place_has_the_same_number),
+        cmocka_unit_test(frames_are_named_from_the_innermost_on_and_some_can_be_skipped),
+        cmocka_unit_test(a_frame_has_its_file_and_line),
+        cmocka_unit_test(of_a_deep_stack_the_innermost_frames_are_kept),
+        cmocka_unit_test(no_stack_has_no_lines),
+        cmocka_unit_test(threads_on_the_same_way_have_the_same_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,844 @@
+/* budget: the limit is kept to the byte, nothing that fits is refused, and what every kind of breach does. Accounts
+ * are in test_budget_accounts.c, what threads do to each other in test_budget_threads.c, what processes do in
+ * test_budget_shared.c. */
+#include "support/budget.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/faults.h"
+
+/* ---- the limit ---- */
+
+static void the_limit_is_kept_to_the_byte(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=1MiB), null");
+    strata_block most, last, refused = {.bytes = 1};
+    check_ok(try_allocate(fixture, MIB - 1, NULL, &most));
+    check_ok(try_allocate(fixture, 1, NULL, &last));
+    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
+    assert_int_equal(usage_of(account).in_use, MIB);
+    assert_int_equal(usage_of(account).remaining, 0);
+    assert_int_equal(usage_of(account).peak, MIB);
+    free_block(fixture, &last);
+    check_ok(try_allocate(fixture, 1, NULL, &last));
+    free_block(fixture, &most);
+    free_block(fixture, &last);
+    assert_int_equal(usage_of(account).in_use, 0);
+    check_ok(try_allocate(fixture, MIB, NULL, &most));
+    free_block(fixture, &most);
+}
+
+static void a_refusal_says_what_was_asked_for_and_what_there_is(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=1MiB, name=tenant-7, wait=none), null");
+    strata_block live, refused;
+    strata_tag tag;
+    check_ok(strata_tag_intern("activations", &tag));
+    check_ok(try_allocate(fixture, 600 * KIB, NULL, &live));
+    strata_request request = {.bytes = 500 * KIB, .tag = tag};
+    check_status(strata_runtime_allocate_request(fixture->runtime, &request, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    const strata_error *error = strata_last_error();
+    assert_int_equal(error->requested, 500 * KIB);
+    assert_int_equal(error->in_use, 600 * KIB);
+    assert_int_equal(error->remaining, 424 * KIB);
+    assert_int_equal(error->limit, MIB);
+    assert_int_equal(error->tag, tag);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "tenant-7");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "activations");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 614400");
+    assert_int_equal(usage_of(account).refused, 1);
+    request.bytes = 2 * MIB;
+    check_status(strata_runtime_allocate_request(fixture->runtime, &request, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    free_block(fixture, &live);
+}
+
+static void a_request_is_charged_as_the_layer_below_rounds_it(test_fixture *fixture)
+{
+    static const char *const texts[] = {"budget(limit=1024), async", "budget(limit=1024), direct"};
+    for (size_t i = 0; i < 2; i++) {
+        strata_budget_account *account = use_stack(fixture, texts[i]);
+        CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block first, second, third;
+        size_t charge;
+        check_ok(strata_budget_charge(account, 513, &charge));
+        assert_int_equal(charge, 1024);
+        check_ok(try_allocate(fixture, 1, stream, &first));
+        check_ok(try_allocate(fixture, 512, stream, &second));
+        check_status(try_allocate(fixture, 1, stream, &third), STRATA_ERROR_OUT_OF_BUDGET);
+        assert_int_equal(usage_of(account).in_use, 1024);
+        free_block(fixture, &first);
+        free_block(fixture, &second);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(usage_of(account).in_use, 0);
+        test_stream_close(fixture, stream);
+    }
+}
+
+static void without_a_limit_bytes_are_counted_all_the_same(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget, null");
+    strata_block block;
+    strata_budget_snapshot snapshot;
+    check_ok(try_allocate(fixture, 200 * GIB, NULL, &block));
+    assert_int_equal(usage_of(account).in_use, 200 * GIB);
+    assert_int_equal(usage_of(account).limit, 0);
+    assert_true(usage_of(account).remaining == SIZE_MAX);
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    check_ok(top->ops->budget(top, &snapshot));
+    assert_int_equal(snapshot.limit, 0);
+    free_block(fixture, &block);
+    assert_int_equal(usage_of(account).in_use, 0);
+    assert_int_equal(usage_of(account).peak, 200 * GIB);
+    strata_stack *stack = strata_runtime_stack(fixture->runtime); /* what remains of no limit is no number */
+    uint64_t remaining;
+    check_status(strata_control(stack, "budget.remaining", &remaining, NULL), STRATA_ERROR_UNSUPPORTED);
+    check_ok(strata_control_set_text(stack, "budget.limit", "3GiB"));
+    check_ok(strata_control(stack, "budget.remaining", &remaining, NULL));
+    assert_int_equal(remaining, 3 * GIB);
+}
+
+static void a_share_of_the_device_is_a_limit(test_fixture *fixture)
+{
+    strata_device_info info;
+    check_ok(strata_device_get_info(0, &info));
+    strata_budget_account *account = use_stack(fixture, "budget(limit=50%, soft=12.5%), null");
+    assert_true(usage_of(account).limit == info.total_bytes / 2);
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    uint64_t value;
+    check_ok(strata_control(stack, "budget.soft", &value, NULL));
+    assert_true(value == info.total_bytes / 8);
+    check_ok(strata_control_set_text(stack, "budget.limit", "25%"));
+    assert_true(usage_of(account).limit == info.total_bytes / 4);
+    check_ok(strata_control_set_text(stack, "budget.limit", "8GiB"));
+    assert_true(usage_of(account).limit == 8 * GIB);
+    check_status(strata_control_set_text(stack, "budget.limit", "eight"), STRATA_ERROR_SYNTAX);
+    check_status(strata_control_set_text(stack, "budget.in_use", "8GiB"), STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_limit_can_be_lowered_under_what_is_in_use(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=10MiB), null");
+    strata_block large, small, refused;
+    check_ok(try_allocate(fixture, 8 * MIB, NULL, &large));
+    check_ok(strata_budget_set_limit(account, 4 * MIB));
+    assert_int_equal(usage_of(account).in_use, 8 * MIB);
+    assert_int_equal(usage_of(account).remaining, 0);
+    check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    free_block(fixture, &large);
+    check_status(try_allocate(fixture, 4 * MIB + 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(try_allocate(fixture, 4 * MIB, NULL, &small));
+    check_ok(strata_budget_set_limit(account, 0));
+    check_ok(try_allocate(fixture, GIB, NULL, &large));
+    free_block(fixture, &large);
+    free_block(fixture, &small);
+    assert_int_equal(usage_of(account).in_use, 0);
+}
+
+static void what_the_layer_below_refuses_is_not_charged(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=900GiB), null");
+    strata_block refused, block;
+    check_status(try_allocate(fixture, 300 * GIB, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(usage_of(account).in_use, 0);
+    for (size_t i = 0; i < 3; i++) {
+        check_ok(try_allocate(fixture, 250 * GIB, NULL, &block));
+        free_block(fixture, &block);
+    }
+    account = use_stack(fixture, "budget(limit=1MiB), budget(limit=64KiB), null");
+    check_status(try_allocate(fixture, 128 * KIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(strata_last_error()->limit, 64 * KIB);
+    assert_int_equal(usage_of(account).in_use, 0);
+    check_ok(try_allocate(fixture, 64 * KIB, NULL, &block));
+    assert_int_equal(usage_of(account).in_use, 64 * KIB);
+    free_block(fixture, &block);
+}
+
+static void options_that_contradict_each_other_are_refused(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_resource *resource;
+    strata_stack *stack;
+    check_status(strata_budget_create(0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    const strata_budget_options wrong[] = {
+        {.limit.bytes = MIB, .soft.bytes = 2 * MIB},
+        {.soft.bytes = MIB, .soft_low.bytes = 2 * MIB},
+        {.limit.percent = 101},
+        {.limit.percent = -1},
+        {.wait = (strata_budget_wait)9},
+        {.timeout = 5},
+        {.name = "a name that is longer than the sixty-three bytes which messages have room for"},
+        {.limit.bytes = UINT64_MAX},
+        {.soft.bytes = UINT64_MAX},
+        {.soft_low.bytes = 5},
+        {.shared_group = "a-group"},
+        {.size = 1},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_status(strata_budget_create(0, &wrong[i], &resource), STRATA_ERROR_INVALID_VALUE);
+        assert_null(resource);
+    }
+    check_status(strata_stack_create("budget(limit=0%), null", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "character 14");
+    check_status(strata_stack_create("budget(limit=120%), null", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_status(strata_stack_create("budget(wait=long), null", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "retired|none|live");
+    check_status(strata_stack_create("budget(limit=8GiB)", 0, &stack), STRATA_ERROR_SYNTAX);
+}
+
+/* As a layer above may ask for them: the stack's door answers by itself. */
+static void zero_bytes_are_charged_nothing_and_always_fit(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=1MiB, wait=none), null"), *account, *promise;
+    strata_block all, none = {.bytes = 1};
+    check_ok(strata_budget_reserve(base, KIB, NULL, &promise));
+    check_ok(strata_budget_account_open(base, NULL, &account));
+    check_ok(try_allocate(fixture, MIB - KIB, NULL, &all));
+    strata_budget_account *const entered[] = {base, account, promise};
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    for (size_t i = 0; i < 3; i++) {
+        check_ok(strata_budget_enter(entered[i], NULL));
+        none.bytes = 1;
+        check_ok(top->ops->allocate(top, &(strata_request){0}, &none));
+        assert_memory_equal(&none, &(strata_block){0}, sizeof none);
+        assert_int_equal(usage_of(base).in_use, MIB);
+        check_status(try_allocate(fixture, 2 * KIB, NULL, &none), STRATA_ERROR_OUT_OF_BUDGET);
+    }
+    check_ok(strata_budget_enter(base, NULL));
+    free_block(fixture, &all);
+    check_ok(strata_budget_account_close(account));
+    check_ok(strata_budget_account_close(promise));
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture)
+{
+    static const char *const texts[] = {"budget(wait=live, timeout=5s), null",
+                                        "budget(wait=live, timeout=5s, shared=numbers), null",
+                                        "budget(limit=1GiB, wait=live, timeout=5s), null"};
+    for (size_t i = 0; i < 3; i++) {
+        strata_budget_account *account = use_stack(fixture, texts[i]);
+        strata_block refused = {.bytes = 1}, block;
+        check_ok(try_allocate(fixture, 100, NULL, &block));
+        time_t before = time(NULL);
+        check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET,
+                         i < 2 ? "does not fit: no limit. No account counts so much" : "beyond the limit alone");
+        check_status(try_allocate(fixture, SIZE_MAX / 2, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        assert_true(time(NULL) - before < 4);
+        assert_int_equal(usage_of(account).in_use, 100);
+        assert_int_equal(usage_of(account).waited, 0);
+        free_block(fixture, &block);
+    }
+    strata_block refused = {.bytes = 1};
+    size_t charge = 1;
+    static const char *const rounding[] = {"budget(limit=1GiB), async", "budget(limit=1GiB), direct",
+                                           "budget(limit=1GiB), pool"};
+    for (size_t i = 0; i < 3; i++) {
+        strata_budget_account *base = use_stack(fixture, rounding[i]);
+        for (size_t less = 0; less < 3 * 512; less += 100) {
+            check_ok(strata_budget_charge(base, SIZE_MAX - less, &charge));
+            assert_true(charge >= SIZE_MAX - less);
+        }
+        check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "charged as 18446744073709551615, does not fit");
+    }
+    charge = 1;
+    strata_budget_account *account = use_stack(fixture, "budget, aligned(alignment=4KiB), null");
+    check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused),
+                 STRATA_ERROR_OUT_OF_MEMORY); /* it cannot be rounded */
+    assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
+    check_status(strata_budget_charge(account, SIZE_MAX, &charge), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(charge, 0);
+    assert_int_equal(usage_of(account).in_use, 0);
+}
+
+static void the_peak_of_one_thread_is_exact(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=64GiB), null");
+    strata_block blocks[16];
+    uint64_t now = 0, highest = 0, seed = 3;
+    memset(blocks, 0, sizeof blocks);
+    for (size_t i = 0; i < 2000; i++) {
+        strata_block *block = &blocks[(seed = seed * UINT64_C(6364136223846793005) + 1) >> 60];
+        now -= block->bytes;
+        if (block->bytes)
+            free_block(fixture, block);
+        check_ok(try_allocate(fixture, 1 + (seed >> 20) % (64 * MIB), NULL, block));
+        now += block->bytes;
+        highest = now > highest ? now : highest;
+        assert_int_equal(usage_of(account).in_use, now);
+        if (i % 10 == 0)
+            assert_int_equal(usage_of(account).peak, highest);
+    }
+    for (size_t i = 0; i < 16; i++)
+        if (blocks[i].bytes)
+            free_block(fixture, &blocks[i]);
+    assert_int_equal(usage_of(account).peak, highest);
+}
+
+static void refuse_below(test_fixture *fixture, size_t bytes)
+{
+    strata_block refused;
+    test_fault_begin(TEST_FAULT_ALLOCATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    const strata_status status = try_allocate(fixture, bytes, NULL, &refused);
+    test_fault_end();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Whoever refuses it: the budget above the account, or what is below. */
+static void what_was_refused_never_was_in_use(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), async"), *account, *before;
+    strata_block blocks[2], refused;
+    check_ok(strata_budget_account_open(base, NULL, &account));
+    check_ok(strata_budget_enter(account, &before));
+    for (size_t i = 0; i < 2; i++)
+        check_ok(try_allocate(fixture, 4 * MIB, NULL, &blocks[i]));
+    for (size_t i = 0; i < 2; i++)
+        check_status(try_allocate(fixture, 4 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_budget_enter(before, NULL));
+    assert_int_equal(usage_of(account).peak, 8 * MIB);
+    assert_int_equal(usage_of(base).peak, 8 * MIB);
+    for (size_t i = 0; i < 2; i++)
+        free_block(fixture, &blocks[i]);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_budget_account_close(account));
+    base = use_stack(fixture, "budget, async");
+    check_ok(try_allocate(fixture, MIB, NULL, &blocks[0]));
+    free_block(fixture, &blocks[0]);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    refuse_below(fixture, 3 * KIB); /* charged to what the thread has, which is more than it was */
+    assert_int_equal(usage_of(base).peak, MIB);
+    for (size_t i = 0; i < 4; i++) {
+        check_ok(try_allocate(fixture, MIB, NULL, &blocks[0]));
+        check_status(try_allocate(fixture, (size_t)1 << 50, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+        refuse_below(fixture, 3 * KIB);
+        free_block(fixture, &blocks[0]);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        refuse_below(fixture, 3 * KIB);
+        assert_int_equal(usage_of(base).peak, MIB);
+    }
+}
+
+/* ---- retired bytes ---- */
+
+static void retired_bytes_count_until_they_are_complete(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, wait=none), async");
+    CUstream busy = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, refused;
+    check_ok(try_allocate(fixture, 3 * MIB, busy, &block));
+    test_write(fixture, &block, 1, busy);
+    test_stall *stall = test_stall_begin(busy);
+    test_free_on(fixture, &block, busy);
+    assert_int_equal(usage_of(account).in_use, 3 * MIB);
+    check_status(try_allocate(fixture, 2 * MIB, other, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(try_allocate(fixture, MIB, other, &block));
+    test_free_on(fixture, &block, other);
+    test_stall_end(stall);
+    /* What has finished is found by the request itself; the first one has the events recorded that tell. */
+    if (try_allocate(fixture, 4 * MIB, other, &block) != STRATA_SUCCESS) {
+        test_synchronize(busy);
+        test_synchronize(other);
+        check_ok(try_allocate(fixture, 4 * MIB, other, &block));
+    }
+    test_free_on(fixture, &block, other);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(account).in_use, 0);
+    assert_int_equal(usage_of(account).peak, 4 * MIB);
+}
+
+static void a_loop_in_stream_order_never_waits_for_the_device(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=1.5GiB, wait=none), async");
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block;
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < 20; i++) {
+        test_free_on(fixture, &block, stream);
+        check_ok(try_allocate(fixture, GIB, stream, &block));
+        assert_int_equal(usage_of(account).in_use, GIB);
+    }
+    assert_int_equal(usage_of(account).reused, 20);
+    assert_int_equal(usage_of(account).peak, GIB);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(account).in_use, 0);
+}
+
+/* Memory of another account does not make room in this one. */
+static void reuse_is_counted_where_the_bytes_were_charged(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=3GiB, wait=none), async"), *first, *second;
+    const strata_budget_account_options options = {.limit.bytes = 3 * GIB / 2};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, live;
+    check_ok(strata_budget_account_open(base, &options, &first));
+    check_ok(strata_budget_account_open(base, &options, &second));
+    check_ok(strata_budget_enter(second, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &live));
+    check_ok(strata_budget_enter(first, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_budget_enter(second, NULL));
+    check_status(try_allocate(fixture, GIB, stream, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(usage_of(first).in_use, GIB);
+    check_ok(strata_budget_enter(first, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    assert_int_equal(usage_of(first).in_use, GIB);
+    assert_int_equal(usage_of(base).in_use, 2 * GIB);
+    test_stall_end(stall);
+    check_ok(strata_budget_enter(base, NULL));
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &live, stream);
+    check_ok(strata_budget_account_close(first));
+    check_ok(strata_budget_account_close(second));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+/* What comes back to a promise is its own while it is open, and of those above it from then on. */
+static void reuse_from_a_promise(test_fixture *fixture, const char *stack)
+{
+    strata_budget_account *base = use_stack(fixture, stack), *promise;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, next;
+    check_ok(strata_budget_reserve(base, GIB, "promise", &promise));
+    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(try_allocate(fixture, GIB, stream, &block));
+    check_ok(strata_budget_enter(base, NULL));
+    test_stall *stall = test_stall_begin(stream);
+    test_free_on(fixture, &block, stream);
+    check_status(try_allocate(fixture, GIB, stream, &next), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_budget_account_close(promise));
+    check_ok(try_allocate(fixture, GIB, stream, &next));
+    assert_int_equal(usage_of(base).reused, 1);
+    assert_int_equal(usage_of(base).in_use, GIB);
+    test_stall_end(stall);
+    test_free_on(fixture, &next, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(usage_of(base).in_use, 0);
+}
+
+static void reuse_of_a_promises_block_is_counted_once_it_is_closed(test_fixture *fixture)
+{
+    reuse_from_a_promise(fixture, "budget(limit=1.5GiB, wait=none), async");
+}
+
+static void that_holds_in_a_shared_budget_too(test_fixture *fixture)
+{
+    reuse_from_a_promise(fixture, "budget(limit=1.5GiB, wait=none, shared=promising), async");
+}
+
+/* ---- waiting ---- */
+
+typedef struct helper {
+    test_fixture *fixture;
+    test_stall *stall;
+    strata_block block;
+    CUstream stream;
+    strata_status status;
+} helper;
+
+static void *release_later(void *data)
+{
+    helper *self = data;
+    nap(20);
+    test_stall_release(self->stall);
+    return NULL;
+}
+
+static void a_request_waits_for_frees_that_are_pending(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB), async");
+    CUstream busy = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block, next;
+    pthread_t thread;
+    check_ok(try_allocate(fixture, 3 * MIB, busy, &block));
+    helper later = {.stall = test_stall_begin(busy)};
+    test_free_on(fixture, &block, busy);
+    assert_int_equal(pthread_create(&thread, NULL, release_later, &later), 0);
+    strata_status status = try_allocate(fixture, 3 * MIB, other, &next);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    test_stall_end(later.stall);
+    assert_int_equal(usage_of(account).waited, 1);
+    assert_int_equal(usage_of(account).in_use, 3 * MIB);
+    test_free_on(fixture, &next, other);
+}
+
+static void *free_later(void *data)
+{
+    helper *self = data;
+    nap(20);
+    self->status = strata_runtime_deallocate_on(self->fixture->runtime, &self->block, self->stream);
+    return NULL;
+}
+
+static void a_request_can_wait_for_what_others_free(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, wait=live), null");
+    helper later = {.fixture = fixture};
+    strata_block next;
+    pthread_t thread;
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &later.block));
+    assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
+    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &next);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    check_ok(later.status);
+    assert_int_equal(usage_of(account).waited, 1);
+    free_block(fixture, &next);
+}
+
+static void waiting_ends_with_its_time(test_fixture *fixture)
+{
+    struct timespec before, after;
+    use_stack(fixture, "budget(limit=4MiB, wait=live, timeout=30ms), null");
+    strata_block live, refused;
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &live));
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 29);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Nobody freed enough within the timeout");
+    check_ok(try_allocate(fixture, MIB, NULL, &refused));
+    free_block(fixture, &refused);
+    free_block(fixture, &live);
+}
+
+/* It fits beside what is in use in its own account one day, but never below the one above that. */
+static void what_never_fits_in_some_account_above_does_not_wait(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(wait=live, timeout=5s), null"), *tenant, *request;
+    const strata_budget_account_options outer = {.name = "tenant", .limit.bytes = 6 * MIB};
+    const strata_budget_account_options inner = {.name = "request", .limit.bytes = 8 * MIB};
+    strata_block live, refused;
+    check_ok(strata_budget_account_open(base, &outer, &tenant));
+    check_ok(strata_budget_account_open(tenant, &inner, &request));
+    check_ok(strata_budget_enter(request, NULL));
+    check_ok(try_allocate(fixture, 5 * MIB, NULL, &live));
+    check_status(try_allocate(fixture, 7 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"tenant\"");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    assert_int_equal(usage_of(request).waited + usage_of(tenant).waited, 0);
+    assert_int_equal(usage_of(tenant).refused, 1);
+    free_block(fixture, &live);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(request));
+    check_ok(strata_budget_account_close(tenant));
+}
+
+typedef struct lowering {
+    strata_budget_account *account;
+    strata_status status;
+} lowering;
+
+static void *lower_later(void *data)
+{
+    lowering *self = data;
+    nap(20);
+    self->status = strata_budget_set_limit(self->account, 2 * MIB);
+    return NULL;
+}
+
+static void a_request_that_waits_is_refused_when_the_limit_falls_below_it(test_fixture *fixture)
+{
+    lowering later = {.account = use_stack(fixture, "budget(limit=4MiB, wait=live, timeout=20s), null")};
+    strata_block live, refused;
+    pthread_t thread;
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &live));
+    assert_int_equal(pthread_create(&thread, NULL, lower_later, &later), 0);
+    time_t before = time(NULL);
+    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &refused);
+    pthread_join(thread, NULL);
+    check_ok(later.status);
+    check_status(status, STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    assert_true(time(NULL) - before < 15);
+    assert_int_equal(usage_of(later.account).waited, 1);
+    free_block(fixture, &live);
+}
+
+/* A time that ends beyond all clocks. */
+static void a_request_may_wait_for_ever(test_fixture *fixture)
+{
+    helper later = {.fixture = fixture};
+    strata_resource *resources[2];
+    strata_runtime_config config = {.device = 0};
+    const strata_budget_options options = {
+        .limit.bytes = 4 * MIB, .wait = STRATA_BUDGET_WAIT_LIVE, .timeout = UINT64_MAX};
+    strata_block next;
+    pthread_t thread;
+    check_ok(strata_budget_create(0, &options, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[1]));
+    check_ok(strata_stack_build(resources, 2, 0, &config.stack));
+    check_ok(strata_runtime_destroy(fixture->runtime));
+    fixture->runtime = NULL;
+    check_ok(strata_runtime_create(&config, &fixture->runtime));
+    check_ok(try_allocate(fixture, 3 * MIB, NULL, &later.block));
+    assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
+    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &next);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    check_ok(later.status);
+    free_block(fixture, &next);
+}
+
+/* ---- the soft mark ---- */
+
+typedef struct heard {
+    size_t rises, falls;
+    size_t in_use;
+    strata_budget_account *account;
+} heard;
+
+static void hear(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    heard *self = data;
+    self->rises += above;
+    self->falls += !above;
+    self->in_use = in_use;
+    self->account = account;
+}
+
+static void the_soft_mark_is_told_once_until_the_low_one_was_passed(test_fixture *fixture)
+{
+    heard all = {0};
+    strata_budget_account *base = use_stack(fixture, "budget(limit=100MiB), null"), *account;
+    const strata_budget_account_options options = {
+        .limit.bytes = 20 * MIB,
+        .soft.bytes = 10 * MIB,
+        .soft_low.bytes = 5 * MIB,
+        .soft_callback = hear,
+        .soft_data = &all,
+    };
+    strata_block first, second, third;
+    check_ok(strata_budget_account_open(base, &options, &account));
+    check_ok(strata_budget_enter(account, NULL));
+    check_ok(try_allocate(fixture, 10 * MIB - 1, NULL, &first));
+    assert_int_equal(all.rises, 0);
+    check_ok(try_allocate(fixture, 1, NULL, &second));
+    assert_int_equal(all.rises, 1);
+    assert_int_equal(all.in_use, 10 * MIB);
+    assert_ptr_equal(all.account, account);
+    for (size_t i = 0; i < 4; i++) { /* around the mark: nothing is told again */
+        free_block(fixture, &second);
+        check_ok(try_allocate(fixture, 2 * MIB, NULL, &second));
+    }
+    assert_int_equal(all.rises, 1);
+    assert_int_equal(all.falls, 0);
+    free_block(fixture, &first);
+    assert_int_equal(all.falls, 1);
+    assert_int_equal(all.in_use, 2 * MIB);
+    check_ok(try_allocate(fixture, 8 * MIB, NULL, &third));
+    assert_int_equal(all.rises, 2);
+    free_block(fixture, &second);
+    free_block(fixture, &third);
+    assert_int_equal(all.falls, 2);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(account));
+}
+
+/* One reap ends blocks of many accounts. */
+static void marks_of_any_number_of_accounts_are_told(test_fixture *fixture)
+{
+    enum { ACCOUNTS = 40 };
+    heard all = {0};
+    strata_budget_account *base = use_stack(fixture, "budget(wait=none), async"), *accounts[ACCOUNTS];
+    const strata_budget_account_options options = {.soft.bytes = MIB, .soft_callback = hear, .soft_data = &all};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[ACCOUNTS];
+    for (size_t i = 0; i < ACCOUNTS; i++) {
+        check_ok(strata_budget_account_open(base, &options, &accounts[i]));
+        check_ok(strata_budget_enter(accounts[i], NULL));
+        check_ok(try_allocate(fixture, MIB, stream, &blocks[i]));
+        assert_int_equal(all.rises, i + 1);
+        assert_ptr_equal(all.account, accounts[i]);
+    }
+    check_ok(strata_budget_enter(base, NULL));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < ACCOUNTS; i++)
+        test_free_on(fixture, &blocks[i], stream);
+    assert_int_equal(all.falls, 0);
+    test_stall_end(stall);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(all.falls, ACCOUNTS);
+    for (size_t i = 0; i < ACCOUNTS; i++) {
+        assert_int_equal(usage_of(accounts[i]).in_use, 0);
+        check_ok(strata_budget_account_close(accounts[i]));
+    }
+}
+
+/* What is said in the callback, and heard of it. */
+typedef struct failing_listener {
+    unsigned calls, heard;
+    strata_status last;
+} failing_listener;
+
+static void fail_a_call(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    failing_listener *self = data;
+    (void)account, (void)above, (void)in_use;
+    self->calls++;
+    strata_stack_create(NULL, 0, NULL);
+    self->last = strata_last_error()->status;
+}
+
+static void count_invalid(const strata_error *error, void *data)
+{
+    ((failing_listener *)data)->heard += error->status == STRATA_ERROR_INVALID_VALUE;
+}
+
+/* The layer above tries, and keeps what goes wrong to itself: that has nothing to do with the callback's own calls. */
+static void what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries(test_fixture *fixture)
+{
+    failing_listener self = {0};
+    strata_runtime *runtime;
+    strata_budget_account *account;
+    strata_block block;
+    const strata_budget_account_options options = {.soft.bytes = MIB, .soft_callback = fail_a_call, .soft_data = &self};
+    (void)fixture;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "failure_callback, budget, null"}, &runtime));
+    strata_budget_account *base = strata_budget_base(strata_stack_top(strata_runtime_stack(runtime))->upstream);
+    check_ok(strata_budget_account_open(base, &options, &account));
+    check_ok(strata_budget_enter(account, NULL));
+    check_status(strata_runtime_create(&(strata_runtime_config){.stack_text = "nothing"}, &(strata_runtime *){0}),
+                 STRATA_ERROR_SYNTAX);
+    const strata_error before = *strata_last_error();
+    strata_set_log_callback(count_invalid, &self);
+    const strata_status status = strata_runtime_allocate(runtime, MIB, NULL, &block);
+    strata_set_log_callback(NULL, NULL);
+    check_ok(status);
+    assert_int_equal(self.calls, 1);
+    assert_int_equal(self.last, STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(self.heard, 1);
+    assert_memory_equal(strata_last_error(), &before, sizeof before);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_budget_account_close(account));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+/* It stands in a text, where there is no callback. */
+static void a_mark_that_nobody_listens_to_changes_nothing(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, soft=1MiB, wait=none), null");
+    strata_block blocks[4], refused;
+    for (size_t turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < 4; i++)
+            check_ok(try_allocate(fixture, MIB, NULL, &blocks[i]));
+        check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+        for (size_t i = 0; i < 4; i++)
+            free_block(fixture, &blocks[i]);
+        assert_int_equal(usage_of(account).in_use, 0);
+        assert_int_equal(usage_of(account).peak, 4 * MIB);
+    }
+}
+
+/* ---- shared ---- */
+
+static void look_for_group(const strata_shared_budget *budget, void *data)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "/strata-g%u-grouped-", getegid());
+    *(bool *)data |= strstr(budget->path, wanted) && budget->limit == MIB && budget->process_count == 1;
+}
+
+static void a_group_stands_in_a_text_too(test_fixture *fixture)
+{
+    char text[128];
+    bool found = false;
+    snprintf(text, sizeof text, "budget(limit=1MiB, shared=grouped, shared_group=%u), null", getegid());
+    use_stack(fixture, text);
+    check_ok(strata_shared_budget_visit(look_for_group, &found));
+    assert_true(found);
+}
+
+/* Processes that share a limit are in test_budget_shared.c. */
+static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture)
+{
+    static const char text[] = "budget(limit=1GiB, shared=both, wait=none), async";
+    strata_budget_account *account = use_stack(fixture, text), *other_account;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_runtime *other;
+    strata_block first, second, refused;
+    strata_tag tag;
+    check_ok(strata_tag_intern("shared tag", &tag));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &other));
+    other_account = strata_budget_base(strata_stack_top(strata_runtime_stack(other)));
+    strata_request request = {.bytes = GIB / 2, .stream = stream, .tag = tag};
+    check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &first));
+    check_ok(strata_runtime_allocate(other, GIB / 2, stream, &second));
+    check_status(strata_runtime_allocate(other, 1, stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(try_allocate(fixture, 1, stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(usage_of(account).in_use, GIB);
+    assert_int_equal(usage_of(other_account).limit, GIB);
+    check_ok(strata_runtime_deallocate_on(other, &second, stream));
+    test_stall *stall = test_stall_begin(stream);
+    for (size_t i = 0; i < 10; i++) { /* retired memory is not counted twice here either */
+        test_free_on(fixture, &first, stream);
+        check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &first));
+    }
+    check_ok(strata_budget_set_limit(other_account, GIB / 2));
+    test_free_on(fixture, &first, stream);
+    check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &first));
+    assert_true(usage_of(account).reused > 0);
+    test_stall_end(stall);
+    test_free_on(fixture, &first, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_runtime_destroy(other));
+    assert_int_equal(usage_of(account).in_use, 0);
+    check_status(strata_stack_create("budget(limit=1GiB, shared=../both), null", 0, &(strata_stack *){0}),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(the_limit_is_kept_to_the_byte),
+        TEST_CASE(a_refusal_says_what_was_asked_for_and_what_there_is),
+        TEST_CASE(a_request_is_charged_as_the_layer_below_rounds_it),
+        TEST_CASE(without_a_limit_bytes_are_counted_all_the_same),
+        TEST_CASE(a_share_of_the_device_is_a_limit),
+        TEST_CASE(a_limit_can_be_lowered_under_what_is_in_use),
+        TEST_CASE(what_the_layer_below_refuses_is_not_charged),
+        TEST_CASE(options_that_contradict_each_other_are_refused),
+        TEST_CASE(zero_bytes_are_charged_nothing_and_always_fit),
+        TEST_CASE(more_than_there_are_numbers_is_refused_at_once),
+        TEST_CASE(the_peak_of_one_thread_is_exact),
+        TEST_CASE(what_was_refused_never_was_in_use),
+        TEST_CASE(retired_bytes_count_until_they_are_complete),
+        TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
+        TEST_CASE(reuse_is_counted_where_the_bytes_were_charged),
+        TEST_CASE(reuse_of_a_promises_block_is_counted_once_it_is_closed),
+        TEST_CASE(that_holds_in_a_shared_budget_too),
+        TEST_CASE(a_request_waits_for_frees_that_are_pending),
+        TEST_CASE(a_request_can_wait_for_what_others_free),
+        TEST_CASE(waiting_ends_with_its_time),
+        TEST_CASE(what_never_fits_in_some_account_above_does_not_wait),
+        TEST_CASE(a_request_that_waits_is_refused_when_the_limit_falls_below_it),
+        TEST_CASE(a_request_may_wait_for_ever),
+        TEST_CASE(the_soft_mark_is_told_once_until_the_low_one_was_passed),
+        TEST_CASE(marks_of_any_number_of_accounts_are_told),
+        TEST_CASE(what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries),
+        TEST_CASE(a_mark_that_nobody_listens_to_changes_nothing),
+        TEST_CASE(a_group_stands_in_a_text_too),
+        TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
+    };
+    static const char *const stacks[] = {"async"};
+    if (!make_directory())
+        return 1;
+    test_open_driver();
+    return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
+}

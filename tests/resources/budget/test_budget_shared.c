@@ -1,0 +1,665 @@
+/* A limit that several processes share: what they may use together, what becomes of the share of one that is killed, at
+ * whatever instruction, and which files are refused.
+ *
+ * The processes are forks of this program, which opens neither the driver nor a shared budget itself. Each is a puppet:
+ * it carries out what it reads from a pipe, and answers. */
+#define _GNU_SOURCE
+#include "resources/budget/shared.h"
+#include "resources/budget/shared_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/budget_puppets.h"
+
+/* ---- sharing ---- */
+
+static void processes_share_one_limit_to_the_byte(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT / 2));
+    assert_true(takes(second, LIMIT / 2 - 1));
+    assert_false(takes(first, 2));
+    assert_false(takes(second, 2));
+    assert_true(takes(second, 1));
+    assert_false(takes(first, 1));
+    assert_int_equal(ask(first, ORDER_IN_USE, 0).bytes, LIMIT);
+    gives(second, 1);
+    assert_true(takes(first, 1));
+    assert_false(takes(second, 1));
+}
+
+static void what_a_process_does_not_use_others_can_have(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT), *third = make_open(LIMIT);
+    assert_true(takes(first, LIMIT));
+    gives(first, LIMIT - 10);
+    assert_true(takes(second, LIMIT / 2));
+    assert_true(takes(third, LIMIT / 2 - 10));
+    assert_false(takes(third, 1));
+    gives(second, LIMIT / 4);
+    gives(first, 10);
+    assert_true(takes(third, LIMIT / 4 + 10));
+    assert_false(takes(first, 1));
+}
+
+static void a_killed_process_leaves_nothing_when_it_is_gone(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT));
+    kill(first->pid, SIGSTOP); /* one that stands still has what it has */
+    assert_false(takes(second, 1));
+    kill(first->pid, SIGKILL);
+    waitpid(first->pid, NULL, 0);
+    assert_true(takes(second, LIMIT));
+    assert_int_equal(ask(second, ORDER_IN_USE, 0).bytes, LIMIT);
+    gives(second, LIMIT);
+    puppet *third = make_open(LIMIT); /* which gets the slot of the first */
+    assert_true(takes(third, LIMIT));
+    end_puppet(third, 0); /* ends without closing */
+    assert_true(takes(second, LIMIT));
+}
+
+static void closing_gives_everything_back(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT));
+    ask(first, ORDER_CLOSE, 0);
+    assert_true(takes(second, LIMIT));
+    gives(second, LIMIT);
+    assert_int_equal(ask(first, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS);
+    assert_true(takes(first, LIMIT));
+}
+
+static void the_limit_is_that_of_the_first_until_nobody_is_left(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(2 * LIMIT), *third = make_open(0);
+    assert_int_equal(ask(second, ORDER_LIMIT, 0).bytes, LIMIT);
+    assert_int_equal(ask(third, ORDER_LIMIT, 0).bytes, LIMIT);
+    end_puppet(first, SIGKILL);
+    end_puppet(second, 0);
+    ask(third, ORDER_CLOSE, 0);
+    assert_int_equal(ask(third, ORDER_OPEN, 0).status, STRATA_SUCCESS); /* names none: the old one stays */
+    assert_int_equal(ask(third, ORDER_LIMIT, 0).bytes, LIMIT);
+    ask(third, ORDER_CLOSE, 0);
+    assert_int_equal(ask(third, ORDER_OPEN, 3 * LIMIT).status, STRATA_SUCCESS);
+    assert_int_equal(ask(third, ORDER_LIMIT, 0).bytes, 3 * LIMIT);
+}
+
+static void a_lower_limit_holds_for_all_at_once(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT / 2));
+    gives(first, LIMIT / 4); /* leased, not used */
+    assert_true(takes(second, LIMIT / 8));
+    assert_int_equal(ask(second, ORDER_SET_LIMIT, LIMIT / 2).status, STRATA_SUCCESS);
+    assert_true(takes(first, LIMIT / 8));
+    assert_false(takes(first, 1));
+    assert_false(takes(second, 1));
+    assert_int_equal(ask(first, ORDER_SET_LIMIT, LIMIT).status, STRATA_SUCCESS);
+    assert_true(takes(second, LIMIT / 2));
+}
+
+/* Sixteen processes that each take at most their part: whenever one asks, it fits. */
+static void nothing_that_fits_is_refused_while_processes_take_and_give(void **state)
+{
+    enum { PROCESSES = 8 };
+    pid_t children[PROCESSES];
+    (void)state;
+    int operations = (int)test_effort(SANITIZED ? 5000 : 20000, 500);
+    puppet *watcher = make_open(LIMIT);
+    fflush(NULL);
+    for (size_t i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        if (children[i] != 0)
+            continue;
+        budget_shared *shared;
+        uint64_t seed = i + 1, held = 0;
+        const shared_terms terms = {"shared-test", NULL, device, LIMIT};
+        if (shared_open(&terms, &shared) != STRATA_SUCCESS)
+            test_child_leave(2);
+        for (int turn = 0; turn < operations; turn++) {
+            seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            uint64_t bytes = (seed >> 33) % (LIMIT / PROCESSES) + 1;
+            if (held + bytes > LIMIT / PROCESSES) {
+                shared_give(shared, held);
+                held = 0;
+            }
+            bool taken = shared_take(shared, bytes);
+            for (int more = 0; more < 64 && !taken; more++)
+                taken = shared_make_room(shared, bytes, 0) && shared_take(shared, bytes);
+            if (!taken || shared_in_use(shared) > LIMIT)
+                test_child_leave(taken ? 3 : 1);
+            held += bytes;
+        }
+        shared_give(shared, held);
+        test_child_leave(0);
+    }
+    for (size_t i = 0; i < PROCESSES; i++) {
+        int status;
+        waitpid(children[i], &status, 0);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    assert_true(takes(watcher, LIMIT));
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void many_processes_that_start_at_once_do_not_queue(void **state)
+{
+    enum { MOST = 300 };
+    pid_t children[MOST];
+    int gate[2], longest = 0;
+    (void)state;
+    size_t count = test_effort(MOST, 20);
+    assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+    fflush(NULL);
+    for (size_t i = 0; i < count; i++) {
+        children[i] = fork();
+        if (children[i] != 0)
+            continue;
+        char nothing;
+        budget_shared *shared;
+        const shared_terms terms = {"shared-test", NULL, device, LIMIT};
+        close(gate[1]);
+        if (read(gate[0], &nothing, 1) != 0) /* until the parent closes its end */
+            test_child_leave(255);
+        double before = seconds_now();
+        bool good = shared_open(&terms, &shared) == STRATA_SUCCESS && shared_make_room(shared, 100, 0) &&
+                    shared_take(shared, 100);
+        double taken = (seconds_now() - before) * 100; /* hundredths */
+        test_child_leave(!good ? 255 : taken < 254 ? (int)taken : 254);
+    }
+    close(gate[0]);
+    close(gate[1]);
+    for (size_t i = 0; i < count; i++) {
+        int status;
+        waitpid(children[i], &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 255);
+        longest = WEXITSTATUS(status) > longest ? WEXITSTATUS(status) : longest;
+    }
+    print_message("%zu processes: the longest start took %d0 ms\n", count, longest);
+    assert_true(longest < 200 || SANITIZED || test_under_valgrind());
+}
+
+/* ---- files that are refused ---- */
+
+static void expect_refused(const char *words)
+{
+    puppet *self = make_puppet();
+    answer reply = ask(self, ORDER_OPEN, LIMIT);
+    if (reply.status != STRATA_ERROR_IO)
+        fail_msg("a file that %s is not refused: %s", words, strata_status_name(reply.status));
+    end_puppet(self, 0);
+}
+
+static void make_file(void)
+{
+    puppet *self = make_open(LIMIT);
+    end_puppet(self, 0);
+}
+
+static void a_file_that_is_not_what_it_has_to_be_is_refused(void **state)
+{
+    char path[256], other[300];
+    (void)state;
+    file_path(path);
+    make_file();
+    assert_int_equal(chmod(path, 0644), 0);
+    expect_refused("others can read");
+    assert_int_equal(chmod(path, 0600), 0);
+    make_file();
+    snprintf(other, sizeof other, "%s.other", path);
+    assert_int_equal(link(path, other), 0);
+    expect_refused("has two names");
+    unlink(other);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 12345, (gid_t)-1), 0);
+        expect_refused("belongs to another user");
+        assert_int_equal(chown(path, 0, (gid_t)-1), 0);
+    }
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, path), 0);
+    expect_refused("is a link");
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_refused("is a folder");
+    rmdir(path);
+    assert_int_equal(rename(other, path), 0);
+    assert_int_equal(truncate(path, 4096), 0);
+    expect_refused("is too short");
+    unlink(path);
+    int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(write(file, "something else", 14), 14);
+    close(file);
+    expect_refused("is something else");
+}
+
+static void a_damaged_head_is_refused_wherever_it_is(void **state)
+{
+    char path[256];
+    (void)state;
+    file_path(path);
+    make_file();
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    for (off_t at = 0; at < (off_t)(offsetof(shared_file, checksum) + 8); at += 5) {
+        unsigned char byte, wrong;
+        assert_int_equal(pread(file, &byte, 1, at), 1);
+        wrong = byte ^ 0x41;
+        assert_int_equal(pwrite(file, &wrong, 1, at), 1);
+        expect_refused("is damaged");
+        puppet_count = 0;
+        assert_int_equal(pwrite(file, &byte, 1, at), 1);
+    }
+    close(file);
+    make_file();
+}
+
+static void a_group_shares_a_file_of_its_own(void **state)
+{
+    char path[256], group[32];
+    struct stat about;
+    (void)state;
+    snprintf(group, sizeof group, "%u", getegid());
+    puppet *first = make_puppet(), *second = make_puppet();
+    const command opening = {.order = ORDER_OPEN, .bytes = LIMIT, .group = group};
+    send_order(first, &opening);
+    assert_int_equal(receive(first).status, STRATA_SUCCESS);
+    send_order(second, &opening);
+    assert_int_equal(receive(second).status, STRATA_SUCCESS);
+    snprintf(path, sizeof path, "%s/strata-g%s-shared-test-0102030405060708090a0b0c0d0e0f10", directory, group);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0660);
+    assert_true(takes(first, LIMIT));
+    assert_false(takes(second, 1));
+    unlink(path);
+}
+
+/* Lets the process go on to its `most`th stop before or behind a system call. False if it stopped by itself before. */
+static bool go_to_call(pid_t pid, size_t most)
+{
+    int status;
+    for (size_t made = 0; made < most; made++) {
+        if (ptrace(PTRACE_SYSCALL, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid)
+            fail_msg("the process cannot be stepped: %s", strerror(errno));
+        assert_true(WIFSTOPPED(status));
+        if (WSTOPSIG(status) == SIGSTOP)
+            return false;
+    }
+    return true;
+}
+
+static void a_groups_file_is_never_seen_before_it_is_the_groups(void **state)
+{
+    char path[256], group[32];
+    (void)state;
+    if (test_under_valgrind() || !can_be_traced()) /* which makes system calls of its own */
+        skip();
+    snprintf(group, sizeof group, "%u", getegid());
+    snprintf(path, sizeof path, "%s/strata-g%s-shared-test-0102030405060708090a0b0c0d0e0f10", directory, group);
+    size_t seen = 0, calls = 0;
+    for (bool goes_on = true; goes_on; calls++) {
+        int status;
+        struct stat about;
+        puppet_count = 0;
+        puppet *victim = make_puppet();
+        send_order(victim, &(command){ORDER_OPEN, LIMIT, group, true});
+        assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
+        goes_on = go_to_call(victim->pid, calls);
+        kill(victim->pid, SIGKILL);
+        waitpid(victim->pid, &status, 0);
+        victim->pid = 0;
+        close(victim->to);
+        close(victim->from);
+        bool there = stat(path, &about) == 0;
+        seen += there;
+        if (there && (about.st_mode & 0777) != 0660)
+            fail_msg("after %zu stops there is a file with the rights %o", calls, about.st_mode & 0777);
+        assert_true(!there || about.st_nlink == 1);
+        puppet *next = make_puppet();
+        send_order(next, &(command){.order = ORDER_OPEN, .bytes = LIMIT, .group = group});
+        assert_int_equal(receive(next).status, STRATA_SUCCESS);
+        end_puppet(next, 0);
+        unlink(path);
+    }
+    assert_true(seen > 0 && seen < calls);
+    print_message("%zu stops\n", calls);
+}
+
+static void names_that_could_lead_elsewhere_are_refused(void **state)
+{
+    static const char *const names[] = {
+        "", "../x", "a/b", ".hidden", "with space", "a\nb", "a-name-that-is-longer-than-the-forty-eight-letters"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        budget_shared *shared;
+        const shared_terms terms = {names[i], NULL, device, LIMIT};
+        check_status(shared_open(&terms, &shared), STRATA_ERROR_INVALID_VALUE);
+        assert_null(shared);
+    }
+    budget_shared *shared;
+    const shared_terms terms = {"name", "no such group", device, LIMIT};
+    check_status(shared_open(&terms, &shared), STRATA_ERROR_INVALID_VALUE);
+}
+
+/* ---- the command ---- */
+
+/* Runs `strata budget` with these words; what it prints on both outputs, and its status. */
+static int run_command(const char *words, char text[4096])
+{
+    char line[8192], self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = '\0';
+    *strrchr(self, '/') = '\0';
+    snprintf(line, sizeof line, "'%s/strata' budget %s 2>&1", self, words);
+    FILE *from = popen(line, "r");
+    assert_non_null(from);
+    size_t read = fread(text, 1, 4095, from);
+    text[read] = '\0';
+    return WEXITSTATUS(pclose(from));
+}
+
+static void the_command_lists_budgets_and_sets_their_limits(void **state)
+{
+    char path[256], text[4096], pid[32];
+    (void)state;
+    assert_int_equal(run_command("", text), 0);
+    assert_non_null(strstr(text, "no shared budgets"));
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, 1000));
+    assert_int_equal(run_command("", text), 0);
+    assert_non_null(strstr(text, "shared-test"));
+    assert_non_null(strstr(text, "1.00 MiB"));
+    assert_non_null(strstr(text, "by 2 processes"));
+    snprintf(pid, sizeof pid, "%d", first->pid);
+    assert_non_null(strstr(text, pid));
+    assert_int_equal(run_command("shared-test --device 0102 --json", text), 0);
+    assert_non_null(strstr(text, "\"in_use_bytes\": 1000"));
+    assert_non_null(strstr(text, "\"limit_bytes\": 1048576"));
+    assert_int_equal(run_command("shared-test --limit 4KiB", text), 0);
+    assert_int_equal(ask(second, ORDER_LIMIT, 0).bytes, 4096);
+    assert_true(takes(second, 3096));
+    assert_false(takes(second, 1));
+    kill(first->pid, SIGSTOP);
+    kill(first->pid, SIGKILL);
+    waitpid(first->pid, NULL, 0);
+    assert_int_equal(run_command("shared-test", text), 0);
+    assert_non_null(strstr(text, "dead"));
+    assert_int_equal(run_command("shared-test --limit none", text), 0);
+    assert_int_equal(ask(second, ORDER_LIMIT, 0).bytes, 0);
+    assert_int_equal(run_command("shared-test --device ff", text), 2);
+    assert_int_equal(run_command("other", text), 2);
+    assert_non_null(strstr(text, "there is no shared budget \"other\""));
+    assert_int_equal(run_command("--limit 5GiB", text), 2);
+    assert_int_equal(run_command("shared-test --limit much", text), 2);
+    file_path(path);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_int_equal(run_command("--json", text), 1);
+    assert_non_null(strstr(text, "can be read or written by others"));
+}
+
+/* A tag is shown as far as there is room, and no character is cut through. */
+static void tags_are_cut_between_characters(void **state)
+{
+    static const struct {
+        const char *name, *kept;
+    } tags[] = {
+        {"short \xc3\xbc", "short \xc3\xbc"},
+        {"12345678901234567890123456789012345678\xc3\xbc", "12345678901234567890123456789012345678"},
+        {"1234567890123456789012345678901234567\xc3\xbcx", "1234567890123456789012345678901234567\xc3\xbc"},
+        {"123456789012345678901234567890123456\xf0\x9f\x98\x80", "123456789012345678901234567890123456"},
+        {"12345678901234567890123456789012345\xf0\x9f\x98\x80x", "12345678901234567890123456789012345\xf0\x9f\x98\x80"},
+    };
+    enum { TAGS = sizeof tags / sizeof tags[0] };
+    char text[4096];
+    budget_shared *shared;
+    const shared_terms terms = {"shared-test", NULL, device, LIMIT};
+    (void)state;
+    check_ok(shared_open(&terms, &shared));
+    for (size_t i = 0; i < TAGS; i++) {
+        strata_tag tag;
+        check_ok(strata_tag_intern(tags[i].name, &tag));
+        uint32_t place = shared_tag_place(shared, tag);
+        shared_count(shared, place, 100 + (int64_t)i);
+        assert_string_equal(shared_file_of(shared)->slots[0].tags[place].name, tags[i].kept);
+    }
+    assert_int_equal(run_command("shared-test --json", text), 0);
+    for (size_t i = 0; i < TAGS; i++) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "\": %zu", 100 + i);
+        if (!strstr(text, wanted))
+            fail_msg("%s is not in %s", wanted, text);
+    }
+    shared_close(shared);
+}
+
+/* ---- killed at every instruction ---- */
+
+enum { KEEPS = 1000 };
+
+/* What the victim does, and how it gets ready for it. */
+typedef struct update {
+    const char *name;
+    command what;
+    uint64_t takes_before, gives_before; /* of the victim, after it has opened */
+    uint64_t others_surplus;             /* which another process leased and does not use */
+    bool opened;                         /* the victim has the file when it begins */
+    bool finds_a_dead_one;
+    size_t most, most_in_full; /* places at which it is killed, evenly spread */
+} update;
+
+/* Steps the process until it stops by itself, or `most` instructions. Returns how many it made. */
+static size_t step(pid_t pid, size_t most)
+{
+    int status;
+    size_t made = 0;
+    for (; made < most; made++) {
+        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid)
+            fail_msg("the process cannot be stepped: %s", strerror(errno));
+        if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP)
+            break;
+        assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
+    }
+    return made;
+}
+
+/* The bytes that everybody together can still take, one process holding KEEPS: all but those. */
+static void check_account(uint64_t limit)
+{
+    puppet *judge = make_open(LIMIT);
+    if (!takes(judge, limit - KEEPS))
+        fail_msg("bytes are lost: %llu in use", (unsigned long long)ask(judge, ORDER_IN_USE, 0).bytes);
+    assert_false(takes(judge, 1));
+    assert_int_equal(ask(judge, ORDER_IN_USE, 0).bytes, limit);
+    end_puppet(judge, 0);
+}
+
+/* One victim, killed after `steps`, or at its end. Returns how many it made. */
+static size_t kill_one(const update *of, size_t steps)
+{
+    int status;
+    puppet_count = 0;
+    alarm(60); /* a lock that stays would let this hang */
+    puppet *other = make_open(LIMIT), *victim = make_puppet(), *dead = NULL;
+    assert_true(takes(other, KEEPS + of->others_surplus));
+    gives(other, of->others_surplus);
+    if (of->finds_a_dead_one) {
+        dead = make_open(LIMIT);
+        assert_true(takes(dead, LIMIT / 2));
+    }
+    if (of->opened) {
+        assert_int_equal(ask(victim, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS);
+        assert_true(!of->takes_before || takes(victim, of->takes_before));
+        gives(victim, of->gives_before);
+    }
+    if (dead)
+        end_puppet(dead, SIGKILL);
+    send_order(victim, &of->what);
+    assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
+    size_t made = step(victim->pid, steps);
+    kill(victim->pid, SIGKILL);
+    waitpid(victim->pid, &status, 0);
+    victim->pid = 0;
+    close(victim->to);
+    close(victim->from);
+    assert_true(takes(other, KEEPS)); /* who lives goes on */
+    gives(other, KEEPS);
+    check_account(of->what.order == ORDER_SET_LIMIT && ask(other, ORDER_LIMIT, 0).bytes != LIMIT ? of->what.bytes
+                                                                                                 : LIMIT);
+    end_puppet(other, 0);
+    alarm(0);
+    return made;
+}
+
+static void a_process_may_be_killed_at_every_instruction_of_every_update(void **state)
+{
+    static const update updates[] = {
+        {.name = "take within the lease",
+         .what = {ORDER_TAKE, 50, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .gives_before = 60,
+         .most = 200,
+         .most_in_full = 10000},
+        {.name = "give",
+         .what = {ORDER_GIVE, 50, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .most = 200,
+         .most_in_full = 10000},
+        {.name = "lease more",
+         .what = {ORDER_TAKE, 5000, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .most = 40,
+         .most_in_full = 10000},
+        {.name = "take from another",
+         .what = {ORDER_TAKE, LIMIT - 2 * KEEPS, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .others_surplus = LIMIT - 3 * KEEPS,
+         .most = 60,
+         .most_in_full = 10000},
+        {.name = "end a dead one",
+         .what = {ORDER_TAKE, LIMIT - 2 * KEEPS, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .finds_a_dead_one = true,
+         .most = 10,
+         .most_in_full = 10000},
+        {.name = "lower the limit",
+         .what = {ORDER_SET_LIMIT, LIMIT / 2, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .gives_before = 50,
+         .others_surplus = LIMIT / 2,
+         .most = 40,
+         .most_in_full = 10000},
+        {.name = "open", .what = {ORDER_OPEN, LIMIT, NULL, true}, .most = 4, .most_in_full = 1500},
+        {.name = "close",
+         .what = {ORDER_CLOSE, 0, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .most = 12,
+         .most_in_full = 10000},
+    };
+    (void)state;
+    if (SANITIZED || test_under_valgrind() || !can_be_traced()) {
+        print_message("skipped: a process cannot be stepped here\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof updates / sizeof updates[0]; i++) {
+        clear_away(NULL);
+        size_t runs = 0, all = kill_one(&updates[i], SIZE_MAX);
+        size_t most = getenv("STRATA_TEST_FULL") ? updates[i].most_in_full : updates[i].most;
+        size_t stride = all > most ? (all + most - 1) / most : 1;
+        for (size_t steps = 0; steps < all; steps += stride, runs++)
+            kill_one(&updates[i], steps);
+        print_message("%s: %zu instructions, killed after %zu of them\n", updates[i].name, all, runs);
+    }
+}
+
+/* Another process takes the rest of the lease away between any two instructions of a take. */
+static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **state)
+{
+    enum { LEASE = 100, USED = 40, MORE = 50 };
+    int status;
+    (void)state;
+    if (SANITIZED || test_under_valgrind() || !can_be_traced())
+        skip();
+    size_t steps = 0;
+    for (bool over = false; !over; steps++) {
+        puppet_count = 0;
+        puppet *victim = make_open(LIMIT), *other = make_open(LIMIT);
+        assert_true(takes(victim, LEASE));
+        gives(victim, LEASE - USED);
+        send_order(victim, &(command){ORDER_TAKE, MORE, NULL, true});
+        assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
+        over = step(victim->pid, steps) < steps;
+        bool all = takes(other, LIMIT - USED);
+        assert_true(all || takes(other, LIMIT - USED - MORE)); /* the take was seen, or it was not made */
+        if (!over) {
+            assert_int_equal(ptrace(PTRACE_CONT, victim->pid, NULL, NULL), 0);
+            assert_int_equal(waitpid(victim->pid, &status, 0), victim->pid);
+        }
+        assert_int_equal(ptrace(PTRACE_DETACH, victim->pid, NULL, NULL), 0);
+        bool taken = receive(victim).done;
+        assert_int_equal(taken, !all);
+        assert_int_equal(ask(other, ORDER_IN_USE, 0).bytes, LIMIT - (all || taken ? 0 : MORE));
+        end_puppet(victim, 0);
+        end_puppet(other, 0);
+    }
+    print_message("%zu instructions\n", steps - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(processes_share_one_limit_to_the_byte, clear_away),
+        cmocka_unit_test_teardown(what_a_process_does_not_use_others_can_have, clear_away),
+        cmocka_unit_test_teardown(a_killed_process_leaves_nothing_when_it_is_gone, clear_away),
+        cmocka_unit_test_teardown(closing_gives_everything_back, clear_away),
+        cmocka_unit_test_teardown(the_limit_is_that_of_the_first_until_nobody_is_left, clear_away),
+        cmocka_unit_test_teardown(a_lower_limit_holds_for_all_at_once, clear_away),
+        cmocka_unit_test_teardown(nothing_that_fits_is_refused_while_processes_take_and_give, clear_away),
+        cmocka_unit_test_teardown(many_processes_that_start_at_once_do_not_queue, clear_away),
+        cmocka_unit_test_teardown(a_file_that_is_not_what_it_has_to_be_is_refused, clear_away),
+        cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
+        cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
+        cmocka_unit_test_teardown(a_groups_file_is_never_seen_before_it_is_the_groups, clear_away),
+        cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
+        cmocka_unit_test_teardown(tags_are_cut_between_characters, clear_away),
+        cmocka_unit_test_teardown(the_command_lists_budgets_and_sets_their_limits, clear_away),
+        cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
+        cmocka_unit_test_teardown(a_process_may_be_killed_at_every_instruction_of_every_update, clear_away),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}

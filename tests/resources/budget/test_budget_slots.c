@@ -1,0 +1,381 @@
+/* The slots of a shared budget's file: who has one, whose bytes count when a process is gone, what is leased, and what
+ * is seen from outside. What processes do to each other while they live is in test_budget_shared.c. */
+#define _GNU_SOURCE
+#include "support/budget_files.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "resources/budget/shared_process.h"
+#include "support/itself.h"
+
+/* ---- slots ---- */
+
+static budget_shared *opened_meanwhile;
+static strata_status status_meanwhile;
+
+static void open_meanwhile(void)
+{
+    status_meanwhile = try_open("a", NULL, &opened_meanwhile);
+}
+
+static void a_file_that_is_looked_at_can_be_taken_part_in(void **state)
+{
+    (void)state;
+    shared_close(open_budget("a"));
+    seen all = {.meanwhile = open_meanwhile};
+    check_ok(strata_shared_budget_visit(see, &all));
+    assert_int_equal(all.processes, 0);
+    check_ok(status_meanwhile);
+    assert_true(is_locked(own_path("a"), 1)); /* the look is over */
+    assert_true(take(opened_meanwhile, LIMIT));
+    all = visit_all();
+    assert_int_equal(all.alive, 1);
+    assert_int_equal(all.in_use, LIMIT);
+    shared_close(opened_meanwhile);
+    assert_false(is_locked(own_path("a"), 1));
+    assert_int_equal(visit_all().processes, 0);
+}
+
+static void a_file_whose_slots_are_all_taken_is_busy(void **state)
+{
+    (void)state;
+    shared_file *file = edit_begin("a");
+    file->used_slots = UINT32_MAX; /* nothing beyond the last one is looked at */
+    for (size_t i = 0; i < SHARED_SLOTS; i++)
+        file->slots[i].pid = 1;
+    file->slots[SHARED_SLOTS - 1].in_use = 5;
+    keeper others = keep_locked(own_path("a"), 1, SHARED_SLOTS, 0);
+    budget_shared *shared = NULL;
+    check_status(try_open("a", NULL, &shared), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "1024 processes already");
+    assert_null(shared);
+    seen all = {.meanwhile = open_meanwhile};
+    check_ok(strata_shared_budget_visit(see, &all));
+    assert_int_equal(all.processes, SHARED_SLOTS);
+    assert_int_equal(all.alive, SHARED_SLOTS);
+    assert_int_equal(all.in_use, 5);
+    assert_int_equal(status_meanwhile, STRATA_ERROR_BUSY);
+    assert_null(opened_meanwhile);
+    keeper_end(others);
+    shared = open_budget("a");
+    assert_int_equal(shared_in_use(shared), 0);
+    assert_true(take(shared, LIMIT));
+    shared_close(shared);
+    edit_end(file);
+}
+
+/* One that closes has given its slot back a moment before its lock. */
+static void a_free_slot_whose_lock_is_held_is_passed_by(void **state)
+{
+    (void)state;
+    shared_close(open_budget("a"));
+    keeper other = keep_locked(own_path("a"), 1, 1, 0);
+    budget_shared *shared = open_budget("a");
+    const shared_file *file = shared_file_of(shared);
+    assert_int_equal(file->slots[0].pid, 0);
+    assert_int_equal(file->slots[1].pid, getpid());
+    seen all = visit_all();
+    assert_int_equal(all.processes, 1);
+    assert_int_equal(all.alive, 1);
+    keeper_end(other);
+    shared_close(shared);
+}
+
+/* ---- whose bytes count ---- */
+
+static uint64_t own_namespace(void)
+{
+    shared_identity me;
+    shared_process_self(&me);
+    return me.pid_namespace;
+}
+
+/* A slot of a process that nobody finds: it lived elsewhere. */
+static void what_cannot_be_looked_up_counts_for_some_seconds(void **state)
+{
+    (void)state;
+    shared_file *file = edit_begin("a");
+    for (int over = 0; over < 2; over++) {
+        shared_slot *slot = &file->slots[5];
+        file->used_slots = 6;
+        slot->pid = getpid();
+        slot->pid_namespace = own_namespace() + 1;
+        slot->started = 1;
+        slot->lease = slot->in_use = LIMIT;
+        slot->noticed = over ? shared_clock() - UINT64_C(6000000000) : 0;
+        budget_shared *shared = open_budget("a");
+        assert_int_equal(take(shared, LIMIT), over);
+        assert_int_equal(slot->pid, over ? 0 : getpid());
+        assert_true(over || slot->noticed != 0);
+        shared_close(shared);
+    }
+    edit_end(file);
+}
+
+static void first_life(void)
+{
+    budget_shared *shared;
+    child_ok(try_open("a", NULL, &shared));
+    child_check(take(shared, LIMIT));
+    test_run_itself((char *const[]){"test", "--child", "second_life", NULL});
+    child_check(false);
+}
+
+static void second_life(void)
+{
+    budget_shared *shared;
+    child_ok(try_open("a", NULL, &shared));
+    child_check(shared_in_use(shared) == 0);
+    child_check(take(shared, LIMIT));
+    shared_close(shared);
+}
+
+static void a_program_that_a_process_became_has_what_the_one_before_it_had(void **state)
+{
+    const char *const changes[] = {NULL};
+    (void)state;
+    test_child_run("first_life", changes);
+}
+
+typedef struct other_process {
+    shared_identity who;
+    pid_t pid;
+} other_process;
+
+static other_process start_process(void (*live)(void))
+{
+    other_process self = {0};
+    int ready[2];
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    fflush(NULL);
+    self.pid = fork();
+    assert_true(self.pid >= 0);
+    if (self.pid == 0) {
+        shared_process_self(&self.who);
+        if (write(ready[1], &self.who, sizeof self.who) != (ssize_t)sizeof self.who)
+            _exit(1);
+        live();
+        _exit(0);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &self.who, sizeof self.who), sizeof self.who);
+    close(ready[0]);
+    return self;
+}
+
+static void live_on(void)
+{
+    rest(NULL);
+}
+
+static void leave_a_thread_behind(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, rest, NULL) == 0)
+        pthread_exit(NULL);
+}
+
+static bool is_over(const shared_identity *who)
+{
+    return shared_process_is_over(who, shared_clock());
+}
+
+/* Waits until the process is a zombie, or its first thread is one. */
+static void wait_for_zombie(pid_t pid)
+{
+    for (int turn = 0; turn < 5000; turn++) {
+        char path[64], text[512] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        size_t length = fread(text, 1, sizeof text - 1, file);
+        text[length] = '\0';
+        fclose(file);
+        const char *behind = strrchr(text, ')');
+        if (behind && strncmp(behind, ") Z", 3) == 0)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    fail_msg("%d does not become a zombie", pid);
+}
+
+/* Whether a process that was killed comes to be over: its first thread may be a zombie a moment before the others are
+   gone (a sanitizer may have given it others). */
+static bool ends(const shared_identity *who)
+{
+    for (int turn = 0; turn < 5000 && !is_over(who); turn++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return is_over(who);
+}
+
+static void without_a_look_at_others(void)
+{
+    shared_identity me;
+    struct rlimit before, none;
+    shared_process_self(&me);
+    child_check(me.pid == getpid() && me.started && me.pid_namespace);
+    child_check(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = (struct rlimit){0, before.rlim_max};
+    child_check(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    child_check(!is_over(&me));
+    child_check(shared_process_is_over(&me, shared_clock() - UINT64_C(6000000000)));
+    child_check(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+static void a_process_is_over_when_nothing_of_it_is_left_but_its_status(void **state)
+{
+    (void)state;
+    other_process other = start_process(live_on), halved;
+    assert_int_equal(other.who.pid, other.pid);
+    assert_false(is_over(&other.who));
+    shared_identity wrong = other.who;
+    wrong.started++; /* the number went to another process */
+    assert_true(is_over(&wrong));
+    wrong.started = 0; /* not known: some seconds have to be enough */
+    assert_false(is_over(&wrong));
+    assert_true(shared_process_is_over(&wrong, shared_clock() - UINT64_C(6000000000)));
+    kill(other.pid, SIGKILL);
+    wait_for_zombie(other.pid);
+    assert_true(ends(&other.who));
+    waitpid(other.pid, NULL, 0);
+    assert_true(is_over(&other.who));
+    halved = start_process(leave_a_thread_behind);
+    wait_for_zombie(halved.pid);
+    bool over = is_over(&halved.who);
+    kill(halved.pid, SIGKILL);
+    waitpid(halved.pid, NULL, 0);
+    assert_false(over);
+    assert_true(is_over(&halved.who));
+    in_child(without_a_look_at_others);
+}
+
+/* ---- leases ---- */
+
+static void leases_that_no_sound_file_has_grant_nothing(void **state)
+{
+    (void)state;
+    shared_file *file = edit_begin("a");
+    budget_shared *shared = open_budget("a");
+    keeper others = keep_locked(own_path("a"), 2, 2, 0);
+    for (size_t i = 1; i <= 2; i++) {
+        file->slots[i].pid = 1;
+        file->slots[i].lease = file->slots[i].in_use = UINT64_MAX - 10;
+        file->used_slots = (uint32_t)i + 1;
+        assert_false(take(shared, 100));
+        assert_int_equal(file->slots[0].lease, 0);
+    }
+    keeper_end(others);
+    shared_close(shared);
+    edit_end(file);
+}
+
+static void more_than_there_are_numbers_is_refused(void **state)
+{
+    (void)state;
+    budget_shared *shared = open_budget("a");
+    check_ok(shared_set_limit(shared, 0));
+    assert_true(take(shared, 100));
+    assert_false(take(shared, UINT64_MAX));
+    assert_false(take(shared, UINT64_MAX - 99));
+    assert_int_equal(shared_in_use(shared), 100);
+    shared_close(shared);
+}
+
+/* Memory that is retired and larger than what is asked for brings all that is needed with it. */
+static void room_is_made_for_what_does_not_come_back(void **state)
+{
+    (void)state;
+    budget_shared *shared = open_budget("a");
+    assert_true(take(shared, LIMIT));
+    assert_true(shared_make_room(shared, 100, 1000));
+    assert_true(shared_make_room(shared, 100, 100));
+    assert_false(shared_make_room(shared, 101, 100));
+    shared_take_ahead(shared, 100);
+    assert_false(shared_is_covered(shared));
+    shared_give(shared, 1000);
+    assert_true(shared_is_covered(shared));
+    shared_close(shared);
+}
+
+/* ---- tags ---- */
+
+static void tags_that_come_late_are_counted_together(void **state)
+{
+    (void)state;
+    budget_shared *shared = open_budget("a");
+    const shared_tag *tags = shared_file_of(shared)->slots[0].tags;
+    assert_int_equal(shared_tag_place(shared, 0), 0);
+    strata_tag tag = 0, again;
+    uint32_t places[SHARED_TAGS * 2];
+    for (size_t i = 0; i < SHARED_TAGS * 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "of files %zu", i);
+        check_ok(strata_tag_intern(name, &tag));
+        places[i] = shared_tag_place(shared, tag);
+        shared_count(shared, places[i], 10);
+        assert_int_equal(shared_tag_place(shared, tag), places[i]);
+        assert_int_equal(places[i], i < SHARED_TAGS - 2 ? i + 1 : SHARED_TAGS - 1);
+    }
+    assert_string_equal(tags[1].name, "of files 0");
+    assert_string_equal(tags[SHARED_TAGS - 1].name, "others");
+    assert_int_equal(tags[SHARED_TAGS - 1].in_use, 10 * (SHARED_TAGS + 2));
+    for (size_t i = 0; tag < 1100; i++) { /* of so many the place is not remembered */
+        char name[32];
+        snprintf(name, sizeof name, "more %zu", i);
+        check_ok(strata_tag_intern(name, &tag));
+    }
+    assert_int_equal(shared_tag_place(shared, tag), SHARED_TAGS - 1);
+    shared_close(shared);
+    shared = open_budget("a"); /* whose slot has no tags yet */
+    check_ok(strata_tag_intern("of files 30", &again));
+    assert_int_equal(shared_tag_place(shared, tag), 1);
+    assert_int_equal(shared_tag_place(shared, again), 2);
+    assert_int_equal(shared_tag_place(shared, tag), 1);
+    shared_close(shared);
+}
+
+static void what_a_view_has_no_room_for_is_left_out(void **state)
+{
+    enum { PROCESSES = 300, ROOM = SHARED_SLOTS * 4 };
+    (void)state;
+    shared_file *file = edit_begin("a");
+    file->used_slots = PROCESSES;
+    for (size_t i = 0; i < PROCESSES; i++) {
+        file->slots[i].pid = i % 3 == 2 ? 0 : 1; /* some are free */
+        file->slots[i].in_use = 24;
+        for (size_t at = 0; at < SHARED_TAGS; at++)
+            file->slots[i].tags[at].in_use = 1;
+    }
+    seen all = visit_all();
+    assert_int_equal(all.processes, PROCESSES / 3 * 2);
+    assert_int_equal(all.in_use, PROCESSES / 3 * 2 * 24);
+    assert_int_equal(all.alive, 0);
+    assert_int_equal(all.tags, ROOM);
+    edit_end(file);
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {TEST_SCENARIO(first_life), TEST_SCENARIO(second_life)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_file_that_is_looked_at_can_be_taken_part_in, clear_away),
+        cmocka_unit_test_teardown(a_file_whose_slots_are_all_taken_is_busy, clear_away),
+        cmocka_unit_test_teardown(a_free_slot_whose_lock_is_held_is_passed_by, clear_away),
+        cmocka_unit_test_teardown(what_cannot_be_looked_up_counts_for_some_seconds, clear_away),
+        cmocka_unit_test_teardown(a_program_that_a_process_became_has_what_the_one_before_it_had, clear_away),
+        cmocka_unit_test_teardown(a_process_is_over_when_nothing_of_it_is_left_but_its_status, clear_away),
+        cmocka_unit_test_teardown(leases_that_no_sound_file_has_grant_nothing, clear_away),
+        cmocka_unit_test_teardown(more_than_there_are_numbers_is_refused, clear_away),
+        cmocka_unit_test_teardown(room_is_made_for_what_does_not_come_back, clear_away),
+        cmocka_unit_test_teardown(tags_that_come_late_are_counted_together, clear_away),
+        cmocka_unit_test_teardown(what_a_view_has_no_room_for_is_left_out, clear_away),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}

@@ -1,0 +1,319 @@
+/* The guard's calls among others: how much a call does while others free, what is told of findings in the middle of a
+ * try, and how a process ends of one. */
+#include "core/base/error.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/child.h"
+#include "support/effort.h"
+
+enum { BYTES = 5000, BLOCKS = 4 };
+
+/* ---- a layer below the guard: while it is asked for a use, others free ---- */
+
+enum { MOST_FREED = 200 };
+
+typedef struct meddler {
+    strata_resource resource;
+    strata_runtime *runtime;
+    bool meddles, busy;
+    size_t freed; /* meanwhile */
+} meddler;
+
+static void free_another(meddler *self)
+{
+    strata_block block;
+    if (self->busy || self->freed == MOST_FREED)
+        return;
+    self->busy = true;
+    check_ok(strata_runtime_allocate(self->runtime, BYTES, NULL, &block));
+    check_ok(strata_runtime_deallocate(self->runtime, &block));
+    self->freed++;
+    self->busy = false;
+}
+
+static strata_status meddle_with_use(strata_resource *resource, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    if (((meddler *)resource)->meddles)
+        free_another((meddler *)resource);
+    return resource->upstream->ops->prepare_use(resource->upstream, block, stream, access);
+}
+
+static void no_end(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static const strata_resource_ops meddler_ops = {
+    .size = sizeof meddler_ops,
+    .name = "meddler",
+    .prepare_use = meddle_with_use,
+    .destroy = no_end,
+};
+
+static void meddler_begin(meddler *self)
+{
+    strata_resource *layers[3] = {NULL, &self->resource, NULL};
+    strata_stack *stack;
+    *self = (meddler){.resource.ops = &meddler_ops};
+    check_ok(strata_guard_create(0, &(strata_guard_options){.no_debuggers = 1}, &layers[0]));
+    check_ok(strata_async_create(0, NULL, &layers[2]));
+    check_ok(strata_stack_build(layers, 3, 0, &stack));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &self->runtime));
+}
+
+static uint64_t value(strata_runtime *runtime, const char *name)
+{
+    uint64_t value;
+    check_ok(strata_control(strata_runtime_stack(runtime), name, &value, NULL));
+    return value;
+}
+
+static void free_some(strata_runtime *runtime)
+{
+    strata_block blocks[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &blocks[i]));
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
+}
+
+static void a_reap_gives_back_what_was_freed_before_it(void **state)
+{
+    meddler self;
+    (void)state;
+    meddler_begin(&self);
+    free_some(self.runtime);
+    self.meddles = true;
+    check_ok(strata_runtime_reap_pending(self.runtime));
+    assert_int_equal(self.freed, BLOCKS); /* one for each block that was checked */
+    assert_int_equal(value(self.runtime, "guard.quarantined_blocks"), self.freed);
+    self.meddles = false;
+    check_ok(strata_runtime_reap_pending(self.runtime));
+    assert_int_equal(value(self.runtime, "guard.quarantined_blocks"), 0);
+    check_ok(strata_runtime_destroy(self.runtime));
+}
+
+static void a_check_looks_at_what_was_freed_before_it(void **state)
+{
+    meddler self;
+    strata_resource *top;
+    (void)state;
+    meddler_begin(&self);
+    top = strata_stack_top(strata_runtime_stack(self.runtime));
+    free_some(self.runtime);
+    self.meddles = true;
+    check_ok(strata_guard_check(top, NULL));
+    assert_int_equal(self.freed, BLOCKS);
+    self.meddles = false;
+    check_ok(strata_guard_check(top, NULL));
+    check_ok(strata_runtime_destroy(self.runtime));
+}
+
+/* ---- threads that free all the time ---- */
+
+enum { THREADS = 2, ROUNDS = 10 };
+
+typedef struct freer {
+    strata_runtime *runtime;
+    _Atomic bool *over;
+    size_t failures;
+} freer;
+
+static void *free_all_the_time(void *data)
+{
+    freer *self = data;
+    test_make_current();
+    while (!atomic_load(self->over) && !self->failures) {
+        strata_block block;
+        self->failures += strata_runtime_allocate(self->runtime, BYTES, NULL, &block) != STRATA_SUCCESS ||
+                          strata_runtime_deallocate(self->runtime, &block) != STRATA_SUCCESS;
+    }
+    return NULL;
+}
+
+static void reaps_and_checks_end_while_threads_go_on_freeing(void **state)
+{
+    strata_runtime *runtime;
+    pthread_t threads[THREADS];
+    freer freers[THREADS];
+    _Atomic bool over = false;
+    (void)state;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &runtime));
+    for (size_t i = 0; i < THREADS; i++) {
+        freers[i] = (freer){.runtime = runtime, .over = &over};
+        assert_int_equal(pthread_create(&threads[i], NULL, free_all_the_time, &freers[i]), 0);
+    }
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < test_effort(ROUNDS, 3) && status == STRATA_SUCCESS; i++) {
+        status = strata_runtime_reap_pending(runtime);
+        if (status == STRATA_SUCCESS)
+            status = strata_guard_check(strata_stack_top(strata_runtime_stack(runtime)), NULL);
+    }
+    atomic_store(&over, true);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(freers[i].failures, 0);
+    check_ok(status);
+    check_ok(strata_runtime_reap_pending(runtime));
+    assert_true(strata_runtime_bytes_outstanding(runtime) == 0);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+/* ---- findings in the middle of a try ---- */
+
+static struct {
+    size_t findings, others;
+} heard;
+
+static void hear(const strata_error *error, void *data)
+{
+    (void)data;
+    if (error->status == STRATA_ERROR_CORRUPTED)
+        heard.findings += strstr(error->message, "overrun") != NULL;
+    else
+        heard.others++;
+}
+
+static void overrun_and_free(strata_runtime *runtime, size_t bytes)
+{
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, bytes, NULL, &block));
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE));
+    check_cu(test_cu()->MemsetD8Async(block.address + bytes, 1, 1, NULL));
+    check_ok(strata_runtime_finish_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+}
+
+static void begin_hearing(void)
+{
+    memset(&heard, 0, sizeof heard);
+    strata_set_log_callback(hear, NULL);
+}
+
+static void a_finding_in_the_middle_of_a_try_is_told_when_that_is_over(void **state)
+{
+    strata_runtime *runtime;
+    (void)state;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &runtime));
+    begin_hearing();
+    strata_error_hush(); /* as a layer above does that has another way, should this one fail */
+    strata_error_hush();
+    overrun_and_free(runtime, BYTES);
+    overrun_and_free(runtime, BYTES);
+    strata_fail(STRATA_ERROR_BUSY, "the try");
+    check_ok(strata_runtime_reap_pending(runtime));
+    strata_error_unhush(false);
+    assert_int_equal(heard.findings + heard.others, 0);
+    strata_error_unhush(true);
+    assert_int_equal(heard.findings, 2);
+    assert_int_equal(heard.others, 1);
+    check_last_error(STRATA_ERROR_BUSY, "the try"); /* what was found takes no failure's place */
+    strata_error_hush();
+    strata_error_unhush(true);
+    assert_int_equal(heard.findings + heard.others, 3);
+    strata_set_log_callback(NULL, NULL);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void what_is_found_while_an_allocation_looks_for_memory_is_told(void **state)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    enum { LARGE = 40 << 10 };
+    (void)state;
+    check_ok(strata_runtime_create(
+        &(strata_runtime_config){.stack_text = "guard(debuggers=off), budget(limit=64KiB), direct"}, &runtime));
+    begin_hearing();
+    overrun_and_free(runtime, LARGE);
+    check_ok(strata_runtime_allocate(runtime, LARGE, NULL, &block));
+    assert_int_equal(heard.findings, 1);
+    assert_int_equal(heard.others, 0);
+    strata_set_log_callback(NULL, NULL);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+/* ---- the end of the process ---- */
+
+/* Holds what a program prints through, and waits for ever. */
+static void *hold_streams(void *data)
+{
+    flockfile(stdout);
+    flockfile(stderr);
+    pthread_barrier_wait(data);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void overrun_while_a_thread_holds_the_streams(void)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    pthread_t thread;
+    pthread_barrier_t held;
+    alarm(test_patience(15));
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(
+        &(strata_runtime_config){.stack_text = "guard(debuggers=off, on_finding=exit), async"}, &runtime));
+    child_check(freopen(getenv("STRATA_TEST_REPORT"), "w", stderr) != NULL);
+    child_check(pthread_barrier_init(&held, NULL, 2) == 0);
+    child_check(pthread_create(&thread, NULL, hold_streams, &held) == 0);
+    pthread_barrier_wait(&held);
+    if (strata_runtime_allocate(runtime, 100, NULL, &block) == STRATA_SUCCESS &&
+        strata_runtime_prepare_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
+        test_cu()->MemsetD8Async(block.address, 1, 101, NULL) == CUDA_SUCCESS &&
+        strata_runtime_finish_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
+        strata_runtime_deallocate(runtime, &block) == STRATA_SUCCESS)
+        strata_runtime_reap_pending(runtime);
+    _exit(1); /* without what the other thread holds */
+}
+
+static const test_scenario scenarios[] = {TEST_SCENARIO(overrun_while_a_thread_holds_the_streams)};
+
+static void with_on_finding_exit_the_process_ends_whoever_is_printing(void **state)
+{
+    char path[] = "/tmp/strata-guard-XXXXXX", setting[64], report[16384];
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: the thread sanitizer flushes the streams itself when the process ends\n");
+    skip();
+#endif
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    snprintf(setting, sizeof setting, "STRATA_TEST_REPORT=%s", path);
+    int status = test_child_status("overrun_while_a_thread_holds_the_streams", (const char *const[]){setting, NULL});
+    ssize_t length = read(file, report, sizeof report - 1);
+    close(file);
+    unlink(path);
+    assert_int_equal(status, STRATA_GUARD_EXIT_STATUS);
+    assert_true(length > 0);
+    report[length] = '\0';
+    assert_non_null(strstr(report, "guard: overrun: block 0x"));
+    assert_non_null(strstr(report, "1 byte changed, the first at offset 100, 0 past the end"));
+    assert_non_null(strstr(report, "allocated at\n"));
+    assert_non_null(strstr(report, "freed at\n"));
+    assert_int_equal(report[length - 1], '\n');
+}
+
+int main(int count, char **arguments)
+{
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reap_gives_back_what_was_freed_before_it),
+        cmocka_unit_test(a_check_looks_at_what_was_freed_before_it),
+        cmocka_unit_test(reaps_and_checks_end_while_threads_go_on_freeing),
+        cmocka_unit_test(a_finding_in_the_middle_of_a_try_is_told_when_that_is_over),
+        cmocka_unit_test(what_is_found_while_an_allocation_looks_for_memory_is_told),
+        cmocka_unit_test(with_on_finding_exit_the_process_ends_whoever_is_printing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

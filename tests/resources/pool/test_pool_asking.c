@@ -1,0 +1,665 @@
+/* pool: how it asks how far streams are, by which calls, and what it does where it has to ask all the time. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/stack/stack.h"
+#include "resources/pool/pool.h"
+#include "support/faults.h"
+#include "support/pool.h"
+#include "support/pool_moves.h"
+#include "support/refusals.h"
+#include "support/sweep.h"
+
+/* ---- one question ---- */
+
+/* The calls of a request that another stream's free memory serves. */
+typedef struct request_calls {
+    uint64_t stream_queries, event_queries, records, waits;
+} request_calls;
+
+static strata_block take(test_fixture *fixture, size_t bytes, CUstream stream, request_calls *made)
+{
+    test_calls calls;
+    test_calls_begin(&calls);
+    const strata_block block = test_allocate(fixture, bytes, stream);
+    *made = (request_calls){test_calls_of(&calls, "cuStreamQuery"), test_calls_of(&calls, "cuEventQuery"),
+                            test_calls_of(&calls, "cuEventRecord"), test_calls_of(&calls, "cuStreamWaitEvent")};
+    return block;
+}
+
+static void a_stream_that_has_nothing_left_to_do_is_asked_itself(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    const uint64_t asked = value_of(fixture->runtime, "pool.asked");
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.event_queries && !made.records && !made.waits);
+    assert_true(value_of(fixture->runtime, "pool.asked") == asked + 1);
+    test_free_on(fixture, &block, second);
+}
+
+static void a_stream_that_still_works_is_marked_once_and_waited_for(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, ALL);
+    strata_block block = test_allocate(fixture, ALL, first);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &block, 0x11, first);
+    test_free_on(fixture, &block, first);
+    request_calls made;
+    block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.event_queries && made.records == 1 && made.waits == 1);
+    test_write(fixture, &block, 0x22, second);
+    test_stall_end(stall);
+    check_ends(fixture, &block, 0x22, second);
+    test_free_on(fixture, &block, second);
+}
+
+/* The answer is about what was submitted before the question. */
+static void what_a_stream_is_given_after_it_was_asked_is_not_done(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, 2 * ALL);
+    strata_block later = test_allocate(fixture, ALL, first);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.waits);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &later, 0x33, first);
+    test_free_on(fixture, &later, first);
+    strata_block other = take(fixture, ALL, second, &made);
+    assert_true(overlap(&other, &later) && made.waits == 1);
+    test_write(fixture, &other, 0x44, second);
+    test_stall_end(stall);
+    check_ends(fixture, &other, 0x44, second);
+    test_free_on(fixture, &other, second);
+    test_free_on(fixture, &block, second);
+}
+
+/* Its event is asked from then on, and it gets no other one. For a stack that puts in no waits. */
+static void a_stream_that_is_behind_its_event_is_left_alone(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_stall *stall = test_stall_begin(first);
+    leave_behind(fixture, ALL, 0x11, first);
+    strata_block blocks[2]; /* more than is free */
+    request_calls made;
+    blocks[0] = take(fixture, (size_t)4 * ALL, second, &made);
+    assert_true(made.stream_queries == 1 && !made.event_queries && made.records == 1 && !made.waits);
+    blocks[1] = take(fixture, (size_t)4 * ALL, second, &made);
+    assert_true(!made.stream_queries && made.event_queries == 1 && !made.records && !made.waits);
+    test_stall_end(stall);
+    for (int i = 0; i < 2; i++)
+        test_free_on(fixture, &blocks[i], second);
+}
+
+/* An unknown stream recorded its event when it freed the block: its handle is good no longer. */
+static void an_unknown_stream_is_asked_by_its_event_alone(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(!made.stream_queries && made.event_queries == 1 && !made.records && !made.waits);
+    test_free_on(fixture, &block, second);
+}
+
+/* What it is given after that is marked by an event of its own. */
+static void what_an_unknown_stream_is_given_after_it_was_asked_is_not_done(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, 2 * ALL);
+    strata_block later = test_allocate(fixture, ALL, second);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.event_queries == 1 && !made.waits);
+    test_stall *stall = test_stall_begin(first);
+    test_write(fixture, &later, 0x33, first);
+    test_write(fixture, &later, 0x44, second);
+    test_stall_end(stall);
+    check_ends(fixture, &later, 0x44, second);
+    test_free_on(fixture, &later, second);
+    test_free_on(fixture, &block, second);
+}
+
+/* Nor can it be asked itself, since a capture might be under way that this would kill. */
+static void the_legacy_stream_is_asked_by_an_event(test_fixture *fixture)
+{
+    CUstream second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, NULL);
+    test_synchronize(NULL);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(!made.stream_queries && made.event_queries == 1 && made.records == 1);
+    test_free_on(fixture, &block, second);
+}
+
+/* The program waits for a stream through Strata: its memory is had, though another's would do if it were asked. */
+static void what_is_known_to_be_complete_is_taken_before_anybody_is_asked(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL),
+             second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, 2 * ALL);
+    strata_block between = test_allocate(fixture, ALL, other);
+    const strata_block waited = leave_behind(fixture, ALL, 0x11, first);
+    test_free_on(fixture, &between, other);
+    check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block block = test_allocate(fixture, ALL, second);
+    assert_int_equal(test_calls_total(&calls), 0);
+    assert_true(block.address == waited.address);
+    test_free_on(fixture, &block, second);
+}
+
+/* A look at what others have finished, which there is now and then, is for what is not known. */
+static void nobody_is_asked_now_and_then_about_what_is_known(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[3];
+    empty_the_pool(fixture);
+    for (int waits = 0; waits < 2; waits++) {
+        for (int i = 0; i < 3; i++)
+            blocks[i] = test_allocate(fixture, ALL, i < 2 ? first : second);
+        for (int i = 0; i < 3; i++) /* the second one sends the first from the cache to the heap */
+            test_free_on(fixture, &blocks[i], i < 2 ? first : second);
+        if (waits)
+            check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
+        const uint64_t asked = value_of(fixture->runtime, "pool.asked");
+        for (size_t i = 0; i < 200; i++) { /* no cache has one as large */
+            blocks[0] = test_allocate(fixture, ALL / 2 + i * EDGE, second);
+            test_free_on(fixture, &blocks[0], second);
+        }
+        assert_true(waits ? value_of(fixture->runtime, "pool.asked") == asked
+                          : value_of(fixture->runtime, "pool.asked") > asked);
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
+        check_ok(strata_runtime_stream_synchronize(fixture->runtime, second));
+        empty_the_pool(fixture);
+    }
+}
+
+static void the_callers_capture_mode_is_as_it_was(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    for (int i = 0; i < 4; i++) {
+        CUstreamCaptureMode mode = i % 2 ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL : CU_STREAM_CAPTURE_MODE_GLOBAL;
+        const CUstreamCaptureMode before = mode;
+        check_cu(test_cu()->ThreadExchangeStreamCaptureMode(&mode));
+        leave_behind(fixture, ALL, 0x11, first);
+        strata_block block = test_allocate(fixture, (size_t)(i + 1) * ALL, second);
+        check_cu(test_cu()->ThreadExchangeStreamCaptureMode(&mode));
+        assert_int_equal(mode, before);
+        test_free_on(fixture, &block, second);
+    }
+    empty_the_pool(fixture);
+}
+
+static void where_nothing_is_free_nobody_is_asked(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    test_calls calls;
+    test_calls_begin(&calls);
+    strata_block block = test_allocate(fixture, ALL, stream);
+    assert_int_equal(test_calls_of(&calls, "cuThreadExchangeStreamCaptureMode"), 2); /* there and back, to map memory */
+    test_free_on(fixture, &block, stream);
+}
+
+/* An answer that is neither yes nor no is no, and nobody is told of it. */
+static void a_question_that_fails_is_a_wait(test_fixture *fixture)
+{
+    test_needs_simulated_driver("a call is refused");
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, ALL);
+    leave_behind(fixture, ALL, 0x11, first);
+    test_synchronize(first);
+    test_refuse("cuStreamQuery", 1, 1, CUDA_ERROR_UNKNOWN);
+    request_calls made;
+    strata_block block = take(fixture, ALL, second, &made);
+    assert_true(made.stream_queries == 1 && made.records == 1 && made.waits == 1);
+    test_free_on(fixture, &block, second);
+}
+
+/* ---- nobody asked ---- */
+
+/* What the stream has waited for is its, though what fits better is not. */
+static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **state)
+{
+    static const char *const stacks[] = {
+        "pool(max_size=4MiB, frame=2MiB, opportunistic=off, internal_dependencies=off)",
+        "pool(max_size=4MiB, frame=2MiB, opportunistic=off, internal_dependencies=off), direct"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        strata_runtime *runtime;
+        CUstream streams[4];
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stacks[i]}, &runtime));
+        for (int j = 0; j < 4; j++)
+            check_ok(strata_runtime_stream_acquire(runtime, &streams[j]));
+        strata_block better, wall, followed, mark, got, none;
+        check_ok(strata_runtime_allocate(runtime, MIB, streams[0], &better));
+        check_ok(strata_runtime_allocate(runtime, MIB, streams[0], &wall));
+        check_ok(strata_runtime_allocate(runtime, MIB + MIB / 2, streams[1], &followed));
+        check_ok(strata_runtime_allocate(runtime, MIB / 2, streams[1], &mark));
+        const CUdeviceptr address = followed.address;
+        check_ok(strata_runtime_deallocate_on(runtime, &better, streams[0]));
+        check_ok(strata_runtime_deallocate_on(runtime, &followed, streams[1]));
+        check_ok(strata_runtime_trim(runtime, SIZE_MAX, NULL)); /* out of the thread's caches */
+        for (int j = 1; j < 3; j++) {                           /* the third stream waits for the second */
+            const strata_access access = j == 1 ? STRATA_ACCESS_WRITE : STRATA_ACCESS_READ;
+            check_ok(strata_runtime_prepare_block_use(runtime, &mark, streams[j], access));
+            check_ok(strata_runtime_finish_block_use(runtime, &mark, streams[j], access));
+        }
+        check_status(strata_runtime_allocate(runtime, MIB, streams[3], &none), STRATA_ERROR_OUT_OF_MEMORY);
+        check_ok(strata_runtime_allocate(runtime, MIB, streams[2], &got));
+        assert_true(got.address == address);
+        strata_block *left[] = {&got, &mark, &wall};
+        for (int j = 0; j < 3; j++)
+            check_ok(strata_runtime_deallocate(runtime, left[j]));
+        for (int j = 0; j < 4; j++)
+            check_ok(strata_runtime_stream_release(runtime, streams[j]));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+/* ---- one answer for many pieces ---- */
+
+enum { PIECES = 200, PIECE = 8192 };
+
+static void all_that_a_stream_has_finished_is_complete_at_once(test_fixture *fixture)
+{
+    CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[2 * PIECES], got[PIECES];
+    empty_the_pool(fixture);
+    test_needs_truthful_queries();
+    for (int i = 0; i < 2 * PIECES; i++)
+        blocks[i] = test_allocate(fixture, PIECE, first);
+    const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
+    set_limit(fixture, reserved);
+    strata_block rest = {0};
+    if (reserved > sizeof(char[2 * PIECES][PIECE]))
+        rest = test_allocate(fixture, reserved - 2 * PIECES * PIECE, first);
+    for (int i = 0; i < 2 * PIECES; i += 2)
+        test_free_on(fixture, &blocks[i], first);
+    test_synchronize(first);
+    test_calls calls;
+    test_calls_begin(&calls);
+    for (int i = 0; i < PIECES; i++)
+        got[i] = test_allocate(fixture, PIECE, second);
+    assert_int_equal(test_calls_of(&calls, "cuStreamQuery"), 1);
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+    for (int i = 0; i < PIECES; i++) {
+        test_free_on(fixture, &got[i], second);
+        test_free_on(fixture, &blocks[2 * i + 1], first);
+    }
+    if (rest.bytes)
+        test_free_on(fixture, &rest, first);
+}
+
+/* The first of two neighbours is complete, and too large to be joined with what the stream frees behind it; the next
+ * time it is the second one. */
+static void neighbours_are_taken_together_whichever_is_complete(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    test_needs_truthful_queries();
+    for (int larger = 0; larger < 2; larger++) {
+        empty_the_pool(fixture);
+        set_limit(fixture, 16 * MIB);
+        strata_block blocks[4];
+        for (int i = 0; i < 4; i++)
+            blocks[i] = test_allocate(fixture, (i == 1 + larger ? 6 : 3) * MIB, stream);
+        strata_block rest = test_allocate(fixture, MIB, stream);
+        const CUdeviceptr address = blocks[1].address;
+        test_free_on(fixture, &blocks[1 + larger], stream);
+        test_synchronize(stream);
+        check_refused(fixture, 7 * MIB, stream); /* the stream was asked */
+        test_free_on(fixture, &blocks[2 - larger], stream);
+        test_calls calls;
+        test_calls_begin(&calls);
+        strata_block both = test_allocate(fixture, 9 * MIB, stream);
+        assert_true(both.address == address);
+        assert_true(!test_calls_of(&calls, "cuMemMap") && !test_calls_of(&calls, "cuStreamQuery"));
+        strata_block *left[] = {&both, &blocks[0], &blocks[3], &rest};
+        for (int i = 0; i < 4; i++)
+            test_free_on(fixture, left[i], stream);
+        set_limit(fixture, 0);
+    }
+}
+
+/* ---- many questions ---- */
+
+enum {
+    STREAMS = 8,
+    LIVE = 16, /* blocks of each, at most */
+    REQUESTS = 6000
+};
+
+typedef struct crowd {
+    strata_runtime *runtime;
+    CUstream streams[STREAMS];
+    strata_block blocks[STREAMS][LIVE];
+    uint64_t live, peak;
+    uint32_t seed;
+} crowd;
+
+static uint32_t draw(crowd *all, uint32_t below)
+{
+    all->seed = all->seed * 1664525 + 1013904223;
+    return (uint32_t)(((uint64_t)all->seed >> 8) * below >> 24);
+}
+
+static void crowd_begin(crowd *all, const char *stack)
+{
+    *all = (crowd){.seed = 7};
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
+    for (int i = 0; i < STREAMS; i++)
+        check_ok(strata_runtime_stream_acquire(all->runtime, &all->streams[i]));
+}
+
+/* Streams whose needs go up and down, each by its own: a block of 1 to 10 MiB comes or goes, of at most `most` each. */
+static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
+{
+    for (unsigned done = 0; done < requests;) {
+        forget_moves(all->runtime);
+        const uint32_t stream = draw(all, STREAMS);
+        strata_block *block = &all->blocks[stream][draw(all, most)];
+        if (block->id.generation) {
+            all->live -= block->bytes;
+            check_ok(strata_runtime_deallocate(all->runtime, block));
+            *block = (strata_block){0};
+            continue;
+        }
+        const size_t bytes = MIB + draw(all, 9 << 10) * (size_t)1024;
+        check_ok(strata_runtime_allocate(all->runtime, bytes, all->streams[stream], block));
+        all->live += block->bytes;
+        all->peak = all->live > all->peak ? all->live : all->peak;
+        done++;
+    }
+}
+
+static void crowd_work(crowd *all, unsigned requests)
+{
+    crowd_work_of(all, requests, LIVE);
+}
+
+static void crowd_free(crowd *all)
+{
+    for (int i = 0; i < STREAMS; i++)
+        for (int j = 0; j < LIVE; j++)
+            if (all->blocks[i][j].id.generation)
+                check_ok(strata_runtime_deallocate(all->runtime, &all->blocks[i][j]));
+    memset(all->blocks, 0, sizeof all->blocks);
+    all->live = 0;
+}
+
+static void crowd_end(crowd *all)
+{
+    crowd_free(all);
+    for (int i = 0; i < STREAMS; i++)
+        check_ok(strata_runtime_stream_release(all->runtime, all->streams[i]));
+    check_ok(strata_runtime_destroy(all->runtime));
+}
+
+/* What REQUESTS requests take once as many have shown how it goes. */
+typedef struct crowd_cost {
+    uint64_t asked, moved;
+    double reserved; /* for each live byte, at their peaks */
+} crowd_cost;
+
+static crowd_cost crowd_cost_of(const char *stack)
+{
+    crowd all;
+    crowd_begin(&all, stack);
+    crowd_work(&all, REQUESTS);
+    const uint64_t asked = value_of(all.runtime, "pool.asked"), moved = value_of(all.runtime, "pool.frames.moved");
+    crowd_work(&all, REQUESTS);
+    const crowd_cost cost = {value_of(all.runtime, "pool.asked") - asked,
+                             value_of(all.runtime, "pool.frames.moved") - moved,
+                             (double)value_of(all.runtime, "pool.reserved.peak") / (double)all.peak};
+    crowd_end(&all);
+    print_message("%s: %llu questions, %llu frames moved, %.3f\n", stack, (unsigned long long)cost.asked,
+                  (unsigned long long)cost.moved, cost.reserved);
+    return cost;
+}
+
+static void streams_that_keep_asking_for_each_others_memory_get_more(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    const crowd_cost kept = crowd_cost_of("pool(slack=44)"), own = crowd_cost_of("pool");
+    assert_true(kept.reserved < 1.08 && own.reserved > 1.08 && own.reserved < 1.16);
+    assert_true(own.asked < kept.asked * 3 / 4 && own.moved < kept.moved / 2);
+}
+
+static bool is_asking_costly(strata_runtime *runtime)
+{
+    const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
+    return atomic_load(&self->asking_is_costly);
+}
+
+/* Streams that get along: each takes and frees the same blocks again and again. */
+static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t count, unsigned times)
+{
+    enum { OWN = 2, MOST = 16 };
+    strata_block blocks[MOST][OWN];
+    for (unsigned i = 0; i < times; i++) {
+        forget_moves(runtime);
+        for (size_t j = 0; j < count * OWN; j++)
+            check_ok(
+                strata_runtime_allocate(runtime, (6 + j % OWN) * MIB, streams[j / OWN], &blocks[j / OWN][j % OWN]));
+        for (size_t j = 0; j < count * OWN; j++)
+            check_ok(strata_runtime_deallocate(runtime, &blocks[j / OWN][j % OWN]));
+    }
+}
+
+static void streams_that_get_along_are_not_costly_however_many(void **state)
+{
+    (void)state;
+    enum { MANY = 16 };
+    strata_runtime *runtime;
+    CUstream streams[MANY];
+    strata_block more;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    for (int i = 0; i < MANY; i++)
+        check_ok(strata_runtime_stream_acquire(runtime, &streams[i]));
+    for (size_t i = 0; i < 3; i++) { /* it is weighed when something does not fit */
+        work_apart(runtime, streams, MANY, 250);
+        check_ok(strata_runtime_allocate(runtime, (i + 1) * 1000 * MIB, streams[0], &more));
+        check_ok(strata_runtime_deallocate(runtime, &more));
+        check_ok(strata_runtime_trim(runtime, 0, NULL));
+    }
+    print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
+    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_costly(runtime));
+    for (int i = 0; i < MANY; i++)
+        check_ok(strata_runtime_stream_release(runtime, streams[i]));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+enum { GROWING = 32, STEPS = 100 };
+
+/* Blocks that grow step by step, each by a new one: nothing that was freed fits. How often the driver was asked. */
+static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *costly)
+{
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block blocks[GROWING], larger;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    for (size_t i = 0; i < GROWING; i++)
+        check_ok(strata_runtime_allocate(runtime, 2 * MIB, stream, &blocks[i]));
+    for (size_t step = 1; step <= STEPS; step++)
+        for (size_t i = 0; i < GROWING; i++) {
+            check_ok(strata_runtime_allocate(runtime, 2 * MIB + step * step_bytes, stream, &larger));
+            check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
+            blocks[i] = larger;
+        }
+    const uint64_t asked = value_of(runtime, "pool.asked");
+    *costly = is_asking_costly(runtime);
+    for (size_t i = 0; i < GROWING; i++)
+        check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+    print_message("steps of %zu bytes: %llu asked\n", step_bytes, (unsigned long long)asked);
+    return asked;
+}
+
+/* It is asked itself, but only when memory is made or moved. */
+static void a_stream_alone_is_asked_seldom_and_is_not_costly(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    bool costly;
+    assert_in_range(asked_of_growing_blocks(500 << 10, &costly), 1, GROWING * STEPS / 3);
+    assert_false(costly);
+}
+
+/* What is complete, and what waits for the stream, are enough together. */
+static void neighbours_that_the_stream_can_have_serve_before_anybody_is_asked(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    bool costly;
+    assert_true(asked_of_growing_blocks(8 << 10, &costly) < GROWING * STEPS / 4);
+}
+
+static void where_asking_is_costly_nobody_is_asked_while_memory_fits(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    crowd all;
+    crowd_begin(&all, "pool");
+    crowd_work(&all, REQUESTS);
+    assert_true(is_asking_costly(all.runtime));
+    crowd_free(&all);
+    check_ok(strata_runtime_trim(all.runtime, 64 * MIB, NULL));
+    work_apart(all.runtime, all.streams, 4, 50);
+    const uint64_t asked = value_of(all.runtime, "pool.asked");
+    work_apart(all.runtime, all.streams, 4, 50);
+    assert_true(value_of(all.runtime, "pool.asked") == asked);
+    crowd_end(&all);
+}
+
+/* What they needed when they were many is nothing that few should have before they ask. */
+static void what_was_given_back_is_not_made_again_ahead_of_need(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    static const char *const stacks[] = {"pool", "pool(release_threshold=32MiB)"};
+    for (int i = 0; i < 2; i++) {
+        crowd all;
+        crowd_begin(&all, stacks[i]);
+        crowd_work(&all, REQUESTS);
+        assert_true(is_asking_costly(all.runtime));
+        crowd_free(&all);
+        if (i)
+            check_ok(strata_runtime_reap_pending(all.runtime));
+        else
+            check_ok(strata_runtime_trim(all.runtime, 0, NULL));
+        all.peak = 0;
+        crowd_work_of(&all, REQUESTS, 2);
+        const uint64_t reserved = value_of(all.runtime, "pool.reserved");
+        print_message("%s: %llu for %llu\n", stacks[i], (unsigned long long)reserved, (unsigned long long)all.peak);
+        assert_true(reserved < all.peak + all.peak / 4);
+        crowd_end(&all);
+    }
+}
+
+/* ---- as much as there is ---- */
+
+static void a_limit_holds_where_more_is_taken(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    crowd all;
+    crowd_begin(&all, "pool");
+    crowd_work(&all, 2 * REQUESTS);
+    const uint64_t peak = all.peak;
+    crowd_end(&all);
+    char stack[64];
+    snprintf(stack, sizeof stack, "pool(max_size=%llu)", (unsigned long long)(peak + peak / 8));
+    crowd_begin(&all, stack);
+    crowd_work(&all, 2 * REQUESTS);
+    assert_true(all.peak == peak && value_of(all.runtime, "pool.reserved.peak") <= peak + peak / 8);
+    crowd_end(&all);
+}
+
+/* They live on what there is, less than they would take. */
+static void a_device_that_has_no_more_is_not_asked_for_more_each_time(void **state)
+{
+    (void)state;
+    crowd all;
+    crowd_begin(&all, "pool");
+    crowd_work(&all, REQUESTS);
+    crowd_free(&all);
+    check_ok(strata_runtime_trim(all.runtime, value_of(all.runtime, "pool.reserved") / 2, NULL));
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    crowd_work_of(&all, REQUESTS, LIVE / 4);
+    const unsigned refused = test_fault_end();
+    print_message("%u of %d refused\n", refused, REQUESTS);
+    assert_in_range(refused, 1, REQUESTS / 100);
+    crowd_end(&all);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool"};
+    static const test_case cases[] = {
+        TEST_CASE(a_stream_that_has_nothing_left_to_do_is_asked_itself),
+        TEST_CASE(a_stream_that_still_works_is_marked_once_and_waited_for),
+        TEST_CASE(what_a_stream_is_given_after_it_was_asked_is_not_done),
+        TEST_CASE(an_unknown_stream_is_asked_by_its_event_alone),
+        TEST_CASE(what_an_unknown_stream_is_given_after_it_was_asked_is_not_done),
+        TEST_CASE(the_legacy_stream_is_asked_by_an_event),
+        TEST_CASE(what_is_known_to_be_complete_is_taken_before_anybody_is_asked),
+        TEST_CASE(nobody_is_asked_now_and_then_about_what_is_known),
+        TEST_CASE(the_callers_capture_mode_is_as_it_was),
+        TEST_CASE(all_that_a_stream_has_finished_is_complete_at_once),
+        TEST_CASE(neighbours_are_taken_together_whichever_is_complete),
+        TEST_CASE(where_nothing_is_free_nobody_is_asked),
+        TEST_CASE(a_question_that_fails_is_a_wait),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_that_keep_asking_for_each_others_memory_get_more),
+        cmocka_unit_test(what_a_stream_has_waited_for_is_found_beside_what_it_has_not),
+        cmocka_unit_test(streams_that_get_along_are_not_costly_however_many),
+        cmocka_unit_test(a_stream_alone_is_asked_seldom_and_is_not_costly),
+        cmocka_unit_test(neighbours_that_the_stream_can_have_serve_before_anybody_is_asked),
+        cmocka_unit_test(where_asking_is_costly_nobody_is_asked_while_memory_fits),
+        cmocka_unit_test(what_was_given_back_is_not_made_again_ahead_of_need),
+        cmocka_unit_test(a_limit_holds_where_more_is_taken),
+        cmocka_unit_test(a_device_that_has_no_more_is_not_asked_for_more_each_time),
+    };
+    static const char *const no_waits[] = {"pool(internal_dependencies=no)"};
+    static const test_case behind[] = {TEST_CASE(a_stream_that_is_behind_its_event_is_left_alone)};
+    static const char *const still[] = {"pool, direct"};
+    static const test_case mode[] = {TEST_CASE(the_callers_capture_mode_is_as_it_was)};
+    test_open_driver();
+    test_before_clearing = lift_limit;
+    int failed = test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) + test_run_on(no_waits, 1, behind, 1) +
+                 test_run_on(still, 1, mode, 1);
+    return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,688 @@
+/* pool: when it gives memory back by itself: over time, and when all frees are waited for. The clock that decay goes by
+ * is the test's (--wrap=clock_gettime): it runs as ever, and jumps when the test says so. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/pool.h"
+#include "support/sweep.h"
+
+#define SECOND UINT64_C(1000000000)
+#define WINDOW (1000 * SECOND) /* so that only jumps end one */
+
+enum { FRAME = 2 << 20 /* what the simulated device and an H200 map memory in */ };
+
+/* ---- the clock ---- */
+
+static uint64_t ahead; /* nanoseconds; one thread */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int result = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        now->tv_sec += (time_t)(ahead / SECOND);
+    return result;
+}
+
+static void pass(uint64_t windows)
+{
+    ahead += windows * WINDOW;
+}
+
+/* ---- host memory ---- */
+
+static bool drought;
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return drought ? NULL : __real_strata_host_zalloc(bytes);
+}
+
+/* ---- the pool ---- */
+
+static void set(test_fixture *fixture, const char *name, uint64_t value)
+{
+    check_ok(strata_control(strata_runtime_stack(fixture->runtime), name, NULL, &value));
+}
+
+static size_t reserved(test_fixture *fixture)
+{
+    return test_usage(fixture).reserved_bytes;
+}
+
+static size_t small_bytes;
+
+/* Calls that go to the heap: of sizes that no cache has. */
+static void make_slow_calls(test_fixture *fixture, unsigned count, CUstream stream)
+{
+    for (unsigned i = 0; i < count; i++) {
+        small_bytes = small_bytes % (64 << 10) + 512;
+        strata_block block = test_allocate(fixture, small_bytes, stream);
+        test_free_on(fixture, &block, stream);
+    }
+}
+
+/* Memory that is free, and known to be complete. */
+static void leave_free(test_fixture *fixture, size_t bytes, CUstream stream)
+{
+    enum { PART = 64 << 20, PARTS = 2 }; /* more at once would come in larger frames */
+    strata_block blocks[PARTS];
+    size_t count = 0;
+    assert_true(bytes <= (size_t)PART * PARTS);
+    for (size_t left = bytes; left; left -= blocks[count++].bytes) {
+        blocks[count] = test_allocate(fixture, left < PART ? left : PART, stream);
+        write_head(fixture, &blocks[count], 0x11, stream);
+    }
+    while (count)
+        test_free_on(fixture, &blocks[--count], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+}
+
+/* Sets a window, and ends the first, in which all counts as used. */
+static void begin_decay(test_fixture *fixture, CUstream stream)
+{
+    set(fixture, "pool.decay", WINDOW);
+    pass(1);
+    make_slow_calls(fixture, 2, stream);
+}
+
+/* Long enough for everything that is not used to go. */
+static void sleep_through(test_fixture *fixture)
+{
+    for (int i = 0; i < 2; i++) { /* what was used before the first is given back by the second */
+        pass(100);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+    }
+}
+
+/* ---- over time ---- */
+
+/* What the driver does not take back stays, and nobody is told: where a sweep makes it refuse, amounts are others. */
+#define assert_amount(condition) assert_true(test_is_swept() || (condition))
+
+static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    leave_free(fixture, 64 * MIB, stream);
+    assert_amount(reserved(fixture) == 64 * MIB);
+    begin_decay(fixture, stream);
+    assert_amount(reserved(fixture) == 64 * MIB);
+    for (size_t bytes = 64 * MIB; bytes > 4 * MIB;) {
+        make_slow_calls(fixture, 8, stream);
+        assert_amount(reserved(fixture) == bytes); /* before its time nothing goes */
+        pass(1);
+        make_slow_calls(fixture, 8, stream);
+        bytes /= 2;
+        assert_amount(reserved(fixture) == bytes);
+    }
+    for (int i = 0; i < 3; i++) {
+        pass(1);
+        make_slow_calls(fixture, 8, stream);
+    }
+    assert_amount(reserved(fixture) == FRAME); /* in which the small blocks are */
+    assert_amount(value_of(fixture->runtime, "pool.decayed") == 62 * MIB);
+    assert_amount(value_of(fixture->runtime, "pool.released") == 62 * MIB);
+    strata_block block = test_allocate(fixture, 32 * MIB, stream); /* and comes again when it is needed */
+    test_write(fixture, &block, 0x22, stream);
+    check_ends(fixture, &block, 0x22, stream);
+    test_free_on(fixture, &block, stream);
+}
+
+/* What a thread keeps for a stream is free, though the heap does not have it, and nobody may come for it again. */
+static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    enum { COUNT = 3, KEPT = 1 << 20 };
+    needs_granule(FRAME);
+    CUstream kept = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[COUNT];
+    for (size_t i = 0; i < COUNT; i++)
+        blocks[i] = test_allocate(fixture, KEPT, kept);
+    leave_free(fixture, FRAME, stream); /* for the calls below, or they would empty the cache */
+    begin_decay(fixture, stream);
+    for (size_t i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], kept);
+    test_synchronize(kept);
+    const size_t before = reserved(fixture);
+    const uint64_t flushes = value_of(fixture->runtime, "pool.flushes");
+    make_slow_calls(fixture, 8, stream);
+    assert_int_equal(value_of(fixture->runtime, "pool.flushes"), flushes);
+    for (int i = 0; i < 3; i++) { /* what was used before the first is given back from the second on */
+        pass(100);
+        make_slow_calls(fixture, 8, stream);
+    }
+    assert_true(before >= 3 * FRAME);
+    assert_int_equal(reserved(fixture), FRAME); /* in which the small blocks are */
+}
+
+/* What is held is not counted with what could go. */
+static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 32 * MIB, stream);
+    strata_pool_hold *hold;
+    check_ok(strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(fixture->runtime)), &block, &hold));
+    leave_free(fixture, 32 * MIB, stream);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    begin_decay(fixture, stream);
+    pass(1);
+    make_slow_calls(fixture, 8, stream);
+    const size_t left = reserved(fixture);
+    strata_pool_hold_end(hold);
+    assert_amount(left == 48 * MIB);
+}
+
+/* Windows that went by without a call count. */
+static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    leave_free(fixture, 64 * MIB, stream);
+    begin_decay(fixture, stream);
+    pass(3);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(reserved(fixture), 8 * MIB);
+    pass(100);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(reserved(fixture), 0);
+}
+
+static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 400 * MIB, stream), more;
+    begin_decay(fixture, stream);
+    more = test_allocate(fixture, 2 * MIB, stream); /* for which the pool grows by more than that */
+    assert_amount(reserved(fixture) > 404 * MIB);
+    const size_t before = reserved(fixture);
+    pass(1);
+    make_slow_calls(fixture, 2, stream);
+    assert_amount(reserved(fixture) == before);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    pass(1);
+    make_slow_calls(fixture, 2, stream);
+    assert_amount(reserved(fixture) > 400 * MIB && reserved(fixture) < before); /* of what was made half is gone */
+    pass(1);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_amount(reserved(fixture) < 240 * MIB); /* in frames of 16 MiB */
+    test_free_on(fixture, &more, stream);
+}
+
+static void a_request_or_a_free_gives_back_no_more_than_some_frames(test_fixture *fixture)
+{
+    enum { MOST = 16 };
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, MIB, stream), other;
+    leave_free(fixture, 120 * MIB, stream);
+    begin_decay(fixture, stream);
+    pass(100);
+    test_calls calls;
+    test_calls_begin(&calls);
+    other = test_allocate(fixture, 3 * 512, stream);
+    assert_int_equal(test_calls_of(&calls, "cuMemRelease"), MOST);
+    test_calls_begin(&calls);
+    test_free_on(fixture, &other, stream);
+    assert_int_equal(test_calls_of(&calls, "cuMemRelease"), MOST);
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* all the rest */
+    assert_true(test_calls_of(&calls, "cuMemRelease") > MOST);
+    assert_int_equal(reserved(fixture), FRAME);
+    test_free_on(fixture, &block, stream);
+}
+
+/* A period of a program: it allocates more and more, of many sizes, and frees all of it. */
+static void run_period(test_fixture *fixture, uint64_t seed, size_t most, CUstream *streams)
+{
+    enum { BLOCKS = 80, SWEPT_BLOCKS = 30 };
+    strata_block blocks[BLOCKS];
+    const size_t all = test_is_swept() ? SWEPT_BLOCKS : BLOCKS;
+    size_t first = 0, count = 0;
+    for (; count < all; count++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const size_t bytes = (size_t)(seed >> 33) % most + 1;
+        CUstream stream = streams[count % 2];
+        blocks[count] = test_allocate(fixture, bytes, stream);
+        test_write(fixture, &blocks[count], 0x33, stream);
+        if ((seed >> 20) % 4 == 0) {
+            test_free_on(fixture, &blocks[first], streams[first % 2]);
+            first++;
+        }
+    }
+    for (; first < count; first++)
+        test_free_on(fixture, &blocks[first], streams[first % 2]);
+}
+
+static void run_windows(test_fixture *fixture, unsigned windows, size_t most, CUstream *streams)
+{
+    enum { PERIODS = 3 };
+    for (unsigned i = 0; i < windows * PERIODS; i++) {
+        run_period(fixture, 1, most, streams);
+        check_ok(strata_runtime_reap_pending(fixture->runtime)); /* or memory of two streams lies in each other's way */
+        ahead += WINDOW / PERIODS;
+    }
+}
+
+/* Sweeps take one: of what several streams have left behind a request may wait for more than lies where it gets its
+ * memory, and nobody notices if that is forgotten. */
+static void make_streams(test_fixture *fixture, CUstream *streams)
+{
+    streams[0] = test_stream(fixture, TEST_STREAM_POOL);
+    streams[1] = test_is_swept() ? streams[0] : test_stream(fixture, TEST_STREAM_POOL);
+}
+
+/* What is needed in each window is kept, although most of the time it is not. */
+static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture *fixture)
+{
+    CUstream streams[2];
+    make_streams(fixture, streams);
+    begin_decay(fixture, streams[0]);
+    run_windows(fixture, 6, MIB, streams);
+    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const size_t bytes = reserved(fixture);
+    run_windows(fixture, 6, MIB, streams);
+    const char *policy = getenv("STRATA_SIM_POLICY");
+    const bool random = policy && strcmp(policy, "random") == 0;
+    const bool same = test_on_simulated_driver() && !random; /* else no period is like the one before */
+    const uint64_t more = same ? 0 : made / 8;
+    assert_true(value_of(fixture->runtime, "pool.frames.made") <= made + more);
+    assert_true(value_of(fixture->runtime, "pool.frames.moved") <= moved + more);
+    assert_true(reserved(fixture) <= bytes + more * FRAME && reserved(fixture) + more * FRAME >= bytes);
+    assert_true(bytes > 8 * MIB);
+}
+
+/* The rest of what a larger period needed goes, and none of what this one needs. */
+static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
+{
+    CUstream streams[2];
+    make_streams(fixture, streams);
+    begin_decay(fixture, streams[0]);
+    run_windows(fixture, 2, MIB, streams);
+    const size_t large = reserved(fixture);
+    run_windows(fixture, 12, MIB / 8, streams);
+    const size_t small = reserved(fixture);
+    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    assert_true(small <= large / 3);
+    run_windows(fixture, 6, MIB / 8, streams);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), made);
+    run_period(fixture, 1, MIB, streams);
+    assert_true(reserved(fixture) <= large + large / 8);
+}
+
+/* Memory is moved rather than made beyond it: what was live long ago is over. */
+static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixture)
+{
+    enum { PAIRS = 4 };
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block gaps[PAIRS], walls[PAIRS], block;
+    leave_free(fixture, 64 * MIB, stream);
+    begin_decay(fixture, stream);
+    sleep_through(fixture);
+    assert_int_equal(reserved(fixture), 0);
+    for (size_t i = 0; i < PAIRS; i++) {
+        gaps[i] = test_allocate(fixture, 2 * FRAME, stream);
+        walls[i] = test_allocate(fixture, FRAME, stream);
+    }
+    for (size_t i = 0; i < PAIRS; i++)
+        test_free_on(fixture, &gaps[i], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const size_t before = reserved(fixture);
+    block = test_allocate(fixture, (size_t)2 * PAIRS * FRAME, stream);
+    test_write(fixture, &block, 0x44, stream);
+    if (!test_is_swept()) { /* what cannot be unmapped is not moved, and more is made */
+        assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
+        assert_true(reserved(fixture) <= before + 2 * (size_t)FRAME);
+    }
+    test_free_on(fixture, &block, stream);
+    for (size_t i = 0; i < PAIRS; i++)
+        test_free_on(fixture, &walls[i], stream);
+}
+
+static void decay_ends_at_the_release_threshold(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    leave_free(fixture, 64 * MIB, stream);
+    set(fixture, "pool.release_threshold", 23 * MIB);
+    begin_decay(fixture, stream);
+    for (int i = 0; i < 6; i++) {
+        pass(1);
+        make_slow_calls(fixture, 8, stream);
+    }
+    assert_int_equal(reserved(fixture), 24 * MIB);
+    set(fixture, "pool.release_threshold", 0);
+    for (int i = 0; i < 8; i++) {
+        pass(1);
+        make_slow_calls(fixture, 8, stream);
+    }
+    assert_int_equal(reserved(fixture), FRAME);
+}
+
+/* Of a stream that is behind nothing is known to be complete; and nobody finds that out by waiting. */
+static void memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 32 * MIB, slow);
+    test_stall *stall = test_stall_begin(slow);
+    test_write(fixture, &block, 0x11, slow);
+    const unsigned char *seen = test_copy_back(fixture, block.address, EDGE, slow);
+    test_free_on(fixture, &block, slow);
+    make_slow_calls(fixture, 1, stream);
+    begin_decay(fixture, stream);
+    const size_t before = reserved(fixture);
+    test_calls calls;
+    test_calls_begin(&calls);
+    for (int i = 0; i < 4; i++) {
+        pass(1);
+        make_slow_calls(fixture, 4, stream);
+    }
+    const uint64_t waits = test_calls_of(&calls, "cuEventSynchronize") + test_calls_of(&calls, "cuStreamSynchronize") +
+                           test_calls_of(&calls, "cuCtxSynchronize");
+    const size_t meanwhile = reserved(fixture);
+    test_stall_end(stall);
+    assert_int_equal(waits, 0);
+    assert_true(before >= 32 * MIB && meanwhile >= 32 * MIB);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_bytes(seen, 0x11, EDGE);
+    sleep_through(fixture);
+    assert_int_equal(reserved(fixture), 0);
+}
+
+static void without_decay_nothing_goes_however_long_it_is_not_used(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    leave_free(fixture, 64 * MIB, stream);
+    const size_t before = reserved(fixture);
+    for (int i = 0; i < 4; i++) {
+        pass(100);
+        make_slow_calls(fixture, 8, stream);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+    }
+    begin_decay(fixture, stream);
+    set(fixture, "pool.decay", 0);
+    pass(100);
+    make_slow_calls(fixture, 8, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(reserved(fixture), before);
+    assert_int_equal(value_of(fixture->runtime, "pool.released"), 0);
+}
+
+/* What could not be unmapped is memory as before, and goes later. */
+static CUresult CUDAAPI refuse_to_unmap(CUdeviceptr address, size_t bytes)
+{
+    (void)address, (void)bytes;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    leave_free(fixture, 32 * MIB, stream);
+    begin_decay(fixture, stream);
+    const strata_entry_table real = strata_cu;
+    strata_cu.MemUnmap = refuse_to_unmap;
+    pass(100);
+    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    strata_block small, large;
+    strata_status statuses[3] = {try_to_allocate(fixture, 3 * 512, stream, &small),
+                                 strata_runtime_reap_pending(fixture->runtime),
+                                 try_to_allocate(fixture, 30 * MIB, stream, &large)};
+    const strata_error said = *strata_last_error();
+    strata_cu.MemUnmap = real.MemUnmap;
+    check_ok(statuses[0]);
+    check_status(statuses[1], STRATA_ERROR_DRIVER);
+    assert_string_equal(said.driver_call, "cuMemUnmap");
+    check_ok(statuses[2]);
+    test_write(fixture, &large, 0x22, stream);
+    check_ends(fixture, &large, 0x22, stream);
+    assert_int_equal(reserved(fixture), 32 * MIB);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), made);
+    test_free_on(fixture, &small, stream);
+    test_free_on(fixture, &large, stream);
+    sleep_through(fixture);
+    assert_int_equal(reserved(fixture), 0);
+}
+
+/* ---- when all frees are waited for ---- */
+
+static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    set(fixture, "pool.release_threshold", 9 * MIB);
+    strata_block block = test_allocate(fixture, MIB, stream);
+    strata_block large = test_allocate(fixture, 64 * MIB, stream);
+    write_head(fixture, &large, 0x11, stream);
+    test_free_on(fixture, &large, stream);
+    const size_t before = reserved(fixture);
+    check_cu(test_cu()->CtxSynchronize());
+    pass(100);
+    make_slow_calls(fixture, 8, stream);
+    assert_int_equal(reserved(fixture), before);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(reserved(fixture), 10 * MIB); /* a frame less would be below it */
+    assert_int_equal(value_of(fixture->runtime, "pool.released"), before - 10 * MIB);
+    assert_int_equal(value_of(fixture->runtime, "pool.decayed"), 0);
+    set(fixture, "pool.release_threshold", 1);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(reserved(fixture), FRAME); /* in which the block is */
+    test_free_on(fixture, &block, stream);
+}
+
+/* ---- memory that is on its way ---- */
+
+static struct {
+    test_fixture *fixture;
+    test_stall *stall;
+    bool good;
+    size_t reserved; /* after the other thread has reaped */
+    CUresult(CUDAAPI *synchronize)(CUevent event);
+} meanwhile;
+
+static void *reap_and_look(void *data)
+{
+    (void)data;
+    test_make_current();
+    strata_usage usage;
+    pass(1);
+    meanwhile.good = strata_runtime_reap_pending(meanwhile.fixture->runtime) == STRATA_SUCCESS &&
+                     strata_runtime_usage(meanwhile.fixture->runtime, &usage) == STRATA_SUCCESS;
+    meanwhile.reserved = meanwhile.good ? usage.reserved_bytes : 0;
+    return NULL;
+}
+
+/* The thread that moves memory waits for a stream, with some of it in hand. The other one waits for that stream, too.
+ */
+static CUresult CUDAAPI synchronize_slowly(CUevent event)
+{
+    pthread_t thread;
+    strata_cu.EventSynchronize = meanwhile.synchronize;
+    test_stall_release(meanwhile.stall);
+    if (pthread_create(&thread, NULL, reap_and_look, NULL) == 0)
+        pthread_join(thread, NULL);
+    return meanwhile.synchronize(event);
+}
+
+/* Frames before and behind which blocks live: what fits into two of them, once one of them is moved beside the other.
+ */
+static void move_while_another_thread_gives_back(test_fixture *fixture, const char *name, uint64_t value)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[4], large;
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = test_allocate(fixture, FRAME, i == 2 ? slow : stream);
+    set_limit(fixture, 4 * (uint64_t)FRAME);
+    test_free_on(fixture, &blocks[0], stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* complete, so that it is moved first */
+    set(fixture, name, value);
+    meanwhile.stall = test_stall_begin(slow);
+    test_free_on(fixture, &blocks[2], slow);
+    meanwhile.fixture = fixture;
+    meanwhile.good = false;
+    meanwhile.synchronize = strata_cu.EventSynchronize;
+    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    strata_cu.EventSynchronize = synchronize_slowly;
+    strata_status status = try_to_allocate(fixture, 2 * (size_t)FRAME, stream, &large);
+    const bool waited = strata_cu.EventSynchronize == meanwhile.synchronize;
+    strata_cu.EventSynchronize = meanwhile.synchronize;
+    test_stall_end_all();
+    assert_true(waited && meanwhile.good);
+    assert_int_equal(meanwhile.reserved, 4 * (size_t)FRAME);
+    check_ok(status);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.moved") - moved, 2);
+    test_write(fixture, &large, 0x22, stream);
+    check_ends(fixture, &large, 0x22, stream);
+    test_free_on(fixture, &large, stream);
+    test_free_on(fixture, &blocks[1], stream);
+    test_free_on(fixture, &blocks[3], stream);
+}
+
+static void what_one_thread_moves_no_other_gives_back(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    move_while_another_thread_gives_back(fixture, "pool.release_threshold", 1);
+}
+
+static void what_one_thread_moves_does_not_decay(test_fixture *fixture)
+{
+    needs_granule(FRAME);
+    move_while_another_thread_gives_back(fixture, "pool.decay", WINDOW);
+}
+
+/* ---- options ---- */
+
+static size_t reserved_after_all(const char *text, CUstream stream)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    strata_usage usage;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    check_ok(strata_runtime_allocate(runtime, 64 * MIB, stream, &block));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    for (int i = 0; i < 2; i++) {
+        pass(100);
+        check_ok(strata_runtime_reap_pending(runtime));
+    }
+    check_ok(strata_runtime_usage(runtime, &usage));
+    check_ok(strata_runtime_destroy(runtime));
+    return usage.reserved_bytes;
+}
+
+static void options_say_how_much_is_kept(test_fixture *fixture)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } cases[] = {
+        {"pool", 64 * MIB},
+        {"pool(release_threshold=8MiB)", 8 * MIB},
+        {"pool(release_all=on)", 0},
+        {"pool(release_all=on, initial_size=32MiB)", 32 * MIB},
+        {"pool(decay=1000s)", 0},
+        {"pool(decay=1000s, initial_size=32MiB)", 32 * MIB},
+        {"pool(decay=1000s, release_threshold=16MiB)", 16 * MIB},
+        {"pool(deterministic=on, release_threshold=16MiB)", 16 * MIB},
+        {"pool(opportunistic=off, decay=1000s)", 0},
+        {"pool(decay=9000000000s)", 64 * MIB},
+    };
+    needs_granule(FRAME);
+    CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (reserved_after_all(cases[i].text, stream) != cases[i].bytes)
+            fail_msg("%s: not %zu bytes", cases[i].text, cases[i].bytes);
+}
+
+static void options_that_exclude_each_other_are_refused(test_fixture *fixture)
+{
+    strata_stack *stack;
+    strata_resource *pool;
+    (void)fixture;
+    check_status(strata_stack_create("pool(deterministic=on, decay=1s)", 0, &stack), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "deterministic");
+    check_status(strata_stack_create("pool(release_all=on, release_threshold=1GiB)", 0, &stack),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "release_all");
+    check_status(strata_stack_create("pool(decay=0h)", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_status(strata_pool_create(0, &(strata_pool_options){.deterministic = true, .decay = 1}, &pool),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_stack_create("pool(deterministic=on)", 0, &stack));
+    check_status(strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND}), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "deterministic");
+    check_ok(strata_control(stack, "pool.decay", NULL, &(uint64_t){0}));
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void both_can_be_read_and_set(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    assert_int_equal(value_of(fixture->runtime, "pool.decay"), 0);
+    assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 0);
+    check_ok(strata_control_set_text(stack, "pool.decay", "250ms"));
+    check_ok(strata_control_set_text(stack, "pool.release_threshold", "3GiB"));
+    assert_int_equal(value_of(fixture->runtime, "pool.decay"), SECOND / 4);
+    assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 3072 * MIB);
+}
+
+static void without_host_memory_there_is_no_decay_and_that_is_said(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    strata_resource *pool;
+    drought = true;
+    strata_status set_status = strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND});
+    strata_status made = strata_pool_create(0, &(strata_pool_options){.decay = SECOND}, &pool);
+    drought = false;
+    check_status(set_status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    check_status(made, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    assert_null(pool);
+    assert_int_equal(value_of(fixture->runtime, "pool.decay"), 0);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    make_slow_calls(fixture, 4, stream);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool"};
+    static const test_case cases[] = {
+        TEST_CASE(of_what_lay_unused_for_a_window_half_is_given_back),
+        TEST_CASE(memory_that_a_thread_keeps_for_a_stream_is_given_back_too),
+        TEST_CASE(half_of_what_nobody_holds_is_given_back),
+        TEST_CASE(a_program_that_slept_gives_back_for_all_the_time),
+        TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
+        TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_frames),
+        TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
+        TEST_CASE(a_period_that_needs_less_comes_to_have_less),
+        TEST_CASE(after_a_decay_the_slack_counts_from_what_is_held),
+        TEST_CASE(decay_ends_at_the_release_threshold),
+        TEST_CASE(memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for),
+        TEST_CASE(without_decay_nothing_goes_however_long_it_is_not_used),
+        TEST_CASE(what_the_driver_does_not_take_back_is_used_and_tried_again),
+        TEST_CASE(above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time),
+        TEST_CASE(what_one_thread_moves_no_other_gives_back),
+        TEST_CASE(what_one_thread_moves_does_not_decay),
+        TEST_CASE(options_say_how_much_is_kept),
+        TEST_CASE(options_that_exclude_each_other_are_refused),
+        TEST_CASE(both_can_be_read_and_set),
+        TEST_CASE(without_host_memory_there_is_no_decay_and_that_is_said),
+    };
+    test_before_clearing = lift_limit;
+    test_open_driver();
+    return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+}

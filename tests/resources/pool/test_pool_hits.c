@@ -1,0 +1,251 @@
+/* The second of the known weaknesses of pools (test_pool_weaknesses.c): a lock that is held over driver calls. Here a
+ * call of one thread is slow, and the others are served meanwhile by what is there. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/effort.h"
+#include "support/pool.h"
+#include "support/refusals.h"
+#include "support/sweep.h"
+
+enum { WITHIN_S = 5 };
+
+/* The driver, slow in one call of one thread: until the test lets it go on. */
+static struct {
+    const char *name;
+    bool armed; /* for once */
+    _Atomic bool timed_out;
+    sem_t entered, gate;
+    PFN_cuMemCreate_v10020 create;
+    PFN_cuMemMap_v10020 map;
+    PFN_cuMemSetAccess_v10020 set_access;
+    PFN_cuMemUnmap_v10020 unmap;
+    PFN_cuMemRelease_v10020 release;
+    PFN_cuEventSynchronize_v2000 synchronize;
+} slow;
+
+static bool wait_a_while(sem_t *semaphore)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)test_patience(WITHIN_S);
+    return sem_timedwait(semaphore, &until) == 0;
+}
+
+static void come_to(const char *name)
+{
+    if (!slow.armed || strcmp(name, slow.name) != 0)
+        return;
+    slow.armed = false;
+    sem_post(&slow.entered);
+    if (!wait_a_while(&slow.gate))
+        slow.timed_out = true;
+}
+
+static CUresult CUDAAPI slow_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                    const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    come_to("cuMemCreate");
+    return slow.create(handle, bytes, properties, flags);
+}
+
+static CUresult CUDAAPI slow_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                                 unsigned long long flags)
+{
+    come_to("cuMemMap");
+    return slow.map(address, bytes, offset, handle, flags);
+}
+
+static CUresult CUDAAPI slow_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    come_to("cuMemSetAccess");
+    return slow.set_access(address, bytes, access, count);
+}
+
+static CUresult CUDAAPI slow_unmap(CUdeviceptr address, size_t bytes)
+{
+    come_to("cuMemUnmap");
+    return slow.unmap(address, bytes);
+}
+
+static CUresult CUDAAPI slow_release(CUmemGenericAllocationHandle handle)
+{
+    come_to("cuMemRelease");
+    return slow.release(handle);
+}
+
+static CUresult CUDAAPI slow_synchronize(CUevent event)
+{
+    come_to("cuEventSynchronize");
+    return slow.synchronize(event);
+}
+
+static void slow_begin(const char *name)
+{
+    slow.name = name;
+    slow.timed_out = false;
+    slow.armed = true;
+    sem_init(&slow.entered, 0, 0);
+    sem_init(&slow.gate, 0, 0);
+    slow.create = strata_cu.MemCreate;
+    slow.map = strata_cu.MemMap;
+    slow.set_access = strata_cu.MemSetAccess;
+    slow.unmap = strata_cu.MemUnmap;
+    slow.release = strata_cu.MemRelease;
+    slow.synchronize = strata_cu.EventSynchronize;
+    strata_cu.MemCreate = slow_create;
+    strata_cu.MemMap = slow_map;
+    strata_cu.MemSetAccess = slow_set_access;
+    strata_cu.MemUnmap = slow_unmap;
+    strata_cu.MemRelease = slow_release;
+    strata_cu.EventSynchronize = slow_synchronize;
+}
+
+static void slow_end(void)
+{
+    strata_cu.MemCreate = slow.create;
+    strata_cu.MemMap = slow.map;
+    strata_cu.MemSetAccess = slow.set_access;
+    strata_cu.MemUnmap = slow.unmap;
+    strata_cu.MemRelease = slow.release;
+    strata_cu.EventSynchronize = slow.synchronize;
+}
+
+typedef struct misser {
+    test_fixture *fixture;
+    CUstream stream;
+    size_t bytes; /* 0: gives back instead */
+    strata_block block;
+    strata_status status;
+} misser;
+
+static void *miss(void *data)
+{
+    misser *self = data;
+    test_make_current();
+    self->status = self->bytes ? try_to_allocate(self->fixture, self->bytes, self->stream, &self->block)
+                               : strata_runtime_trim(self->fixture->runtime, 0, NULL);
+    return NULL;
+}
+
+enum { HITS = 100 };
+
+/* Requests that free memory serves: of a cache, and of the heap; frees of both; uses. */
+static bool serve_others(test_fixture *fixture, CUstream stream)
+{
+    bool good = true;
+    for (size_t i = 0; i < HITS && good; i++) {
+        strata_block small, large;
+        good =
+            try_to_allocate(fixture, EDGE, stream, &small) == STRATA_SUCCESS &&
+            try_to_allocate(fixture, MIB / 2 + i * 512, stream, &large) == STRATA_SUCCESS &&
+            strata_runtime_prepare_block_use(fixture->runtime, &large, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
+            strata_runtime_finish_block_use(fixture->runtime, &large, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
+            strata_runtime_deallocate(fixture->runtime, &large) == STRATA_SUCCESS &&
+            strata_runtime_deallocate(fixture->runtime, &small) == STRATA_SUCCESS;
+    }
+    return good;
+}
+
+/* While another thread's request, or trim, is inside of a driver call. */
+static void others_are_served_during(test_fixture *fixture, const char *call, misser *other, CUstream stream)
+{
+    pthread_t thread;
+    slow_begin(call);
+    assert_int_equal(pthread_create(&thread, NULL, miss, other), 0);
+    const bool entered = wait_a_while(&slow.entered);
+    const bool good = entered && serve_others(fixture, stream);
+    sem_post(&slow.gate);
+    pthread_join(thread, NULL);
+    slow_end();
+    assert_true(entered);
+    assert_true(good);
+    assert_false(slow.timed_out);
+    check_ok(other->status);
+}
+
+static void a_miss_of_one_stream_does_not_keep_another_from_hits(test_fixture *fixture)
+{
+    static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        leave_behind(fixture, 2 * MIB, 0x11, stream);
+        misser one = {.fixture = fixture, .stream = other, .bytes = 32 * MIB};
+        others_are_served_during(fixture, calls[i], &one, stream);
+        test_free_on(fixture, &one.block, other);
+        empty_the_pool(fixture);
+    }
+}
+
+static void giving_memory_back_keeps_nobody_from_hits(test_fixture *fixture)
+{
+    static const char *const calls[] = {"cuMemUnmap", "cuMemRelease"};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        strata_block large = test_allocate(fixture, 32 * MIB, other);
+        strata_block keep = test_allocate(fixture, EDGE, stream); /* its frame stays */
+        leave_behind(fixture, MIB, 0x11, stream);
+        test_free_on(fixture, &large, other);
+        check_cu(test_cu()->CtxSynchronize());
+        misser one = {.fixture = fixture};
+        others_are_served_during(fixture, calls[i], &one, stream);
+        test_free_on(fixture, &keep, stream);
+    }
+}
+
+/* The other thread waits on the host for memory that it can only have moved; there is some for who asks for less. */
+static void who_has_to_wait_for_memory_keeps_nobody_from_what_is_there(test_fixture *fixture)
+{
+    pthread_t thread;
+    strata_block gaps[2], walls[2], less;
+    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream c = test_stream(fixture, TEST_STREAM_POOL), d = test_stream(fixture, TEST_STREAM_POOL);
+    set_limit(fixture, 14 * MIB);
+    for (size_t i = 0; i < 2; i++) {
+        gaps[i] = test_allocate(fixture, 4 * MIB, a);
+        walls[i] = test_allocate(fixture, 2 * MIB, a);
+    }
+    test_stall *stalls[2] = {test_stall_begin(a), test_stall_begin(d)};
+    leave_behind(fixture, 2 * MIB, 0x11, d);
+    for (size_t i = 0; i < 2; i++) {
+        test_write(fixture, &gaps[i], 0x22, a);
+        test_free_on(fixture, &gaps[i], a);
+    }
+    misser other = {.fixture = fixture, .stream = b, .bytes = 8 * MIB};
+    slow_begin("cuEventSynchronize");
+    assert_int_equal(pthread_create(&thread, NULL, miss, &other), 0);
+    const bool entered = wait_a_while(&slow.entered);
+    const strata_status status = try_to_allocate(fixture, 2 * MIB, c, &less);
+    sem_post(&slow.gate);
+    test_stall_release(stalls[0]);
+    test_stall_release(stalls[1]);
+    pthread_join(thread, NULL);
+    slow_end();
+    test_stall_end(stalls[0]);
+    test_stall_end(stalls[1]);
+    assert_true(entered);
+    assert_false(slow.timed_out);
+    check_ok(status);
+    check_ok(other.status);
+    test_write(fixture, &other.block, 0x33, b);
+    check_ends(fixture, &other.block, 0x33, b);
+    test_free_on(fixture, &other.block, b);
+    test_free_on(fixture, &less, c);
+    for (size_t i = 0; i < 2; i++)
+        test_free_on(fixture, &walls[i], a);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool"};
+    static const test_case cases[] = {
+        TEST_CASE(a_miss_of_one_stream_does_not_keep_another_from_hits),
+        TEST_CASE(giving_memory_back_keeps_nobody_from_hits),
+        TEST_CASE(who_has_to_wait_for_memory_keeps_nobody_from_what_is_there),
+    };
+    test_before_clearing = lift_limit;
+    test_open_driver();
+    return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
+}

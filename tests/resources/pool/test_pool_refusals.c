@@ -1,0 +1,299 @@
+/* pool: what a request that is refused costs, and what it leaves as it was. */
+#include <stdlib.h>
+
+#include "core/stack/stack.h"
+#include "resources/pool/pool.h"
+#include "support/pool.h"
+#include "support/refusals.h"
+
+enum { PARTS = 8 };
+
+typedef struct scene {
+    strata_runtime *runtime;
+    pool *self;
+    CUstream stream;
+    strata_block parts[PARTS];
+} scene;
+
+/* Every other one of PARTS blocks of 32 MiB is free. */
+static void begin(scene *all, const char *stack)
+{
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
+    check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
+    all->self = (pool *)strata_stack_layer(strata_runtime_stack(all->runtime), "pool", 0);
+    for (int i = 0; i < PARTS; i++)
+        check_ok(strata_runtime_allocate(all->runtime, 32 * MIB, all->stream, &all->parts[i]));
+    for (int i = 0; i < PARTS; i += 2)
+        check_ok(strata_runtime_deallocate(all->runtime, &all->parts[i]));
+}
+
+static void end(scene *all)
+{
+    for (int i = 1; i < PARTS; i += 2)
+        check_ok(strata_runtime_deallocate(all->runtime, &all->parts[i]));
+    check_ok(strata_runtime_stream_release(all->runtime, all->stream));
+    check_ok(strata_runtime_destroy(all->runtime));
+}
+
+static strata_status try(scene *all, size_t bytes, strata_block *block)
+{
+    return strata_runtime_allocate(all->runtime, bytes, all->stream, block);
+}
+
+static void check_free_memory_is_there(scene *all)
+{
+    test_calls calls;
+    strata_block again[PARTS / 2];
+    test_calls_begin(&calls);
+    for (int i = 0; i < PARTS / 2; i++)
+        check_ok(try(all, 32 * MIB, &again[i]));
+    assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 0);
+    assert_int_equal(test_calls_of(&calls, "cuMemMap"), 0);
+    for (int i = 0; i < PARTS / 2; i++)
+        check_ok(strata_runtime_deallocate(all->runtime, &again[i]));
+}
+
+static void more_than_the_device_has_is_refused_at_once(void **state)
+{
+    (void)state;
+    scene all;
+    strata_block block;
+    test_calls calls;
+    begin(&all, "pool");
+    const uint64_t reserved = value_of(all.runtime, "pool.reserved");
+    test_calls_begin(&calls);
+    check_status(try(&all, all.self->device->info.total_bytes, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 0);
+    assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), reserved);
+    check_free_memory_is_there(&all);
+    end(&all);
+}
+
+/* Others take what the device has left, but for so many bytes. */
+static CUdeviceptr leave(size_t bytes)
+{
+    CUdeviceptr others;
+    size_t left, total;
+    check_cu(test_cu()->MemGetInfo(&left, &total));
+    check_cu(test_cu()->MemAlloc(&others, left - bytes));
+    return others;
+}
+
+/* What others have of the device is told. */
+static void what_others_have_is_not_tried_to_be_had(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    scene all;
+    strata_block block;
+    test_calls calls;
+    begin(&all, "pool");
+    const CUdeviceptr others = leave(400 * MIB);
+    test_calls_begin(&calls);
+    check_status(try(&all, 600 * MIB, &block), STRATA_ERROR_OUT_OF_MEMORY); /* 128 MiB lie free */
+    assert_in_range(test_calls_of(&calls, "cuMemCreate"), 1, 4);            /* one handle for all, in vain */
+    assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
+    check_ok(try(&all, 500 * MIB, &block));
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    check_cu(test_cu()->MemFree(others));
+    end(&all);
+}
+
+static CUresult CUDAAPI say_little(size_t *left, size_t *total)
+{
+    *left = MIB;
+    *total = 1024 * MIB;
+    return CUDA_SUCCESS;
+}
+
+/* Managed memory makes way for other memory, and counts as used until then. */
+static void what_the_device_makes_room_for_is_had(void **state)
+{
+    (void)state;
+    scene all;
+    strata_block block;
+    begin(&all, "pool");
+    CUresult(CUDAAPI * truth)(size_t *, size_t *) = strata_cu.MemGetInfo;
+    strata_cu.MemGetInfo = say_little;
+    const strata_status status = try(&all, 500 * MIB, &block);
+    strata_cu.MemGetInfo = truth;
+    check_ok(status);
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    end(&all);
+}
+
+/* The device has nothing left, and of what the request needs a part lies free, between blocks. */
+static void nothing_is_given_back_where_the_device_has_nothing_left(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    scene all;
+    strata_block block;
+    begin(&all, "pool(frame=8MiB)");
+    const CUdeviceptr others = leave(0);
+    const uint64_t reserved = value_of(all.runtime, "pool.reserved"), free = value_of(all.runtime, "pool.free");
+    for (size_t more = 2 * MIB; more <= 16 * MIB; more += 2 * MIB)
+        check_status(try(&all, free + more, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), reserved);
+    check_free_memory_is_there(&all);
+    check_cu(test_cu()->MemFree(others));
+    end(&all);
+}
+
+/* The device has it, but not any more: that is known once it has refused to make some, and nothing was moved before. */
+static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void **state)
+{
+    (void)state;
+    scene all;
+    strata_block block;
+    test_calls calls;
+    begin(&all, "pool");
+    const uint64_t reserved = value_of(all.runtime, "pool.reserved"), free = value_of(all.runtime, "pool.free");
+    test_fault_begin(TEST_FAULT_MEM_CREATE, 11, true, CUDA_ERROR_OUT_OF_MEMORY);
+    test_calls_begin(&calls);
+    const strata_status status = try(&all, 512 * MIB, &block);
+    const uint64_t made = test_calls_of(&calls, "cuMemCreate"), unmapped = test_calls_of(&calls, "cuMemUnmap");
+    test_fault_end();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+    print_message("%llu calls of cuMemCreate\n", (unsigned long long)made);
+    assert_in_range(made, 10, 12);
+    assert_int_equal(unmapped, 0);
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), reserved);
+    assert_int_equal(value_of(all.runtime, "pool.free"), free);
+    check_free_memory_is_there(&all);
+    end(&all);
+}
+
+/* Of what a request needs 128 MiB lie free; with the slack there would be 24 MiB more than are missing. */
+static void where_the_slack_is_not_to_be_had_what_is_missing_is(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    scene all;
+    strata_block block;
+    begin(&all, "pool");
+    const CUdeviceptr others = leave(310 * MIB);
+    check_ok(try(&all, 428 * MIB, &block));
+    assert_int_equal(value_of(all.runtime, "pool.reserved"), (PARTS * 32 + 300) * MIB);
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    check_cu(test_cu()->MemFree(others));
+    end(&all);
+}
+
+static struct {
+    CUresult(CUDAAPI *create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+    CUdeviceptr memory; /* 0: they have none */
+} others_have;
+
+/* Others give back what they have as soon as the pool was told that there is no more. */
+static CUresult CUDAAPI create_or_give_way(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                           const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    const CUresult result = others_have.create(handle, bytes, properties, flags);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && others_have.memory) {
+        check_cu(test_cu()->MemFree(others_have.memory));
+        others_have.memory = 0;
+    }
+    return result;
+}
+
+static void check_what_others_give_back(const char *stack)
+{
+    scene all;
+    strata_block block;
+    begin(&all, stack);
+    others_have.memory = leave(0);
+    others_have.create = strata_cu.MemCreate;
+    strata_cu.MemCreate = create_or_give_way;
+    const strata_status status = try(&all, 200 * MIB, &block); /* 128 MiB lie free */
+    strata_cu.MemCreate = others_have.create;
+    assert_int_equal(others_have.memory, 0);
+    check_ok(status);
+    check_ok(strata_runtime_deallocate(all.runtime, &block));
+    end(&all);
+}
+
+static void what_others_give_back_meanwhile_is_had(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("nobody else uses it");
+    check_what_others_give_back("pool");
+    check_what_others_give_back("pool(max_size=800MiB)");
+}
+
+/* What it would have needed was never live. */
+static void a_refused_request_leaves_the_slack_as_it_was(void **state)
+{
+    static const char *const stacks[] = {"pool", "pool(slack=44)", "pool(max_size=512MiB)", "pool, direct"};
+    (void)state;
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        scene all;
+        strata_block block;
+        begin(&all, stacks[i]);
+        const uint64_t peak = all.self->peak_live;
+        assert_int_equal(peak, PARTS * 32 * MIB);
+        check_status(try(&all, 2 * (size_t)all.self->device->info.total_bytes, &block), STRATA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(all.self->peak_live, peak);
+        check_ok(try(&all, 256 * MIB, &block));
+        assert_int_equal(all.self->peak_live, (PARTS / 2 * 32 + 256) * MIB);
+        check_ok(strata_runtime_deallocate(all.runtime, &block));
+        end(&all);
+    }
+}
+
+/* A layer that rounds up gives more than the pool may hold, which has what it asked for then. */
+static void what_a_layer_below_gives_beyond_the_limit_is_not_the_pools(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block blocks[3];
+    check_ok(strata_runtime_create(
+        &(strata_runtime_config){.stack_text = "pool(max_size=10MiB), binning(bins=6MiB), direct"}, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    check_ok(strata_runtime_allocate(runtime, 4 * MIB, stream, &blocks[0]));
+    assert_int_equal(value_of(runtime, "pool.reserved"), 6 * MIB);
+    check_ok(strata_runtime_allocate(runtime, 4 * MIB, stream, &blocks[1]));
+    assert_int_equal(value_of(runtime, "pool.reserved.peak"), 10 * MIB);
+    check_status(strata_runtime_allocate(runtime, 4 * MIB, stream, &blocks[2]), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(value_of(runtime, "pool.reserved.peak"), 10 * MIB);
+    for (int i = 0; i < 2; i++)
+        check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
+    check_ok(strata_runtime_trim(runtime, 0, NULL));
+    assert_int_equal(value_of(runtime, "pool.reserved"), 0);
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void what_too_few_addresses_are_about_is_said(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("its device is small");
+    strata_runtime *runtime;
+    test_refuse("cuMemAddressReserve", 1, 3, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_status status = strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime);
+    test_refuse_no_more();
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "at least 2 times its 1073741824 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "ulimit -v");
+}
+
+int main(void)
+{
+    setenv("STRATA_SIM_MEMORY", "1GiB", 1);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_than_the_device_has_is_refused_at_once),
+        cmocka_unit_test(what_too_few_addresses_are_about_is_said),
+        cmocka_unit_test(what_others_have_is_not_tried_to_be_had),
+        cmocka_unit_test(what_the_device_makes_room_for_is_had),
+        cmocka_unit_test(nothing_is_given_back_where_the_device_has_nothing_left),
+        cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
+        cmocka_unit_test(where_the_slack_is_not_to_be_had_what_is_missing_is),
+        cmocka_unit_test(what_others_give_back_meanwhile_is_had),
+        cmocka_unit_test(a_refused_request_leaves_the_slack_as_it_was),
+        cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_is_not_the_pools),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

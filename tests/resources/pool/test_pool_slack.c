@@ -1,0 +1,455 @@
+/* pool: memory becomes more where moving it takes much of the time, and does not where it is moved for a while. */
+#include <stdlib.h>
+
+#include "core/base/timestamp.h"
+#include "core/stack/stack.h"
+#include "resources/pool/slack.h"
+#include "support/pool.h"
+#include "support/pool_moves.h"
+#include "support/refusals.h"
+
+enum { BLOCKS = 24, ROUND = 250 };
+
+#define MILLISECOND UINT64_C(1000000)
+
+/* One stream, with large blocks that come and go. */
+typedef struct traffic {
+    strata_runtime *runtime;
+    pool *self;
+    CUstream stream;
+    strata_block blocks[BLOCKS];
+    uint32_t seed;
+} traffic;
+
+static void begin(traffic *all, const char *stack)
+{
+    needs_granule(2 * MIB);
+    *all = (traffic){.seed = 7};
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
+    check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
+    all->self = (pool *)strata_stack_layer(strata_runtime_stack(all->runtime), "pool", 0);
+}
+
+static void replace(traffic *all, strata_block *block, size_t bytes)
+{
+    if (block->id.generation)
+        check_ok(strata_runtime_deallocate(all->runtime, block));
+    *block = (strata_block){0};
+    if (bytes)
+        check_ok(strata_runtime_allocate(all->runtime, bytes, all->stream, block));
+}
+
+static void end(traffic *all)
+{
+    for (unsigned i = 0; i < BLOCKS; i++)
+        replace(all, &all->blocks[i], 0);
+    check_ok(strata_runtime_stream_release(all->runtime, all->stream));
+    check_ok(strata_runtime_destroy(all->runtime));
+}
+
+static uint32_t draw(traffic *all, uint32_t below)
+{
+    all->seed = all->seed * 1664525 + 1013904223;
+    return (uint32_t)(((uint64_t)all->seed >> 8) * below >> 24);
+}
+
+static uint64_t moved(const traffic *all)
+{
+    return value_of(all->runtime, "pool.frames.moved");
+}
+
+/* Rounds of ROUND large requests each; the frames moved for them. */
+static uint64_t work(traffic *all, unsigned rounds)
+{
+    const uint64_t before = moved(all);
+    for (unsigned done = 0; done < rounds * ROUND; done++) {
+        strata_block *block = &all->blocks[draw(all, BLOCKS)];
+        replace(all, block, (1 + draw(all, 128)) * MIB);
+    }
+    return moved(all) - before;
+}
+
+/* ---- moving that takes the time ---- */
+
+static void memory_that_is_moved_all_the_time_becomes_more(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    traffic kept, more;
+    begin(&kept, "pool(slack=44)");
+    begin(&more, "pool");
+    unsigned rounds = 0;
+    while (more.self->bought.by_moving < 0.20 && rounds++ < 1000)
+        work(&more, 1);
+    work(&kept, 12);
+    const uint64_t kept_moves = work(&kept, 12), moves = work(&more, 12);
+    print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_moves,
+                  (unsigned long long)moves, more.self->bought.by_moving, rounds);
+    assert_true(kept.self->bought.by_moving == 0 && more.self->bought.by_moving >= 0.20);
+    assert_true(moves < kept_moves / 4);
+    end(&more);
+    end(&kept);
+}
+
+/* A program that works on its data 20 times as long as a request takes. Where the machine was busy with something else
+ * while a frame was moved, moving took long indeed, and may be all that there was in 20 ms: what it tells is left out.
+ */
+static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
+{
+    (void)state;
+    test_needs_truthful_queries();
+    traffic all;
+    unsigned forgotten = 0;
+    begin(&all, "pool(cache=1)");
+    for (unsigned done = 0; done < 4 * ROUND; done++) {
+        const uint64_t before = strata_stamp_clock();
+        replace(&all, &all.blocks[draw(&all, BLOCKS)], (1 + draw(&all, 128)) * MIB);
+        const uint64_t took = strata_stamp_clock() - before;
+        if (took > 4 * MILLISECOND) {
+            forget_moves(all.runtime);
+            forgotten++;
+        }
+        while (strata_stamp_clock() - before < 21 * took)
+            continue;
+    }
+    print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
+                  (unsigned long long)all.self->pages.reserved / (2 * MIB), forgotten);
+    assert_true(moved(&all) * 2 * MIB > all.self->pages.reserved / 2 && all.self->bought.by_moving == 0);
+    end(&all);
+}
+
+/* ---- the rule ---- */
+
+enum { FRAMES = 64, EIGHTH = FRAMES / 8 }; /* frames that there are in a pool of one block */
+
+static void begin_rule(traffic *all, const char *stack, strata_block *block)
+{
+    begin(all, stack);
+    *block = (strata_block){0};
+    replace(all, block, FRAMES * 2 * MIB);
+    assert_int_equal(all->self->pages.reserved, FRAMES * 2 * MIB);
+    pool_slack_now(all->self); /* what is live at most is known from here on */
+}
+
+static void end_rule(traffic *all, strata_block *block)
+{
+    replace(all, block, 0);
+    end(all);
+}
+
+static void begin_spell(pool *self)
+{
+    const uint64_t now = pool_slack_clock(self);
+    self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
+}
+
+/* Nothing is done for so long, */
+static void pause_for(pool *self, uint64_t milliseconds)
+{
+    self->bought.spell.began -= milliseconds * MILLISECOND;
+    self->bought.spell.seen -= milliseconds * MILLISECOND;
+}
+
+/* or something, with a request each millisecond, */
+static void work_for(pool *self, uint64_t milliseconds)
+{
+    atomic_fetch_add(&self->counts.misses, milliseconds);
+    pause_for(self, milliseconds);
+}
+
+/* and then frames are moved for so long. */
+static void move(pool *self, uint64_t frames, uint64_t milliseconds)
+{
+    pause_for(self, milliseconds);
+    pool_slack_note_moves(self, pool_slack_clock(self) - milliseconds * MILLISECOND, frames * 2 * MIB);
+}
+
+static double slack_after(pool *self, uint64_t else_ms, uint64_t frames, uint64_t moving_ms)
+{
+    begin_spell(self);
+    work_for(self, else_ms);
+    move(self, frames, moving_ms);
+    return pool_slack_now(self);
+}
+
+static bool is_about(double value, double expected)
+{
+    return value > expected - 1e-6 && value < expected + 1e-6;
+}
+
+static void an_eighth_of_memory_moved_in_a_quarter_of_the_time_buys_a_tenth(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    assert_true(is_about(slack_after(self, 0, EIGHTH - 1, 40), 0.044)); /* too little */
+    assert_true(is_about(slack_after(self, 140, EIGHTH, 40), 0.044));   /* in too much time, */
+    assert_true(is_about(slack_after(self, 0, EIGHTH, 1), 0.044));      /* or too little to tell */
+    assert_true(is_about(slack_after(self, 60, EIGHTH, 40), 0.144));
+    assert_true(is_about(pool_slack_now(self), 0.144)); /* once */
+    assert_true(is_about(slack_after(self, 0, EIGHTH, 30), 0.244));
+    end_rule(&all, &block);
+}
+
+static void what_is_moved_bit_by_bit_counts_together(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    begin_spell(self);
+    for (int i = 0; i < EIGHTH - 1; i++) {
+        work_for(self, 5);
+        move(self, 1, 10);
+    }
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    move(self, 1, 10);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void what_was_long_ago_is_forgotten_and_so_is_the_time(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    begin_spell(self);
+    move(self, EIGHTH - 1, 40);
+    work_for(self, 2000);
+    for (int i = 0; i < EIGHTH - 1; i++)
+        move(self, 1, 10);
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    move(self, 1, 10);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    work_for(self, 3600 * 1000);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    move(self, EIGHTH, 100);
+    assert_true(is_about(pool_slack_now(self), 0.244));
+    end_rule(&all, &block);
+}
+
+static void it_buys_as_much_as_was_live_at_most(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    for (int i = 0; i < 20; i++)
+        slack_after(all.self, 0, EIGHTH, 30);
+    assert_true(is_about(pool_slack_now(all.self), 1.0));
+    end_rule(&all, &block);
+}
+
+static void it_buys_what_a_limit_leaves_and_half_of_what_a_device_does(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool(max_size=144MiB)", &block); /* all but a twelfth of it: 4 of 128 MiB */
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.044));
+    end_rule(&all, &block);
+    begin_rule(&all, "pool(max_size=168MiB)", &block); /* 26 */
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.144));
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 26.0 / 128));
+    end_rule(&all, &block);
+    begin_rule(&all, "pool", &block); /* an eighth of the device */
+    const uint64_t total = all.self->device->info.total_bytes;
+    all.self->peak_live = total / 8 * 7;
+    pool_slack_now(all.self);
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 1.0 / 14));
+    all.self->peak_live = total;
+    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.044));
+    end_rule(&all, &block);
+}
+
+static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    for (int i = 0; i < 5; i++)
+        slack_after(all.self, 0, EIGHTH, 30);
+    assert_true(is_about(pool_slack_now(all.self), 0.544));
+    const uint64_t limit = 168 * MIB, none = 0;
+    check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &limit));
+    assert_true(is_about(pool_slack_now(all.self), 26.0 / 128));
+    check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
+    assert_true(is_about(pool_slack_now(all.self), 0.544));
+    all.self->bought.by_asking = 0.15; /* which no limit takes back */
+    all.self->peak_live = all.self->device->info.total_bytes;
+    assert_true(is_about(pool_slack_now(all.self), 0.15));
+    end_rule(&all, &block);
+}
+
+static void what_was_moved_before_more_was_live_than_ever_does_not_count(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    const uint64_t peak = self->peak_live;
+    begin_spell(self);
+    move(self, EIGHTH - 1, 30);
+    self->peak_live = peak + peak / 32 + 1;
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    move(self, 1, 30);
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    move(self, EIGHTH - 1, 30);
+    self->peak_live += self->peak_live / 32; /* a little more is as much as before */
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void what_was_moved_before_memory_was_given_back_counts(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    const uint64_t peak = self->peak_live;
+    begin_spell(self);
+    move(self, EIGHTH - 1, 30);
+    self->peak_live = peak / 2;
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    self->peak_live = peak; /* as much as before is no more than ever */
+    assert_true(is_about(pool_slack_now(self), 0.044));
+    move(self, 1, 1);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void making_memory_takes_no_time_here(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block, more = {0};
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    assert_true(is_about(slack_after(self, 140, EIGHTH, 40), 0.044));
+    assert_true(pool_slack_leave_out(self, strata_stamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    self->bought.risen_to = UINT64_MAX; /* no rise begins anew */
+    const uint64_t began = self->bought.spell.began;
+    replace(&all, &more, FRAMES * 2 * MIB);
+    assert_true(self->bought.spell.began > began);
+    replace(&all, &more, 0);
+    end_rule(&all, &block);
+}
+
+static void what_takes_long_counts_whatever_part_of_memory_it_is(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    assert_true(is_about(slack_after(all.self, 0, 1, 80), 0.044));
+    assert_true(is_about(slack_after(all.self, 0, 1, 100), 0.144));
+    end_rule(&all, &block);
+}
+
+/* First frames are taken out of their places, then what is missing is made, then all are mapped. */
+static void a_move_within_which_memory_is_made_counts_without_that(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    begin_spell(self);
+    const uint64_t now = pool_slack_clock(self), began = now - 140 * MILLISECOND;
+    pause_for(self, 140);
+    const uint64_t making = pool_slack_leave_out(self, now - 90 * MILLISECOND);
+    pool_slack_note_moves(self, began + making, EIGHTH * 2 * MIB);
+    const pool_spell *spell = &self->bought.spell;
+    assert_true(spell->bytes == EIGHTH * 2 * MIB && spell->moving >= 50 * MILLISECOND);
+    const uint64_t lasted = pool_slack_clock(self) - spell->began;
+    assert_true(lasted >= spell->moving && lasted < 100 * MILLISECOND);
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void a_pause_is_no_time(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool", &block);
+    pool *self = all.self;
+    begin_spell(self);
+    for (int i = 0; i < EIGHTH; i++) {
+        pause_for(self, 1000);
+        move(self, 1, 5);
+    }
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    begin_spell(self);
+    for (int i = 0; i < EIGHTH; i++) {
+        work_for(self, 1000);
+        move(self, 1, 5);
+    }
+    assert_true(is_about(pool_slack_now(self), 0.144));
+    end_rule(&all, &block);
+}
+
+static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool(deterministic=on)", &block);
+    pool *self = all.self;
+    const double slack = self->slack;
+    uint64_t began = pool_slack_clock(self);
+    atomic_fetch_add(&self->counts.moved, 199);
+    pool_slack_note_moves(self, began, EIGHTH * 2 * MIB);
+    assert_true(is_about(pool_slack_now(self), slack));
+    atomic_fetch_add(&self->counts.misses, 199 * 100);
+    assert_true(is_about(pool_slack_now(self), slack));
+    began = pool_slack_clock(self);
+    atomic_fetch_add(&self->counts.moved, 250);
+    pool_slack_note_moves(self, began, EIGHTH * 2 * MIB);
+    assert_true(is_about(pool_slack_now(self), slack + 0.10));
+    end_rule(&all, &block);
+}
+
+static void a_slack_that_is_given_is_kept(void **state)
+{
+    (void)state;
+    traffic all;
+    strata_block block;
+    begin_rule(&all, "pool(slack=20)", &block);
+    assert_true(is_about(slack_after(all.self, 0, FRAMES, 40), 0.020));
+    end_rule(&all, &block);
+}
+
+int main(void)
+{
+    setenv("STRATA_SIM_MEMORY", "8GiB", 1);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_that_is_moved_all_the_time_becomes_more),
+        cmocka_unit_test(moving_that_is_a_small_part_of_the_time_buys_none),
+        cmocka_unit_test(an_eighth_of_memory_moved_in_a_quarter_of_the_time_buys_a_tenth),
+        cmocka_unit_test(what_is_moved_bit_by_bit_counts_together),
+        cmocka_unit_test(what_was_long_ago_is_forgotten_and_so_is_the_time),
+        cmocka_unit_test(it_buys_as_much_as_was_live_at_most),
+        cmocka_unit_test(it_buys_what_a_limit_leaves_and_half_of_what_a_device_does),
+        cmocka_unit_test(what_was_bought_counts_as_far_as_it_may_be_bought_now),
+        cmocka_unit_test(what_was_moved_before_more_was_live_than_ever_does_not_count),
+        cmocka_unit_test(what_was_moved_before_memory_was_given_back_counts),
+        cmocka_unit_test(making_memory_takes_no_time_here),
+        cmocka_unit_test(what_takes_long_counts_whatever_part_of_memory_it_is),
+        cmocka_unit_test(a_move_within_which_memory_is_made_counts_without_that),
+        cmocka_unit_test(a_pause_is_no_time),
+        cmocka_unit_test(a_deterministic_pool_goes_by_requests_and_moves),
+        cmocka_unit_test(a_slack_that_is_given_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+/* pool: frames that stay where they were got, over another layer, when one of them is not to be had or to be given back
+ * at the moment: what becomes of it, and of the others. What holds of them all the time, test_pool_source has. */
+#include <string.h>
+
+#include "support/captures.h"
+#include "support/pool.h"
+
+enum { FRAME = 2 << 20 };
+
+static uint64_t reserved(test_fixture *fixture)
+{
+    return value_of(fixture->runtime, "pool.reserved");
+}
+
+static uint64_t in_use_below(test_fixture *fixture)
+{
+    return value_of(fixture->runtime, "budget.in_use");
+}
+
+static void give_back_all(test_fixture *fixture)
+{
+    empty_the_pool(fixture);
+    assert_int_equal(in_use_below(fixture), 0);
+}
+
+/* ---- a frame that can be neither used nor given back ---- */
+
+static CUresult CUDAAPI refuse_event_wait(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI refuse_event(CUevent event)
+{
+    (void)event;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI refuse_stream(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI refuse_free(CUdeviceptr address, CUstream stream)
+{
+    (void)address;
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* Neither can anybody wait for a frame that is had, nor is it taken back. */
+static strata_status allocate_in_vain(test_fixture *fixture, CUstream stream)
+{
+    const strata_entry_table real = strata_cu;
+    strata_block block;
+    strata_cu.StreamWaitEvent = refuse_event_wait;
+    strata_cu.EventSynchronize = refuse_event;
+    strata_cu.StreamSynchronize = refuse_stream;
+    strata_cu.MemFreeAsync = refuse_free;
+    const strata_status status = try_to_allocate(fixture, FRAME, stream, &block);
+    strata_cu.StreamWaitEvent = real.StreamWaitEvent;
+    strata_cu.EventSynchronize = real.EventSynchronize;
+    strata_cu.StreamSynchronize = real.StreamSynchronize;
+    strata_cu.MemFreeAsync = real.MemFreeAsync;
+    return status;
+}
+
+/* Nobody knows when it will be there. It counts as reserved until it is given back. */
+static void a_frame_that_nobody_could_wait_for_serves_nobody(test_fixture *fixture)
+{
+    if (!strstr(fixture->stack, "async"))
+        return; /* else a frame is there at once */
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    check_status(allocate_in_vain(fixture, stream), STRATA_ERROR_DRIVER);
+    assert_true(reserved(fixture) == FRAME && in_use_below(fixture) == FRAME);
+    strata_block block = test_allocate(fixture, FRAME, stream);
+    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
+    test_write(fixture, &block, 0x11, stream);
+    check_ends(fixture, &block, 0x11, stream);
+    test_free_on(fixture, &block, stream);
+    give_back_all(fixture);
+}
+
+/* ---- a frame that a capture holds ---- */
+
+/* It cannot be waited for now, and those behind it can. */
+static void a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it(test_fixture *fixture)
+{
+    enum { COUNT = 3 };
+    CUstream captured, stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[COUNT];
+    check_cu(test_cu()->StreamCreate(&captured, CU_STREAM_DEFAULT));
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = test_allocate(fixture, FRAME, i + 1 < COUNT ? stream : NULL);
+        test_write(fixture, &blocks[i], 0x11, i + 1 < COUNT ? stream : NULL);
+    }
+    for (int i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], i + 1 < COUNT ? stream : NULL);
+    const uint64_t before = reserved(fixture);
+    test_begin_capture(captured);
+    const strata_status status = strata_runtime_trim(fixture->runtime, 0, NULL);
+    assert_int_equal(test_end_capture(captured), 0);
+    check_cu(test_cu()->StreamDestroy(captured));
+    check_ok(status);
+    assert_true(before == COUNT * FRAME && reserved(fixture) == FRAME && in_use_below(fixture) == FRAME);
+    give_back_all(fixture);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
+                                         "pool(frame=2MiB), budget(limit=64MiB), direct"};
+    static const test_case cases[] = {
+        TEST_CASE(a_frame_that_nobody_could_wait_for_serves_nobody),
+        TEST_CASE(a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it),
+    };
+    test_open_driver();
+    return test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,342 @@
+/* `strata log`: from the binary logs of the layer `logging` to a table, CSV, JSON, or their totals. */
+#include "core/base/size_text.h"
+#include "tools/command.h"
+#include "tools/log/log_filter.h"
+#include "tools/log/log_follow.h"
+#include "tools/log/log_print.h"
+#include "tools/log/log_reader.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPTION_KIND = 256,
+    OPTION_FAILED,
+    OPTION_FROM,
+    OPTION_TO,
+    OPTION_MIN_SIZE,
+    OPTION_CSV,
+    OPTION_JSON,
+    OPTION_SUMMARY
+};
+
+typedef struct settings {
+    const char *program;
+    log_choice choice;
+    bool csv, json, summary, follow;
+    char **paths;
+    size_t path_count;
+} settings;
+
+static void read_moment(struct argp_state *state, const char *name, const char *text, log_moment *out)
+{
+    if (!log_choice_read_moment(text, out))
+        argp_error(state,
+                   "--%s is \"%s\": expected a time since the first record such as 1.5s, a time of day such as "
+                   "13:05:59.25, or 2026-01-31T13:05:59",
+                   name, text);
+}
+
+static uint64_t read_number(struct argp_state *state, const char *name, const char *text)
+{
+    errno = 0;
+    unsigned long long value = strtoull(text, NULL, 10);
+    if (!*text || strspn(text, "0123456789") != strlen(text) || errno)
+        argp_error(state, "--%s is \"%s\": expected a whole number", name, text);
+    return value;
+}
+
+static void check_stream(struct argp_state *state, const char *text)
+{
+    bool handle = strncmp(text, "0x", 2) == 0;
+    const char *digits = handle ? text + 2 : text;
+    const char *set = handle ? "0123456789abcdefABCDEF" : "0123456789";
+    if (strcmp(text, "gone") != 0 && (!*digits || strspn(digits, set) != strlen(digits)))
+        argp_error(state, "--stream is \"%s\": expected a handle such as 0x55aa, the number of a stream, or gone",
+                   text);
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    settings *to = state->input;
+    switch (key) {
+    case OPTION_KIND:
+        if (!log_choice_read_kinds(text, &to->choice.kinds))
+            argp_error(
+                state,
+                "--kind is \"%s\": expected some of allocate, free, complete, reuse, prepare, finish, use, reap, "
+                "trim and sync, with commas between them",
+                text);
+        return 0;
+    case OPTION_FAILED:
+        to->choice.failed = true;
+        return 0;
+    case 't':
+        to->choice.tag = text;
+        return 0;
+    case 's':
+        check_stream(state, text);
+        to->choice.stream = text;
+        return 0;
+    case 'T':
+        to->choice.has_thread = true;
+        to->choice.thread = read_number(state, "thread", text);
+        return 0;
+    case OPTION_FROM:
+        read_moment(state, "from", text, &to->choice.from);
+        return 0;
+    case OPTION_TO:
+        read_moment(state, "to", text, &to->choice.to);
+        return 0;
+    case OPTION_MIN_SIZE:
+        if (!strata_read_size(text, strlen(text), &to->choice.min_size))
+            argp_error(state, "--min-size is \"%s\": expected a size such as 4MiB", text);
+        return 0;
+    case OPTION_CSV:
+        to->csv = true;
+        return 0;
+    case OPTION_JSON:
+        to->json = true;
+        return 0;
+    case OPTION_SUMMARY:
+        to->summary = true;
+        return 0;
+    case 'f':
+        to->follow = true;
+        return 0;
+    case ARGP_KEY_ARGS:
+        to->paths = state->argv + state->next;
+        to->path_count = (size_t)(state->argc - state->next);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which log?");
+        return EINVAL;
+    case ARGP_KEY_END:
+        if (to->csv && (to->json || to->summary))
+            argp_error(state, "--csv goes with neither --json nor --summary");
+        if (to->follow && to->path_count > 1)
+            argp_error(state, "--follow is for one file; its rotation is followed");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option options[] = {
+    {"kind", OPTION_KIND, "KINDS", 0,
+     "Only allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync: some of them, with commas", 0},
+    {"failed", OPTION_FAILED, NULL, 0, "Only calls that failed", 0},
+    {"tag", 't', "NAME", 0, "Only blocks of that tag", 0},
+    {"stream", 's', "STREAM", 0, "Only that stream: its handle (0x...), its number, or gone", 0},
+    {"thread", 'T', "N", 0, "Only that thread: the system's number or Strata's", 0},
+    {"from", OPTION_FROM, "TIME", 0, "Not before: 1.5s since the first record, 13:05:59, 2026-01-31T13:05:59", 0},
+    {"to", OPTION_TO, "TIME", 0, "Not after", 0},
+    {"min-size", OPTION_MIN_SIZE, "SIZE", 0, "Only requests of at least so many bytes, such as 4MiB", 0},
+    {"follow", 'f', NULL, 0, "Go on with what is added to the file, across its rotation, until Ctrl-C", 0},
+    {"csv", OPTION_CSV, NULL, 0, "Print CSV: the columns of RMM's logs, then Strata's", 0},
+    {"json", OPTION_JSON, NULL, 0, "Print a JSON object a line", 0},
+    {"summary", OPTION_SUMMARY, NULL, 0, "Print totals in place of records", 0},
+    {0},
+};
+
+static const char documentation[] =
+    "Prints what the layer \"logging\" has recorded."
+    "\vA FILE is a binary log, plain or gzip. Several, such as those of one rotation, are merged. Records that came "
+    "late stand in their places. A log that ends in the middle of a write, or a compressed one that is cut off, is "
+    "read up to there, and what is damaged is left out up to where it can be read again; all of it is said on "
+    "stderr.\n\n"
+    "With --follow, records are printed as they come, late ones where they come; with --summary, totals at the end. "
+    "Ctrl-C or SIGTERM ends it, once all that was there is printed.\n\n"
+    "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "
+    "printed because of bad usage or a file that is missing or no log.";
+
+/* All records of all files. */
+typedef struct whole {
+    strata_log_record *records;
+    size_t count;
+    uint64_t dropped, torn, damages;
+} whole;
+
+static bool append(whole *to, const log_contents *from)
+{
+    if (from->count == 0)
+        return true;
+    strata_log_record *grown = realloc(to->records, (to->count + from->count) * sizeof *grown);
+    if (!grown)
+        return false;
+    memcpy(grown + to->count, from->records, from->count * sizeof *grown);
+    to->records = grown;
+    to->count += from->count;
+    return true;
+}
+
+static void say_damage(const char *program, const char *path, const log_contents *contents)
+{
+    for (uint64_t i = 0; i < contents->damages && i < LOG_DAMAGES; i++)
+        fprintf(stderr, "%s: %s: %s\n", program, path, contents->damage[i].text);
+    if (contents->damages > LOG_DAMAGES)
+        fprintf(stderr, "%s: %s: and %" PRIu64 " more places are damaged\n", program, path,
+                contents->damages - LOG_DAMAGES);
+}
+
+/* Each file says how many had been dropped when it was written: files of one process say it of the whole. */
+static bool read_files(const settings *from, whole *to)
+{
+    bool good = true;
+    for (size_t i = 0; i < from->path_count; i++) {
+        log_contents contents;
+        log_problem problem;
+        if (!log_read_file(from->paths[i], &contents, &problem)) {
+            fprintf(stderr, "%s: %s: %s\n", from->program, from->paths[i], problem.text);
+            good = false;
+            continue;
+        }
+        if (contents.torn)
+            fprintf(stderr, "%s: %s: the last %" PRIu64 " bytes are a part of a batch whose writer was cut off\n",
+                    from->program, from->paths[i], contents.torn);
+        say_damage(from->program, from->paths[i], &contents);
+        to->damages += contents.damages;
+        to->dropped = contents.dropped > to->dropped ? contents.dropped : to->dropped;
+        to->torn += contents.torn;
+        if (!append(to, &contents)) {
+            fprintf(stderr, "%s: no host memory\n", from->program);
+            good = false;
+        }
+        log_contents_free(&contents);
+    }
+    if (good && !log_sort(to->records, to->count)) {
+        fprintf(stderr, "%s: no host memory\n", from->program);
+        good = false;
+    }
+    return good;
+}
+
+static const log_style *style_of(const settings *from)
+{
+    return from->csv ? &log_style_csv : from->json ? &log_style_json : &log_style_table;
+}
+
+static bool print_records(const settings *from, const whole *all)
+{
+    const log_style *style = style_of(from);
+    bool good = true;
+    style->begin(stdout);
+    for (size_t i = 0; i < all->count && good; i++)
+        if (log_choice_takes(&from->choice, &all->records[i]))
+            good = style->record(stdout, &all->records[i]);
+    return good;
+}
+
+static bool print_totals(const settings *from, const whole *all)
+{
+    log_totals totals = {.dropped = all->dropped, .torn = all->torn};
+    for (size_t i = 0; i < all->count; i++)
+        if (log_choice_takes(&from->choice, &all->records[i]))
+            log_totals_add(&totals, &all->records[i]);
+    if (from->json)
+        return log_totals_print_json(stdout, &totals);
+    log_totals_print(stdout, &totals);
+    return true;
+}
+
+/* Why printing failed, `reason` being the errno of that moment. */
+static int say_failure(const settings *from, int reason)
+{
+    if (ferror(stdout))
+        return command_lose_output(from->program, "the output", reason);
+    fprintf(stderr, "%s: no host memory\n", from->program);
+    return COMMAND_FOUND;
+}
+
+/* ---- as it is written ---- */
+
+typedef struct following {
+    settings *from;
+    log_totals totals;
+    const log_style *style;
+    bool any, failed;
+    int reason; /* the errno of what failed */
+} following;
+
+static bool take_records(const log_contents *contents, void *data)
+{
+    following *self = data;
+    const log_choice *choice = &self->from->choice;
+    if (contents->count && !self->any)
+        log_choice_begin(&self->from->choice, contents->records[0].wall_ns);
+    self->any |= contents->count != 0;
+    self->totals.torn += contents->torn; /* known at the end of a file */
+    self->totals.dropped = contents->dropped > self->totals.dropped ? contents->dropped : self->totals.dropped;
+    errno = 0;
+    for (size_t i = 0; i < contents->count && !self->failed; i++) {
+        if (!log_choice_takes(choice, &contents->records[i]))
+            continue;
+        if (self->from->summary)
+            log_totals_add(&self->totals, &contents->records[i]);
+        else
+            self->failed = !self->style->record(stdout, &contents->records[i]);
+    }
+    self->failed |= fflush(stdout) != 0;
+    self->reason = errno;
+    return !self->failed;
+}
+
+static void say_problem(const char *path, const char *text, void *data)
+{
+    const following *self = data;
+    fprintf(stderr, "%s: %s: %s\n", self->from->program, path, text);
+}
+
+static bool print_followed_totals(const following *self)
+{
+    if (self->from->json)
+        return log_totals_print_json(stdout, &self->totals);
+    log_totals_print(stdout, &self->totals);
+    return true;
+}
+
+static int follow_log(settings *from)
+{
+    following self = {.from = from, .style = style_of(from)};
+    const log_follow_sink sink = {.records = take_records, .say = say_problem, .data = &self};
+    uint64_t damages;
+    if (!from->summary)
+        self.style->begin(stdout);
+    log_follow_end end = log_follow(from->paths[0], &sink, &damages);
+    if (end == LOG_FOLLOW_REFUSED)
+        return self.any ? COMMAND_FOUND : COMMAND_USAGE;
+    if (from->summary && !self.failed) {
+        errno = 0;
+        self.failed = !print_followed_totals(&self);
+        self.reason = errno;
+    }
+    if (self.failed)
+        return say_failure(from, self.reason);
+    return damages ? COMMAND_FOUND : COMMAND_FINE;
+}
+
+int command_log(int argc, char **argv)
+{
+    static const struct argp argp = {options, parse, "FILE...", documentation, NULL, NULL, NULL};
+    settings from = {.program = argv[0]};
+    whole all = {0};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
+        return COMMAND_USAGE;
+    if (from.follow)
+        return follow_log(&from);
+    int status = COMMAND_USAGE;
+    if (read_files(&from, &all)) {
+        log_choice_begin(&from.choice, all.count ? all.records[0].wall_ns : 0);
+        errno = 0;
+        status = (from.summary ? print_totals : print_records)(&from, &all) ? COMMAND_FINE : COMMAND_FOUND;
+        if (status == COMMAND_FOUND)
+            say_failure(&from, errno);
+        else if (all.damages)
+            status = COMMAND_FOUND;
+    }
+    free(all.records);
+    return status;
+}

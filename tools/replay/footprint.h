@@ -1,0 +1,37 @@
+/* How much memory is live, and how much the device gave for it, as its driver saw it. */
+#ifndef STRATA_TOOLS_REPLAY_FOOTPRINT_H
+#define STRATA_TOOLS_REPLAY_FOOTPRINT_H
+
+#include <strata/runtime.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum footprint_source {
+    FOOTPRINT_UNKNOWN,
+    FOOTPRINT_STACK,  /* the stack's owner of memory keeps a high watermark */
+    FOOTPRINT_DEVICE, /* it does not: the device's free memory is read at each new peak of live bytes */
+} footprint_source;
+
+typedef struct footprint {
+    strata_runtime *runtime;
+    _Atomic uint64_t live_bytes;     /* any thread, relaxed */
+    _Atomic uint64_t peak_bytes;     /* any thread, relaxed */
+    _Atomic footprint_source source; /* written once, under `lock` */
+    pthread_mutex_t lock;            /* guards the rest */
+    size_t free_before;              /* on the device, at the start */
+    size_t least_free;
+} footprint;
+
+/* Starts before the first allocation. The device's context must be current here and below. */
+void footprint_open(footprint *footprint, strata_runtime *runtime);
+void footprint_close(footprint *footprint);
+
+/* An allocation has succeeded; a block is about to be freed. Any thread. */
+void footprint_grow(footprint *footprint, uint64_t bytes);
+void footprint_shrink(footprint *footprint, uint64_t bytes);
+
+/* The most that the device gave at a time. */
+uint64_t footprint_peak_reserved(footprint *footprint);
+
+#endif

@@ -1,0 +1,89 @@
+/* Replaying traces on a runtime: what to do and what came of it. */
+#ifndef STRATA_TOOLS_REPLAY_REPLAY_ENGINE_H
+#define STRATA_TOOLS_REPLAY_REPLAY_ENGINE_H
+
+#include "tools/replay/call_counts.h"
+#include "tools/replay/histogram.h"
+#include "tools/trace/trace.h"
+
+#include <strata/runtime.h>
+
+enum { REPLAY_FINDINGS = 8 };
+
+/* All zero: one thread, one pass, as fast as it goes, nothing shared or touched. */
+typedef struct replay_options {
+    uint32_t threads; /* 0: 1 */
+    uint32_t repeat;  /* 0: 1 */
+    unsigned share;   /* percent */
+    bool pace;
+    bool touch;
+    bool progress; /* draw a bar where a person is watching */
+} replay_options;
+
+/* A call that failed. */
+typedef struct replay_failure {
+    char text[1024];
+} replay_failure;
+
+/* A block whose bytes were not what had been written. */
+typedef struct replay_corruption {
+    const char *trace; /* path */
+    uint64_t id;
+    uint32_t line; /* of its allocation */
+    uint32_t pass;
+    uint64_t bytes;
+    uint64_t wrong; /* bytes */
+    uint64_t first; /* offset of the first of them */
+} replay_corruption;
+
+typedef struct replay_result {
+    /* what was done, all passes together */
+    uint64_t operations; /* rows that were replayed: the five kinds below */
+    uint64_t allocations;
+    uint64_t frees;
+    uint64_t uses;
+    uint64_t waits;
+    uint64_t syncs;
+    uint64_t shared_blocks;
+    uint64_t recorded_failures;
+    uint64_t recorded_strays;
+    uint64_t recorded_dropped;
+    uint64_t recorded_torn;
+    uint64_t left_by_trace; /* blocks that the traces never free; freed at the end of each pass */
+    uint32_t streams;
+    uint32_t threads;
+
+    /* what came of it */
+    uint64_t failures; /* calls that failed */
+    uint64_t skipped;  /* rows that were not replayed: their block could not be allocated */
+    uint64_t corrupted_blocks;
+    uint64_t leaked_blocks; /* that the stack still counts after everything was freed */
+    uint64_t leaked_bytes;
+    uint64_t peak_live_bytes;
+    uint64_t peak_reserved_bytes;
+    uint64_t touched_bytes; /* written and read by patterns */
+    uint64_t wall_ns;
+    call_counts driver_calls; /* while passes ran: the stack's, and the replay's for kernels, waits and syncs */
+    histogram operation_ns;   /* of allocate and deallocate together */
+    histogram allocate_ns;    /* of each call, the call alone */
+    histogram deallocate_ns;
+    histogram use_ns; /* prepare and finish together, where they served a use */
+
+    replay_failure failed[REPLAY_FINDINGS]; /* the first ones of each thread, as many as there is room for */
+    uint32_t failed_count;
+    replay_corruption corrupted[REPLAY_FINDINGS]; /* the first ones */
+    uint32_t corrupted_count;
+} replay_result;
+
+/* The streams that the traces need: the runtime's pool must be able to hand out so many. */
+uint32_t replay_streams_needed(const trace *traces, size_t count, const replay_options *options);
+
+/* Replays the traces one after another, `repeat` times, and fills *result. False, with a sentence in `problem`, if it
+ * could not start; failures of calls during the replay are part of the result. */
+bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, const replay_options *options,
+                replay_result *result, replay_failure *problem);
+
+/* Whether everything went well: nothing failed, was corrupted or left over. */
+bool replay_is_clean(const replay_result *result);
+
+#endif

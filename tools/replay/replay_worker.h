@@ -1,0 +1,62 @@
+/* One thread of a replay: the inside of the engine. */
+#ifndef STRATA_TOOLS_REPLAY_REPLAY_WORKER_H
+#define STRATA_TOOLS_REPLAY_REPLAY_WORKER_H
+
+#include "core/streams/device.h"
+#include "tools/replay/footprint.h"
+#include "tools/replay/gate.h"
+#include "tools/replay/pattern_check.h"
+#include "tools/replay/plan.h"
+#include "tools/replay/replay_engine.h"
+
+typedef enum replay_block_state {
+    REPLAY_BLOCK_NONE = 0, /* not allocated, or the allocation failed */
+    REPLAY_BLOCK_LIVE,
+    REPLAY_BLOCK_GONE, /* freed, or given up after a free that failed */
+} replay_block_state;
+
+/* Touched by the threads of the rows that name the block, one after another: the gate is between them. */
+typedef struct replay_block {
+    strata_block block;
+    uint32_t writes; /* patterns written so far */
+    replay_block_state state;
+} replay_block;
+
+/* One pass over one trace. Constant while its workers run, but for what the pointers lead to. */
+typedef struct replay_pass {
+    strata_runtime *runtime;
+    strata_device *device;
+    const replay_options *options;
+    const replay_plan *plan;
+    const CUstream *streams;
+    const touch *touch; /* NULL: no kernel will be needed */
+    footprint *footprint;
+    replay_gate *gate;
+    replay_block *blocks;
+    uint32_t number;
+    uint64_t start_ns;
+} replay_pass;
+
+/* Belongs to its thread while that runs, to the main thread otherwise. */
+typedef struct replay_worker {
+    const replay_pass *pass;
+    uint32_t index;
+    uint32_t ask_window_at; /* the first row for which the gate's window must be looked at */
+    CUevent event;          /* for `wait` rows */
+    pthread_t thread;
+    replay_result result; /* this thread's part of it */
+} replay_worker;
+
+uint64_t replay_now_ns(void);
+
+/* Does the worker's rows of worker->pass. A thread's start routine; `worker` is a replay_worker. */
+void *replay_worker_run(void *worker);
+
+/* Checks and frees a block that the trace left live; on the calling thread. */
+void replay_worker_free_leftover(replay_worker *worker, uint32_t block);
+
+/* Counts a failure and keeps the first few: `what` failed with a status, or with the driver's result. */
+void replay_note_status(replay_result *result, const char *what, strata_status status);
+void replay_note_driver(replay_result *result, const char *what, CUresult code);
+
+#endif
