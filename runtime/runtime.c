@@ -334,7 +334,7 @@ static strata_status home_stream(strata_runtime *runtime, const strata_block *bl
                                  CUstream *stream)
 {
     *stream = entry->stream;
-    for (unsigned turn = 0;; strata_backoff(&turn)) {
+    for (unsigned spins = 0;; strata_backoff(&spins)) {
         strata_stream_ref ref;
         if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
             strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);

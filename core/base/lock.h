@@ -143,10 +143,10 @@ static inline void strata_spin_init(strata_spin *spin, strata_lock_rank rank)
 static inline void strata_spin_take(strata_spin *spin)
 {
     strata_lock_order_enter(spin->rank);
-    unsigned turn = 0;
+    unsigned spins = 0;
     while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
-            strata_backoff(&turn);
+            strata_backoff(&spins);
 }
 
 /* The same, and says whether another thread had it: for who can keep away from it for longer then. */
@@ -155,10 +155,10 @@ static inline bool strata_spin_take_meeting(strata_spin *spin)
     strata_lock_order_enter(spin->rank);
     if (!atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
         return false;
-    unsigned turn = 0;
+    unsigned spins = 0;
     do
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
-            strata_backoff(&turn);
+            strata_backoff(&spins);
     while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire));
     return true;
 }

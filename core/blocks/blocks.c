@@ -279,11 +279,11 @@ strata_status strata_entry_retire_slowly(strata_table *table, const strata_block
     if (!entry)
         return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    for (unsigned turn = 0;;) {
+    for (unsigned spins = 0;;) {
         if (!strata_word_lives(word, block->id.generation))
             return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
         if (word & STRATA_WORD_LOCKED) {
-            strata_backoff(&turn);
+            strata_backoff(&spins);
             word = atomic_load_explicit(&entry->word, memory_order_acquire);
             continue;
         }
@@ -388,9 +388,9 @@ bool strata_entry_lock(strata_entry *entry, uint64_t generation)
 {
     strata_lock_order_enter(STRATA_RANK_LEAF);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    for (unsigned turn = 0; strata_word_lives(word, generation);) {
+    for (unsigned spins = 0; strata_word_lives(word, generation);) {
         if (word & STRATA_WORD_LOCKED) {
-            strata_backoff(&turn);
+            strata_backoff(&spins);
             word = atomic_load_explicit(&entry->word, memory_order_relaxed);
         } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word | STRATA_WORD_LOCKED,
                                                          memory_order_acquire, memory_order_relaxed)) {

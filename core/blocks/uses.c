@@ -114,11 +114,11 @@ static strata_status pin(const strata_table *table, strata_entry *entry, const s
     uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
     if (strata_word_lives(word, generation) && is_owner(entry))
         return pin_own(entry, generation) ? STRATA_SUCCESS : refuse_pin(block);
-    for (unsigned turn = 0; strata_word_lives(word, generation);) {
+    for (unsigned spins = 0; strata_word_lives(word, generation);) {
         if ((word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK)
             return refuse_pin(block);
         if (word & STRATA_WORD_LOCKED) {
-            strata_backoff(&turn);
+            strata_backoff(&spins);
             word = atomic_load_explicit(&entry->word, memory_order_acquire);
         } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word + STRATA_WORD_PIN,
                                                          memory_order_acquire, memory_order_acquire)) {
@@ -139,9 +139,9 @@ static bool unpin(strata_entry *entry, uint64_t generation)
         return true;
     }
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    for (unsigned turn = 0; strata_word_lives(word, generation) && (word & STRATA_WORD_PINS_MASK);) {
+    for (unsigned spins = 0; strata_word_lives(word, generation) && (word & STRATA_WORD_PINS_MASK);) {
         if (word & STRATA_WORD_LOCKED) {
-            strata_backoff(&turn);
+            strata_backoff(&spins);
             word = atomic_load_explicit(&entry->word, memory_order_relaxed);
         } else if (atomic_compare_exchange_weak_explicit(&entry->word, &word, word - STRATA_WORD_PIN,
                                                          memory_order_release, memory_order_relaxed)) {

@@ -212,11 +212,11 @@ static bool is_in_hand(const strata_deferred *set, uint64_t by)
 /* Waits until other threads are done with what they have in hand now. */
 static void wait_for_others(strata_deferred *set)
 {
-    unsigned turn = 0;
+    unsigned spins = 0;
     strata_lock_take(&set->lock);
     for (const uint64_t by = set->batch_count; is_in_hand(set, by);) {
         strata_lock_release(&set->lock);
-        strata_backoff(&turn);
+        strata_backoff(&spins);
         strata_lock_take(&set->lock);
     }
     strata_lock_release(&set->lock);

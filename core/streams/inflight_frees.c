@@ -34,10 +34,10 @@ void strata_home_frees_await(void)
 {
     look at = {.wait = atomic_fetch_add(&waits, 1) + 1, .busy = true};
     strata_heavy_barrier();
-    for (unsigned turn = 0; at.busy; strata_backoff(&turn)) {
+    for (unsigned spins = 0; at.busy; strata_backoff(&spins)) {
         at.busy = false;
         strata_thread_visit_all(look_at, &at);
     }
-    for (unsigned turn = 0; atomic_load(&strata_home_frees_of_others);)
-        strata_backoff(&turn);
+    for (unsigned spins = 0; atomic_load(&strata_home_frees_of_others);)
+        strata_backoff(&spins);
 }

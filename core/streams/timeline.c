@@ -411,7 +411,7 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
     strata_status status = STRATA_SUCCESS;
     strata_event *event;
     strata_spin_take(&timeline->lock);
-    for (unsigned turn = 0;;) {
+    for (unsigned spins = 0;;) {
         /* The caller may be about to read what the work wrote to host memory, and another thread have waited for it. */
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
             goto unlock;
@@ -419,7 +419,7 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
         if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
             break;
         strata_spin_release(&timeline->lock); /* a batch of another thread is about to record it */
-        strata_backoff(&turn);
+        strata_backoff(&spins);
         strata_spin_take(&timeline->lock);
     }
     bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || is_my_batch(timeline);

@@ -253,10 +253,10 @@ static bool begin_to_grow(bin *of)
     enum { TURNS = 2000 };
     if (!atomic_exchange_explicit(&of->growing, true, memory_order_acquire))
         return true;
-    for (unsigned turn = 0; turn < TURNS;) {
+    for (unsigned spins = 0; turn < TURNS;) {
         if (!atomic_load_explicit(&of->growing, memory_order_relaxed))
             return false;
-        strata_backoff(&turn);
+        strata_backoff(&spins);
     }
     return true;
 }

@@ -165,8 +165,8 @@ static bool try_to_begin_out(bin *self)
 
 static __attribute__((cold)) void wait_for_lookers(const bin *self)
 {
-    for (unsigned turn = 0; atomic_load_explicit(&self->lookers, memory_order_acquire);)
-        strata_backoff(&turn);
+    for (unsigned spins = 0; atomic_load_explicit(&self->lookers, memory_order_acquire);)
+        strata_backoff(&spins);
 }
 
 void bin_begin_out(bin *self)
@@ -179,8 +179,8 @@ void bin_begin_out(bin *self)
 static void begin_to_look(bin *self)
 {
     atomic_fetch_add_explicit(&self->lookers, 1, memory_order_seq_cst);
-    for (unsigned turn = 0; atomic_load_explicit(&self->out, memory_order_seq_cst);)
-        strata_backoff(&turn);
+    for (unsigned spins = 0; atomic_load_explicit(&self->out, memory_order_seq_cst);)
+        strata_backoff(&spins);
 }
 
 static void end_looking(bin *self)

@@ -256,8 +256,8 @@ static void call_in_credits(strata_budget_account *account)
     uint64_t all = 0;
     strata_heavy_barrier();
     for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
-        for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
-            strata_backoff(&turn);
+        for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+            strata_backoff(&spins);
     note_peak(account);
     position = 0;
     for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
@@ -350,11 +350,11 @@ static bool wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
 static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared) {
-        for (unsigned turn = 0; turn < 64 && shared_make_room(account->shared, bytes, 0);)
+        for (unsigned spins = 0; turn < 64 && shared_make_room(account->shared, bytes, 0);)
             if (shared_take(account->shared, bytes))
                 return true;
             else
-                strata_backoff(&turn);
+                strata_backoff(&spins);
         return false;
     }
     return !bytes || take_unassigned(account, bytes, bytes);
@@ -364,7 +364,7 @@ static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes,
                                  int64_t *patience)
 {
-    unsigned turn = 0;
+    unsigned spins = 0;
     int64_t looked = 0;
     for (;;) {
         bool quiet = !others_in_flight(account, mine);
@@ -378,7 +378,7 @@ static bool take_when_given_back(strata_budget_account *account, const budget_ce
 /* In the turn: whether all requests of others are decided, after waiting for them. */
 static bool wait_until_decided(const strata_budget_account *account, const budget_cell *mine, int64_t *patience)
 {
-    unsigned turn = 0;
+    unsigned spins = 0;
     int64_t looked = 0;
     while (others_in_flight(account, mine))
         if (!wait_a_little(&turn, &looked, patience))
@@ -642,7 +642,7 @@ void budget_tell(strata_budget_account *account)
 {
     bool crossed = false, telling = false;
     budget_crossing crossing;
-    for (unsigned turn = 0; turn < BUDGET_CROSSINGS && budget_has_to_tell(account) && note_crossing(account); turn++)
+    for (unsigned spins = 0; turn < BUDGET_CROSSINGS && budget_has_to_tell(account) && note_crossing(account); turn++)
         crossed = true;
     while (crossed && next_crossing(account, &telling, &crossing))
         if (account->soft_callback)

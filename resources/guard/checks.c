@@ -561,7 +561,7 @@ static strata_status read_done(guard *self)
 static strata_status wait_up_to(guard *self, uint64_t number)
 {
     strata_status status = STRATA_SUCCESS;
-    unsigned turn = 0;
+    unsigned spins = 0;
     for (;;) {
         bool others;
         strata_lock_take(&self->lock);
@@ -571,7 +571,7 @@ static strata_status wait_up_to(guard *self, uint64_t number)
         if (!batch && !others)
             return status;
         if (!batch) {
-            strata_backoff(&turn);
+            strata_backoff(&spins);
             continue;
         }
         strata_status waited = strata_point_synchronize(point);

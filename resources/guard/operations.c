@@ -314,12 +314,12 @@ static guarded *live_bytes(guard *self, const strata_block *block)
     const strata_table *table = strata_resource_table(&self->resource);
     if (!strata_table_lookup(table, block->id))
         return NULL;
-    for (unsigned turn = 0; strata_table_living(table, block->id.slot) == block->id.generation;) {
+    for (unsigned spins = 0; strata_table_living(table, block->id.slot) == block->id.generation;) {
         guarded *bytes = guard_bytes(self, block->id.slot);
         if (!bytes->busy)
             return bytes;
         strata_lock_release(&self->lock);
-        strata_backoff(&turn);
+        strata_backoff(&spins);
         strata_lock_take(&self->lock);
     }
     return NULL;

@@ -160,8 +160,8 @@ static void shrink(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdevi
 /* The driver has the memory back, so the call that freed it is only about to say so. */
 static void wait_until_settled(const strata_retired_bytes *bytes)
 {
-    for (unsigned turn = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
-        strata_backoff(&turn);
+    for (unsigned spins = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
+        strata_backoff(&spins);
 }
 
 static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)

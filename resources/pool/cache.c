@@ -309,8 +309,8 @@ void pool_caches_flush(pool *self)
     strata_heavy_barrier();
     pool_cell *cell;
     for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));) {
-        for (unsigned turn = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
-            strata_backoff(&turn);
+        for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+            strata_backoff(&spins);
         for (size_t i = 0; i < POOL_CACHES; i++) {
             if (!cell->caches[i] || (!cell->caches[i]->granules && !cell->caches[i]->large))
                 continue;

@@ -448,12 +448,12 @@ void sample_abandon(sampling *self, sample *one)
  * said to be live yet, and will be. The lock is held, and given away for a moment then. */
 static sample *at_address(sampling *self, CUdeviceptr address, sample_state state)
 {
-    for (unsigned turn = 0;;) {
+    for (unsigned spins = 0;;) {
         for (size_t i = 0; i < self->capacity; i++)
             if (self->samples[i].state == state && self->samples[i].block.address == address)
                 return &self->samples[i];
         strata_lock_release(&self->lock);
-        strata_backoff(&turn);
+        strata_backoff(&spins);
         strata_lock_take(&self->lock);
     }
 }
@@ -612,7 +612,7 @@ strata_status samples_poll(sampling *self, size_t *bytes)
 
 strata_status samples_wait(sampling *self, size_t *bytes)
 {
-    unsigned turn = 0;
+    unsigned spins = 0;
     *bytes = 0;
     strata_lock_take(&self->lock);
     uint64_t number = self->number;
@@ -626,7 +626,7 @@ strata_status samples_wait(sampling *self, size_t *bytes)
         if (!one && !others)
             return STRATA_SUCCESS;
         if (!one) {
-            strata_backoff(&turn);
+            strata_backoff(&spins);
             continue;
         }
         size_t now = 0;

@@ -28,8 +28,8 @@ typedef struct meeting {
 
 static void wait_for(const _Atomic unsigned *what, unsigned round)
 {
-    for (unsigned turn = 0; atomic_load_explicit(what, memory_order_acquire) != round;)
-        strata_backoff(&turn);
+    for (unsigned spins = 0; atomic_load_explicit(what, memory_order_acquire) != round;)
+        strata_backoff(&spins);
 }
 
 static void *go_often(void *data)
