@@ -12,43 +12,43 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-enum { STRATA_CELLS_CHUNK = 64 };
+enum { STRATA_PER_THREAD_CHUNK = 64 };
 
-typedef struct strata_cells {
+typedef struct strata_per_thread {
     size_t stride;                                                    /* bytes of a cell; constant */
     uint32_t number;                                                  /* threads keep their cell under it; 0: none */
-    _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_CELLS_CHUNK]; /* made on demand, never moved */
-} strata_cells;
+    _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_PER_THREAD_CHUNK]; /* made on demand, never moved */
+} strata_per_thread;
 
 /* Cells of `bytes` each, all zero at first. */
-void strata_cells_init(strata_cells *cells, size_t bytes);
+void strata_per_thread_init(strata_per_thread *cells, size_t bytes);
 
 /* For cells that are looked for in every allocation: gives them a number, if one is left of the few that there are, so
  * that a thread finds its cell where it finds its own state. Before the first use. */
-void strata_cells_take_number(strata_cells *cells);
+void strata_per_thread_take_number(strata_per_thread *cells);
 
 /* Frees the cells; no call is in flight. Takes the threads' lock if they have a number. */
-void strata_cells_end(strata_cells *cells);
+void strata_per_thread_destroy(strata_per_thread *cells);
 
 /* The cell of `thread`, made now; NULL without host memory. */
-void *strata_cells_make(strata_cells *cells, const strata_thread *thread);
+void *strata_per_thread_make(strata_per_thread *cells, const strata_thread *thread);
 
 /* For cells without a number, and a thread's first look. */
-void *strata_cells_look(strata_cells *cells, strata_thread *thread);
+void *strata_per_thread_find(strata_per_thread *cells, strata_thread *thread);
 
 /* The calling thread's cell; NULL if it has no number or there is no host memory for it: numbers can run out, so a
  * layer has another way then. */
-static inline void *strata_cells_mine(strata_cells *cells, strata_thread *thread)
+static inline void *strata_per_thread_self(strata_per_thread *cells, strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
         return NULL;
     void *cell = thread->cells[cells->number];
-    return __builtin_expect(cell != NULL, 1) ? cell : strata_cells_look(cells, thread);
+    return __builtin_expect(cell != NULL, 1) ? cell : strata_per_thread_find(cells, thread);
 }
 
 /* The same, but NULL also before the thread's first look: calls nobody, so that a fast path need not save its
  * registers. */
-static inline void *strata_cells_at_once(const strata_cells *cells, const strata_thread *thread)
+static inline void *strata_per_thread_if_present(const strata_per_thread *cells, const strata_thread *thread)
 {
     return __builtin_expect(thread != NULL, 1) ? thread->cells[cells->number] : NULL;
 }
@@ -57,6 +57,6 @@ static inline void *strata_cells_at_once(const strata_cells *cells, const strata
  * thread has used yet are among them: they are all zero. Whoever stored something sequentially consistent before
  * walking the cells meets each cell, or the thread that had it made loads that something afterwards, in the same way.
  */
-void *strata_cells_next(const strata_cells *cells, uint32_t *position);
+void *strata_per_thread_next(const strata_per_thread *cells, uint32_t *position);
 
 #endif

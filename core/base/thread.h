@@ -12,7 +12,7 @@ enum {
     STRATA_TABLE_LIMIT = 1024,   /* tables of blocks at a time */
     STRATA_SLOT_CACHE_SIZE = 64, /* free slots that a thread keeps of one table */
     STRATA_STREAM_CACHE_SIZE = 8,
-    STRATA_CELLS_LIMIT = 128, /* numbers of cells, see core/base/per_thread.h */
+    STRATA_PER_THREAD_LIMIT = 128, /* numbers of cells, see core/base/per_thread.h */
 };
 
 struct strata_table;
@@ -72,7 +72,7 @@ typedef struct strata_thread {
     uint32_t host_cache;         /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
     _Atomic uint64_t home_frees; /* see core/streams/inflight_frees.h. Written by the thread, read by any */
     strata_home_frees_seen home_frees_seen; /* guarded by the threads' lock */
-    void *cells[STRATA_CELLS_LIMIT];        /* by number of the cells: this thread's, once it was looked for; NULL
+    void *cells[STRATA_PER_THREAD_LIMIT];        /* by number of the cells: this thread's, once it was looked for; NULL
                                                for 0. The same rule */
     struct strata_thread *next, *previous;  /* all threads; guarded by the threads' lock */
 } strata_thread;

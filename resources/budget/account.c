@@ -46,7 +46,7 @@ static uint64_t never_used(const strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t all = 0;
-    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
         all += atomic_load_explicit(&cell->least, memory_order_relaxed);
     return all;
 }
@@ -144,7 +144,7 @@ static void give_unassigned(strata_budget_account *account, uint64_t bytes)
  * other processes could not call the credits in. */
 static inline budget_cell *my_cell(strata_budget_account *account)
 {
-    return account->promise || account->shared ? NULL : strata_cells_mine(&account->cells, strata_thread_self());
+    return account->promise || account->shared ? NULL : strata_per_thread_self(&account->cells, strata_thread_self());
 }
 
 static inline void enter_flight(strata_budget_account *account, budget_cell *cell)
@@ -255,12 +255,12 @@ static void call_in_credits(strata_budget_account *account)
     uint32_t position = 0;
     uint64_t all = 0;
     strata_heavy_barrier();
-    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+    for (budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
         for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
             strata_backoff(&spins);
     note_peak(account);
     position = 0;
-    for (budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));) {
+    for (budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));) {
         all += atomic_load_explicit(&cell->credit, memory_order_relaxed);
         set_credit(cell, 0);
     }
@@ -310,7 +310,7 @@ static void give_turn(strata_budget_account *account)
 static bool others_in_flight(const strata_budget_account *account, const budget_cell *mine)
 {
     uint32_t position = 0;
-    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
         if (cell != mine && atomic_load_explicit(&cell->in_flight, memory_order_acquire))
             return true;
     return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
@@ -577,7 +577,7 @@ uint64_t budget_in_use(strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t credits = 0;
-    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
         credits += atomic_load_explicit(&cell->credit, memory_order_relaxed);
     int64_t all = granted(account);
     return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
@@ -703,9 +703,9 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
     account->soft_low = terms->soft_low;
     account->soft_callback = terms->soft_callback;
     account->soft_data = terms->soft_data;
-    strata_cells_init(&account->cells, sizeof(budget_cell));
+    strata_per_thread_init(&account->cells, sizeof(budget_cell));
     if (account->alone)
-        strata_cells_take_number(&account->cells);
+        strata_per_thread_take_number(&account->cells);
     strata_barriers_open();
     pthread_mutex_init(&account->turn_mutex, NULL);
     pthread_cond_init(&account->turn_free, NULL);
@@ -714,7 +714,7 @@ void budget_account_init(strata_budget_account *account, struct budget *layer, s
 void budget_account_end(strata_budget_account *account)
 {
     shared_close(account->shared);
-    strata_cells_end(&account->cells);
+    strata_per_thread_destroy(&account->cells);
     pthread_cond_destroy(&account->turn_free);
     pthread_mutex_destroy(&account->turn_mutex);
 }

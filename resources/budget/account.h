@@ -66,7 +66,7 @@ struct strata_budget_account {
     _Atomic int64_t ahead;        /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
     _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
-    strata_cells cells;
+    strata_per_thread cells;
 
     pthread_mutex_t turn_mutex; /* guards turn_taken and what is to be told; held for a moment; STRATA_RANK_TURN */
     pthread_cond_t turn_free;
@@ -160,7 +160,7 @@ static inline void budget_leave_flight(budget_cell *cell)
  * and nothing done, if that is not all there is to do. */
 static inline budget_cell *budget_charge_quickly(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_cell *cell = account->alone ? strata_cells_at_once(&account->cells, strata_thread_current) : NULL;
+    budget_cell *cell = account->alone ? strata_per_thread_if_present(&account->cells, strata_thread_current) : NULL;
     if (__builtin_expect(!cell, 0))
         return NULL;
     if (__builtin_expect(budget_cell_enter_flight(account, cell), 1)) {
@@ -179,7 +179,7 @@ static inline budget_cell *budget_charge_quickly(const strata_budget_account *ac
 /* Gives bytes back to the calling thread's credit; false, and nothing done, if that is not all there is to do. */
 static inline bool budget_release_quickly(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_cell *cell = account->alone ? strata_cells_at_once(&account->cells, strata_thread_current) : NULL;
+    budget_cell *cell = account->alone ? strata_per_thread_if_present(&account->cells, strata_thread_current) : NULL;
     if (__builtin_expect(!cell || !budget_cell_enter(account, cell), 0))
         return false;
     uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes;

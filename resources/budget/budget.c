@@ -49,7 +49,7 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
 static __attribute__((noinline)) strata_budget_account *entered_account(budget *self)
 {
     strata_thread *thread = strata_thread_self();
-    const budget_place *place = strata_cells_mine(&self->places, thread);
+    const budget_place *place = strata_per_thread_self(&self->places, thread);
     return place && place->serial == thread->serial ? place->account : &self->base;
 }
 
@@ -521,7 +521,7 @@ static void budget_destroy(strata_resource *resource)
         strata_host_free(account);
     }
     budget_account_end(&self->base);
-    strata_cells_end(&self->places);
+    strata_per_thread_destroy(&self->places);
     strata_lock_destroy(&self->lock);
     strata_host_free(self);
 }
@@ -698,7 +698,7 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
     if (status != STRATA_SUCCESS)
         return status;
     budget *self = account->layer;
-    budget_place *place = strata_cells_mine(&self->places, strata_thread_self());
+    budget_place *place = strata_per_thread_self(&self->places, strata_thread_self());
     if (!place)
         return strata_fail_host_memory("a thread's place in a budget");
     if (previous)
@@ -787,8 +787,8 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     self->wait = options->wait;
     self->timeout = options->timeout;
     atomic_init(&self->marks, terms.soft != 0);
-    strata_cells_init(&self->places, sizeof(budget_place));
-    strata_cells_take_number(&self->places);
+    strata_per_thread_init(&self->places, sizeof(budget_place));
+    strata_per_thread_take_number(&self->places);
     strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);
     budget_account_init(&self->base, self, NULL, &terms);
     *out = &self->resource;

@@ -138,7 +138,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
     if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
         return status;
-    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
     pool_cache *cache = cell && !stream.known ? pool_cache_of(cell, stream.timeline) : NULL;
     if (cache) {
         *pool_cache_place(cell, request->stream) = cache;

@@ -308,7 +308,7 @@ void pool_caches_flush(pool *self)
     atomic_store_explicit(&self->flushing, true, memory_order_seq_cst);
     strata_heavy_barrier();
     pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));) {
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));) {
         for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
             strata_backoff(&spins);
         for (size_t i = 0; i < POOL_CACHES; i++) {
@@ -337,11 +337,11 @@ void pool_caches_flush(pool *self)
 void pool_caches_end(pool *self)
 {
     pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));)
         for (size_t i = 0; i < POOL_CACHES; i++) {
             if (cell->caches[i])
                 strata_timeline_let_go(cell->caches[i]->timeline, cell->caches[i]->homed);
             strata_host_free(cell->caches[i]);
         }
-    strata_cells_end(&self->cells);
+    strata_per_thread_destroy(&self->cells);
 }

@@ -190,7 +190,7 @@ static inline strata_point pool_cache_now(const pool_cache *cache)
 /* The calling thread's cell; NULL: it has none. */
 static inline pool_cell *pool_cell_mine(pool *self)
 {
-    return strata_cells_mine(&self->cells, strata_thread_current);
+    return strata_per_thread_self(&self->cells, strata_thread_current);
 }
 
 /* The cell that the calling thread has used before, or NULL. */

@@ -20,7 +20,7 @@ pool_live pool_live_now(const pool *self)
         .blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed),
     };
     const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));) {
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));) {
         live.bytes += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
         live.blocks += (int64_t)atomic_load_explicit(&cell->hits, memory_order_relaxed);
         live.blocks += atomic_load_explicit(&cell->live_beside_hits, memory_order_relaxed);
@@ -546,7 +546,7 @@ static strata_status find(pool *self, const pool_want *want, const strata_reques
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
     if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
-    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
     if (self->takes_finished && is_time_to_settle(self, want))
         pool_settle(self);
     pool_cache_give(self, cell, want->stream->timeline, false);

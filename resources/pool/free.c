@@ -156,7 +156,7 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
                                                            CUstream stream)
 {
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
-    pool_cell *cell = strata_cells_mine(&self->cells, strata_thread_self());
+    pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
     strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
     strata_error_hush();
     strata_status status = free_in_order(self, cell, entry, block, stream);

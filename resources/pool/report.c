@@ -149,7 +149,7 @@ static uint64_t sum_hits(const pool *self)
 {
     uint64_t hits = 0;
     const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&self->cells, &position));)
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));)
         hits += atomic_load_explicit(&cell->hits, memory_order_relaxed);
     return hits;
 }

@@ -93,7 +93,7 @@ typedef struct sampling {
     strata_guard_options options; /* constant, but for the limits, which are below */
     uint64_t alignment;           /* constant, like the next two */
     uint64_t range, least_range;  /* bytes of addresses to reserve, and how few may do */
-    strata_cells cells;
+    strata_per_thread cells;
     guard_report report;
     strata_suspects suspects;
 

@@ -167,7 +167,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(sampling *self, c
                                                                strata_block *out)
 {
     strata_thread *thread = strata_thread_self();
-    sampling_cell *cell = strata_cells_mine(&self->cells, thread);
+    sampling_cell *cell = strata_per_thread_self(&self->cells, thread);
     size_t bytes;
     *out = (strata_block){0};
     strata_status status = guard_fail_once(&self->report);
@@ -193,7 +193,7 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
 {
     sampling *self = (sampling *)resource;
     strata_resource *below = resource->upstream;
-    sampling_cell *cell = strata_cells_mine(&self->cells, strata_thread_current);
+    sampling_cell *cell = strata_per_thread_self(&self->cells, strata_thread_current);
     if (__builtin_expect(!cell || cell->gap <= 1 || wants_attention(self), 0))
         return allocate_slowly(self, request, out);
     cell->gap -= request->bytes != 0;
@@ -394,7 +394,7 @@ static strata_status sampling_reusable(strata_resource *resource, const strata_r
 {
     sampling *self = (sampling *)resource;
     strata_resource *below = resource->upstream;
-    const sampling_cell *cell = strata_cells_mine(&self->cells, strata_thread_current);
+    const sampling_cell *cell = strata_per_thread_self(&self->cells, strata_thread_current);
     if (cell && cell->gap > 1)
         return below->ops->reusable(below, request, bytes, of);
     *bytes = 0;
@@ -509,7 +509,7 @@ static void sampling_destroy(strata_resource *resource)
 {
     sampling *self = (sampling *)resource;
     samples_close(self);
-    strata_cells_end(&self->cells);
+    strata_per_thread_destroy(&self->cells);
     guard_report_end(&self->report);
     strata_lock_destroy(&self->lock);
     strata_lock_destroy(&self->making);
@@ -561,8 +561,8 @@ strata_status sampling_create(strata_device *device, const strata_guard_options 
     self->options = *options;
     self->suspects.name = sampling_name_suspects;
     take_options(self);
-    strata_cells_init(&self->cells, sizeof(sampling_cell));
-    strata_cells_take_number(&self->cells);
+    strata_per_thread_init(&self->cells, sizeof(sampling_cell));
+    strata_per_thread_take_number(&self->cells);
     guard_report_begin(&self->report, &self->options);
     strata_lock_init(&self->lock, STRATA_RANK_GUARD);
     strata_lock_init(&self->making, STRATA_RANK_OWNER);

@@ -147,8 +147,8 @@ strata_tally_record *strata_tally_next(strata_tally *tally, const strata_tally_r
 
 bool strata_tally_init(strata_tally *tally)
 {
-    strata_cells_init(&tally->cells, sizeof(strata_tally_cell));
-    strata_cells_take_number(&tally->cells);
+    strata_per_thread_init(&tally->cells, sizeof(strata_tally_cell));
+    strata_per_thread_take_number(&tally->cells);
     strata_spin_init(&tally->lock, STRATA_RANK_TALLY);
     strata_barriers_open();
     tally->all = make_record(tally, 0);
@@ -165,9 +165,9 @@ bool strata_tally_init(strata_tally *tally)
 void strata_tally_end(strata_tally *tally)
 {
     strata_tally_cell *cell;
-    for (uint32_t position = 0; (cell = strata_cells_next(&tally->cells, &position));)
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
         strata_host_free(cell->table);
-    strata_cells_end(&tally->cells);
+    strata_per_thread_destroy(&tally->cells);
     for (strata_tally_record *record = tally->all; record;) {
         strata_tally_record *next = atomic_load_explicit(&record->next, memory_order_relaxed);
         free_record(record);
@@ -600,7 +600,7 @@ void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SI
     const strata_tally_cell *cell;
     for (size_t i = 0; i < STRATA_TALLY_SIZES; i++)
         counts[i] = atomic_load_explicit(&tally->sizes[i], memory_order_relaxed);
-    for (uint32_t position = 0; (cell = strata_cells_next(&tally->cells, &position));)
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
         for (size_t i = 0; i < STRATA_TALLY_SIZES; i++)
             counts[i] += atomic_load_explicit(&cell->sizes[i], memory_order_relaxed);
 }

@@ -110,7 +110,7 @@ struct strata_tally_record {
 };
 
 typedef struct strata_tally {
-    strata_cells cells;
+    strata_per_thread cells;
     strata_tally_record *all; /* constant */
     /* Spins: threads keep away from it. Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
@@ -174,14 +174,14 @@ void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SI
 /* The calling thread's cell, NULL where it has none. */
 static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, strata_thread *thread)
 {
-    return strata_cells_mine(&tally->cells, thread);
+    return strata_per_thread_self(&tally->cells, thread);
 }
 
 /* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
 static inline strata_tally_account *strata_tally_account_at_once(strata_tally *tally, strata_tag tag,
                                                                  strata_tally_cell **mine)
 {
-    strata_tally_cell *cell = strata_cells_at_once(&tally->cells, strata_thread_current);
+    strata_tally_cell *cell = strata_per_thread_if_present(&tally->cells, strata_thread_current);
     if (__builtin_expect(!cell || !cell->table, 0))
         return NULL;
     *mine = cell;

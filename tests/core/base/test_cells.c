@@ -30,66 +30,66 @@ void *__wrap_strata_host_zalloc_aligned(size_t alignment, size_t bytes)
 static void a_thread_finds_its_own_zeroed_cell_again(void **state)
 {
     (void)state;
-    strata_cells cells = {0};
-    strata_cells_init(&cells, sizeof(cell));
+    strata_per_thread cells = {0};
+    strata_per_thread_init(&cells, sizeof(cell));
     assert_true(cells.stride % 64 == 0 && cells.stride >= sizeof(cell));
     uint32_t position = 0;
-    assert_null(strata_cells_next(&cells, &position)); /* none before the first use */
-    cell *mine = strata_cells_mine(&cells, strata_thread_self());
+    assert_null(strata_per_thread_next(&cells, &position)); /* none before the first use */
+    cell *mine = strata_per_thread_self(&cells, strata_thread_self());
     assert_non_null(mine);
     assert_true((uintptr_t)mine % 64 == 0);
     assert_memory_equal(mine, &(cell){0}, sizeof *mine);
     mine->count = 5;
-    assert_ptr_equal(strata_cells_mine(&cells, strata_thread_self()), mine);
-    strata_cells_end(&cells);
+    assert_ptr_equal(strata_per_thread_self(&cells, strata_thread_self()), mine);
+    strata_per_thread_destroy(&cells);
 }
 
 static void a_thread_without_a_number_has_none(void **state)
 {
     (void)state;
-    strata_cells cells = {0};
+    strata_per_thread cells = {0};
     static strata_thread numberless;
-    strata_cells_init(&cells, sizeof(cell));
-    assert_null(strata_cells_mine(&cells, NULL));
-    assert_null(strata_cells_mine(&cells, &numberless));
-    strata_cells_end(&cells);
+    strata_per_thread_init(&cells, sizeof(cell));
+    assert_null(strata_per_thread_self(&cells, NULL));
+    assert_null(strata_per_thread_self(&cells, &numberless));
+    strata_per_thread_destroy(&cells);
 }
 
 static void without_host_memory_there_is_none_and_later_there_is(void **state)
 {
     (void)state;
-    strata_cells cells = {0};
-    strata_cells_init(&cells, sizeof(cell));
+    strata_per_thread cells = {0};
+    strata_per_thread_init(&cells, sizeof(cell));
     strata_thread *self = strata_thread_self();
     refuse = true;
-    void *none = strata_cells_mine(&cells, self);
+    void *none = strata_per_thread_self(&cells, self);
     refuse = false;
     assert_null(none);
-    assert_non_null(strata_cells_mine(&cells, self));
-    strata_cells_end(&cells);
+    assert_non_null(strata_per_thread_self(&cells, self));
+    strata_per_thread_destroy(&cells);
 }
 
 static void the_highest_number_has_a_cell_too(void **state)
 {
     (void)state;
-    strata_cells cells = {0};
-    strata_cells_init(&cells, sizeof(cell));
+    strata_per_thread cells = {0};
+    strata_per_thread_init(&cells, sizeof(cell));
     static const uint32_t numbers[] = {1, 63, 64, STRATA_THREAD_LIMIT - 1};
     for (size_t i = 0; i < 4; i++) {
         strata_thread thread = {.index = numbers[i]};
-        cell *its = strata_cells_mine(&cells, &thread);
+        cell *its = strata_per_thread_self(&cells, &thread);
         assert_non_null(its);
         assert_true(its->count == 0);
         its->count = 1 + i;
     }
     uint64_t sum = 0;
     uint32_t position = 0, walked = 0;
-    for (const cell *one; (one = strata_cells_next(&cells, &position)); walked++)
+    for (const cell *one; (one = strata_per_thread_next(&cells, &position)); walked++)
         sum += one->count;
     assert_true(sum == 1 + 2 + 3 + 4);
-    assert_int_equal(walked, 3 * STRATA_CELLS_CHUNK);
-    assert_null(strata_cells_next(&cells, &position));
-    strata_cells_end(&cells);
+    assert_int_equal(walked, 3 * STRATA_PER_THREAD_CHUNK);
+    assert_null(strata_per_thread_next(&cells, &position));
+    strata_per_thread_destroy(&cells);
 }
 
 /* ---- threads ---- */
@@ -97,7 +97,7 @@ static void the_highest_number_has_a_cell_too(void **state)
 enum { THREADS = 70, TURNS = 200 };
 
 typedef struct counting {
-    strata_cells cells;
+    strata_per_thread cells;
     pthread_barrier_t all_here;
     _Atomic unsigned shared; /* cells that another living thread had */
 } counting;
@@ -107,12 +107,12 @@ static void *count_in_own_cell(void *data)
     counting *self = data;
     strata_thread *thread = strata_thread_self();
     for (unsigned i = 0; i < TURNS; i++) {
-        cell *mine = strata_cells_mine(&self->cells, thread);
+        cell *mine = strata_per_thread_self(&self->cells, thread);
         mine->count++;
         mine->number = thread->serial;
     }
     pthread_barrier_wait(&self->all_here);
-    const cell *mine = strata_cells_mine(&self->cells, thread);
+    const cell *mine = strata_per_thread_self(&self->cells, thread);
     self->shared += mine->number != thread->serial;
     return NULL;
 }
@@ -122,9 +122,9 @@ static void count_in_rounds(bool numbered)
 {
     static counting self;
     self = (counting){.shared = 0};
-    strata_cells_init(&self.cells, sizeof(cell));
+    strata_per_thread_init(&self.cells, sizeof(cell));
     if (numbered)
-        strata_cells_take_number(&self.cells);
+        strata_per_thread_take_number(&self.cells);
     assert_int_equal(self.cells.number != 0, numbered);
     for (unsigned round = 1; round <= 3; round++) { /* the numbers of threads that ended come again */
         pthread_t threads[THREADS];
@@ -136,12 +136,12 @@ static void count_in_rounds(bool numbered)
         pthread_barrier_destroy(&self.all_here);
         uint64_t sum = 0;
         uint32_t position = 0;
-        for (const cell *one; (one = strata_cells_next(&self.cells, &position));)
+        for (const cell *one; (one = strata_per_thread_next(&self.cells, &position));)
             sum += one->count;
         assert_true(sum == (uint64_t)round * THREADS * TURNS);
     }
     assert_int_equal(self.shared, 0);
-    strata_cells_end(&self.cells);
+    strata_per_thread_destroy(&self.cells);
 }
 
 static void threads_share_no_cell_and_nothing_is_lost_when_they_end(void **state)
@@ -154,37 +154,37 @@ static void threads_share_no_cell_and_nothing_is_lost_when_they_end(void **state
 static void a_number_that_comes_again_leads_to_nobodys_old_cell(void **state)
 {
     (void)state;
-    strata_cells first = {0}, second = {0};
-    strata_cells_init(&first, sizeof(cell));
-    strata_cells_take_number(&first);
+    strata_per_thread first = {0}, second = {0};
+    strata_per_thread_init(&first, sizeof(cell));
+    strata_per_thread_take_number(&first);
     const uint32_t number = first.number;
-    cell *mine = strata_cells_mine(&first, strata_thread_self());
+    cell *mine = strata_per_thread_self(&first, strata_thread_self());
     mine->count = 7;
-    assert_ptr_equal(strata_cells_mine(&first, strata_thread_self()), mine);
-    strata_cells_end(&first);
-    strata_cells_init(&second, sizeof(cell));
-    strata_cells_take_number(&second);
+    assert_ptr_equal(strata_per_thread_self(&first, strata_thread_self()), mine);
+    strata_per_thread_destroy(&first);
+    strata_per_thread_init(&second, sizeof(cell));
+    strata_per_thread_take_number(&second);
     assert_int_equal(second.number, number);
-    assert_true(((cell *)strata_cells_mine(&second, strata_thread_self()))->count == 0);
-    strata_cells_end(&second);
+    assert_true(((cell *)strata_per_thread_self(&second, strata_thread_self()))->count == 0);
+    strata_per_thread_destroy(&second);
 }
 
 static void when_all_numbers_are_taken_cells_do_without(void **state)
 {
     (void)state;
-    static strata_cells cells[STRATA_CELLS_LIMIT + 1];
-    for (size_t i = 0; i <= STRATA_CELLS_LIMIT; i++) {
-        strata_cells_init(&cells[i], sizeof(cell));
-        strata_cells_take_number(&cells[i]);
-        ((cell *)strata_cells_mine(&cells[i], strata_thread_self()))->count = i;
+    static strata_per_thread cells[STRATA_PER_THREAD_LIMIT + 1];
+    for (size_t i = 0; i <= STRATA_PER_THREAD_LIMIT; i++) {
+        strata_per_thread_init(&cells[i], sizeof(cell));
+        strata_per_thread_take_number(&cells[i]);
+        ((cell *)strata_per_thread_self(&cells[i], strata_thread_self()))->count = i;
     }
-    assert_int_equal(cells[STRATA_CELLS_LIMIT - 2].number, STRATA_CELLS_LIMIT - 1);
-    assert_int_equal(cells[STRATA_CELLS_LIMIT - 1].number, 0);
-    assert_int_equal(cells[STRATA_CELLS_LIMIT].number, 0);
-    for (size_t i = 0; i <= STRATA_CELLS_LIMIT; i++)
-        assert_int_equal(((cell *)strata_cells_mine(&cells[i], strata_thread_self()))->count, i);
-    for (size_t i = 0; i <= STRATA_CELLS_LIMIT; i++)
-        strata_cells_end(&cells[i]);
+    assert_int_equal(cells[STRATA_PER_THREAD_LIMIT - 2].number, STRATA_PER_THREAD_LIMIT - 1);
+    assert_int_equal(cells[STRATA_PER_THREAD_LIMIT - 1].number, 0);
+    assert_int_equal(cells[STRATA_PER_THREAD_LIMIT].number, 0);
+    for (size_t i = 0; i <= STRATA_PER_THREAD_LIMIT; i++)
+        assert_int_equal(((cell *)strata_per_thread_self(&cells[i], strata_thread_self()))->count, i);
+    for (size_t i = 0; i <= STRATA_PER_THREAD_LIMIT; i++)
+        strata_per_thread_destroy(&cells[i]);
 }
 
 int main(void)

@@ -638,7 +638,7 @@ static void check_no_flight(strata_budget_account *account)
 {
     uint32_t position = 0;
     assert_int_equal(account->strays, 0);
-    for (const budget_cell *cell; (cell = strata_cells_next(&account->cells, &position));)
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
         assert_int_equal(cell->in_flight, 0);
 }
 

@@ -386,7 +386,7 @@ static uint32_t doublings(void)
     strata_tally *tally = &((strata_statistics *)layer)->tally;
     const strata_tally_cell *cell;
     uint32_t most = 0;
-    for (uint32_t position = 0; (cell = strata_cells_next(&tally->cells, &position));)
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
         most = cell->spread > most ? cell->spread : most;
     return most;
 }
