@@ -9,7 +9,7 @@
 #include <cpuid.h>
 #endif
 
-bool strata_stamp_is_counter;
+bool strata_timestamp_is_counter;
 
 #if defined(__x86_64__)
 /* CPUID 80000007H, EDX bit 8: the counter runs at a constant rate in all states of the processor. */
@@ -36,11 +36,11 @@ static bool counter_is_trusted(void)
 static void find_out(void)
 {
 #if defined(__x86_64__)
-    strata_stamp_is_counter = counter_is_invariant() && counter_is_trusted();
+    strata_timestamp_is_counter = counter_is_invariant() && counter_is_trusted();
 #endif
 }
 
-void strata_stamp_start(void)
+void strata_timestamp_start(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, find_out);
@@ -54,22 +54,22 @@ static uint64_t wall_clock(void)
 }
 
 /* Of a few tries the quickest, in which nothing came between the stamps and the clocks. */
-void strata_stamp_take_point(strata_stamp_point *point)
+void strata_timestamp_take_point(strata_timestamp_point *point)
 {
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < 4; i++) {
-        uint64_t before = strata_stamp_now();
-        uint64_t monotonic = strata_stamp_clock();
+        uint64_t before = strata_timestamp_now();
+        uint64_t monotonic = strata_timestamp_clock();
         uint64_t wall = wall_clock();
-        uint64_t took = strata_stamp_now() - before;
+        uint64_t took = strata_timestamp_now() - before;
         if (took >= best)
             continue;
         best = took;
-        *point = (strata_stamp_point){.stamp = before + took / 2, .monotonic_ns = monotonic, .wall_ns = wall};
+        *point = (strata_timestamp_point){.stamp = before + took / 2, .monotonic_ns = monotonic, .wall_ns = wall};
     }
 }
 
-double strata_stamp_rate(const strata_stamp_point *from, const strata_stamp_point *to)
+double strata_timestamp_rate(const strata_timestamp_point *from, const strata_timestamp_point *to)
 {
     if (to->stamp <= from->stamp || to->monotonic_ns <= from->monotonic_ns)
         return 1;

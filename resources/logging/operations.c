@@ -121,7 +121,7 @@ static inline bool enter(logging *self, passage *call)
     call->ring = log_ring_mine(&self->writer.rings);
     if (__builtin_expect(!call->ring, 0))
         return false;
-    call->begun = self->duration ? strata_stamp_now() : 0;
+    call->begun = self->duration ? strata_timestamp_now() : 0;
     call->before = call->ring->state;
     return true;
 }
@@ -174,7 +174,7 @@ static inline log_line *end(logging *self, const passage *call)
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
     if (__builtin_expect(!line && reported == ring->unstamped, 0))
         return NULL;
-    uint64_t stamp = strata_stamp_now();
+    uint64_t stamp = strata_timestamp_now();
     if (__builtin_expect(reported != ring->unstamped, 0))
         stamp_reports(ring, reported, stamp);
     if (__builtin_expect(!line, 0)) {
@@ -274,7 +274,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     if (__builtin_expect(
             status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
         return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
-    const uint64_t stamp = strata_stamp_simple();
+    const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
     keep(self, entry, out, request);
@@ -329,7 +329,7 @@ static __attribute__((noinline)) strata_status deallocate_otherwise(logging *sel
     const uint64_t reported = ring->stored;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
     if (__builtin_expect(line != NULL, 1))
-        fill_free(self, ring, line, self->duration ? call.begun : strata_stamp_now(), block, stream);
+        fill_free(self, ring, line, self->duration ? call.begun : strata_timestamp_now(), block, stream);
     if (__builtin_expect(call.before && line, 0))
         stamp_reports(ring, reported, line->stamp);
     if (__builtin_expect(!call.before || line, 1))
@@ -345,7 +345,7 @@ static __attribute__((noinline)) strata_status deallocate_otherwise(logging *sel
         ring->freeing = around;
     ring->state = call.before;
     const bool reports = ring->stored != ring->unstamped;
-    uint64_t after = self->duration || reports ? strata_stamp_now() : 0;
+    uint64_t after = self->duration || reports ? strata_timestamp_now() : 0;
     if (__builtin_expect(reports, 0))
         stamp_reports(ring, ring->stored, after);
     if (__builtin_expect(line != NULL, 1)) {
@@ -368,7 +368,7 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
     if (status != STRATA_SUCCESS) /* then the tag is the caller's */
         line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
     if (ring->stored != ring->unstamped)
-        stamp_reports(ring, ring->stored, strata_stamp_now());
+        stamp_reports(ring, ring->stored, strata_timestamp_now());
     const unsigned flags = status == STRATA_SUCCESS && complete ? STRATA_LOG_FLAG_COMPLETE : 0;
     line->what = what(STRATA_LOG_DEALLOCATE, status, flags, block->id.generation);
     log_ring_publish(ring);
@@ -382,7 +382,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     log_ring *ring = common_ring(self);
     if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
         return deallocate_otherwise(self, block, stream);
-    const uint64_t stamp = strata_stamp_simple();
+    const uint64_t stamp = strata_timestamp_simple();
     log_line *line = &ring->lines[ring->stored & ring->mask];
     ring->unstamped = ++ring->stored;
     fill_free(self, ring, line, stamp, block, stream);
@@ -540,7 +540,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         return;
     bool reused = completion->kind == STRATA_COMPLETION_REUSED;
     *line = (log_line){
-        .stamp = ring->state ? 0 : strata_stamp_now(),
+        .stamp = ring->state ? 0 : strata_timestamp_now(),
         .address = block.address,
         .requested = block.requested,
         .bytes = completion->bytes,
@@ -613,7 +613,7 @@ static strata_status logging_get(strata_resource *resource, size_t which, uint64
 
 static bool is_plain(const logging *self, bool enabled)
 {
-    return enabled && !self->duration && strata_stamp_is_simple();
+    return enabled && !self->duration && strata_timestamp_is_simple();
 }
 
 /* The only one that can be set is the switch. */
@@ -743,7 +743,7 @@ strata_status strata_logging_create(int ordinal, const strata_logging_options *g
     self->device = device;
     self->duration = options.duration;
     self->enabled = !options.disabled;
-    strata_stamp_start();
+    strata_timestamp_start();
     self->plain = is_plain(self, self->enabled);
     self->writer.resource = &self->resource;
     self->writer.device = ordinal;

@@ -40,14 +40,14 @@ static void write_batch(log_writer *self)
 
 /* What the stamps of a collection mean. */
 typedef struct time_scale {
-    const strata_stamp_point *from, *to;
+    const strata_timestamp_point *from, *to;
     double rate, long_rate; /* nanoseconds a tick: between the two, and since the beginning */
 } time_scale;
 
 static uint64_t time_of(log_writer *self, const time_scale *scale, uint64_t stamp, bool late)
 {
     double rate = stamp < scale->from->stamp ? scale->long_rate : scale->rate;
-    uint64_t time = strata_stamp_time(scale->from, rate, stamp);
+    uint64_t time = strata_timestamp_time(scale->from, rate, stamp);
     if (late)
         return time;
     if (time > self->newest_ns)
@@ -198,11 +198,11 @@ static uint64_t collect(log_writer *self, bool all)
 {
     uint64_t half = self->rings.lines / 2;
     uint64_t most = look_at_rings(self);
-    strata_stamp_point now;
-    strata_stamp_take_point(&now);
-    time_scale scale = {.from = &self->last, .to = &now, .long_rate = strata_stamp_rate(&self->first, &now)};
+    strata_timestamp_point now;
+    strata_timestamp_take_point(&now);
+    time_scale scale = {.from = &self->last, .to = &now, .long_rate = strata_timestamp_rate(&self->first, &now)};
     scale.rate =
-        now.monotonic_ns - self->last.monotonic_ns > SLACK_NS ? strata_stamp_rate(&self->last, &now) : scale.long_rate;
+        now.monotonic_ns - self->last.monotonic_ns > SLACK_NS ? strata_timestamp_rate(&self->last, &now) : scale.long_rate;
     uint64_t slack = (uint64_t)(SLACK_NS / scale.long_rate);
     merge(self, &scale, all || most >= half ? UINT64_MAX : now.stamp - slack);
     log_rings_refill(&self->rings);
@@ -335,8 +335,8 @@ strata_status log_writer_start(log_writer *self, uint64_t lines)
     if (!make_finished(self))
         goto end_rings;
     strata_lock_init(&self->lock, STRATA_RANK_LOG);
-    strata_stamp_start();
-    strata_stamp_take_point(&self->first);
+    strata_timestamp_start();
+    strata_timestamp_take_point(&self->first);
     self->last = self->first;
     if (!start_thread(self))
         goto end_finished;

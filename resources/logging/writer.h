@@ -31,7 +31,7 @@ typedef struct log_writer {
                                        guarded by lock */
     _Atomic bool failing;           /* the sink did not take the last records; the writer's, read by any */
     _Atomic uint64_t late, lost;    /* records; the same: statistics */
-    strata_stamp_point first, last; /* the rest is the writer's alone */
+    strata_timestamp_point first, last; /* the rest is the writer's alone */
     uint64_t newest_stamp, newest_ns;
     log_ring **heap; /* rings with lines to collect, the one with the oldest on top */
     size_t heap_count, heap_capacity;

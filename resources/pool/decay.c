@@ -177,7 +177,7 @@ strata_status pool_decay_step(pool *self, unsigned most)
     if (!atomic_load_explicit(&self->decay.window, memory_order_relaxed) ||
         !atomic_load_explicit(&self->begun, memory_order_acquire))
         return STRATA_SUCCESS;
-    const uint64_t now = strata_stamp_clock();
+    const uint64_t now = strata_timestamp_clock();
     if (!is_due(self, now) || !strata_lock_try(&self->growth))
         return STRATA_SUCCESS;
     strata_status status = step(self, now, most);
@@ -215,7 +215,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
         if (marks)
             set_all(marks, turn_of(marks), UINT64_MAX);
         atomic_store_explicit(&decay->marks, marks, memory_order_release);
-        atomic_store_explicit(&decay->due, end_of(strata_stamp_clock(), nanoseconds), memory_order_relaxed);
+        atomic_store_explicit(&decay->due, end_of(strata_timestamp_clock(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);
         atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
     }

@@ -46,7 +46,7 @@ static uint64_t requests_of(const pool *self)
 uint64_t pool_slack_clock(const pool *self)
 {
     const uint64_t moved = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * FRAME_NS : strata_stamp_clock();
+    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * FRAME_NS : strata_timestamp_clock();
 }
 
 /* Counts the time until now, and leaves out by how much a pause was too long. */

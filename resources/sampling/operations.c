@@ -40,7 +40,7 @@ static uint64_t draw_gap(sampling *self, sampling_cell *cell)
 static void begin_cell(sampling *self, sampling_cell *cell, const strata_thread *thread)
 {
     uint64_t seed = self->options.sample_seed;
-    cell->random = mix((seed ? seed : strata_stamp_clock() ^ (uintptr_t)cell) + thread->index) | 1;
+    cell->random = mix((seed ? seed : strata_timestamp_clock() ^ (uintptr_t)cell) + thread->index) | 1;
     cell->gap = draw_gap(self, cell);
 }
 

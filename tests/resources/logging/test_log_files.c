@@ -403,17 +403,17 @@ static void a_record_that_comes_late_is_marked_counted_and_put_in_its_place_by_i
 static void without_a_counter_that_can_be_trusted_stamps_are_the_clocks(void **state)
 {
     (void)state;
-    bool is_counter = strata_stamp_is_counter;
-    strata_stamp_is_counter = false;
-    uint64_t before = strata_stamp_clock();
+    bool is_counter = strata_timestamp_is_counter;
+    strata_timestamp_is_counter = false;
+    uint64_t before = strata_timestamp_clock();
     strata_stack *stack = keeping_stack(0);
     make_pairs(stack, 100);
     check_ok(strata_stack_destroy(stack));
-    strata_stamp_is_counter = is_counter;
+    strata_timestamp_is_counter = is_counter;
     assert_in_range(kept.count, 200, 204);
     check_pairs(kept.records, 200, 0);
     for (size_t i = 0; i < 200; i++) {
-        assert_in_range(kept.records[i].monotonic_ns, before, strata_stamp_clock());
+        assert_in_range(kept.records[i].monotonic_ns, before, strata_timestamp_clock());
         assert_true(i == 0 || kept.records[i].monotonic_ns >= kept.records[i - 1].monotonic_ns);
     }
 }

@@ -102,14 +102,14 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
     unsigned forgotten = 0;
     begin(&all, "pool(cache=1)");
     for (unsigned done = 0; done < 4 * ROUND; done++) {
-        const uint64_t before = strata_stamp_clock();
+        const uint64_t before = strata_timestamp_clock();
         replace(&all, &all.blocks[draw(&all, BLOCKS)], (1 + draw(&all, 128)) * MIB);
-        const uint64_t took = strata_stamp_clock() - before;
+        const uint64_t took = strata_timestamp_clock() - before;
         if (took > 4 * MILLISECOND) {
             forget_moves(all.runtime);
             forgotten++;
         }
-        while (strata_stamp_clock() - before < 21 * took)
+        while (strata_timestamp_clock() - before < 21 * took)
             continue;
     }
     print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
@@ -334,7 +334,7 @@ static void making_memory_takes_no_time_here(void **state)
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
     assert_true(is_about(slack_after(self, 140, EIGHTH, 40), 0.044));
-    assert_true(pool_slack_leave_out(self, strata_stamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
+    assert_true(pool_slack_leave_out(self, strata_timestamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
     assert_true(is_about(pool_slack_now(self), 0.144));
     self->bought.risen_to = UINT64_MAX; /* no rise begins anew */
     const uint64_t began = self->bought.spell.began;
