@@ -10,7 +10,7 @@
 typedef struct deferred_free {
     struct deferred_free *next;
     strata_resource *owner;
-    strata_deferred_carry_out carry_out;
+    strata_capture_frees_carry_out carry_out;
     strata_entry *entry; /* retired: nobody else has it */
     strata_block block;
     strata_point after; /* 0, or what the legacy stream, which stands in for the one that was named, has to wait for */
@@ -18,8 +18,8 @@ typedef struct deferred_free {
 
 /* The frees of one stream, in the order in which they were asked for or given back. A graph may be captured with many:
  * what forbids the first of them forbids all, and the others are not asked about. */
-typedef struct strata_deferred_queue {
-    struct strata_deferred_queue *next;
+typedef struct strata_capture_frees_queue {
+    struct strata_capture_frees_queue *next;
     CUstream stream;
     uint64_t thread; /* serial of the thread that freed, of the per-thread stream, which is another for each; 0: nobody
                         knows, or any other stream */
@@ -27,19 +27,19 @@ typedef struct strata_deferred_queue {
 } deferred_queue;
 
 /* What one thread has taken out of the list, until the last of it is done or back. Guarded by the set's lock. */
-typedef struct strata_deferred_batch {
-    struct strata_deferred_batch *next;
+typedef struct strata_capture_frees_batch {
+    struct strata_capture_frees_batch *next;
     const strata_thread *thread; /* whose it is; NULL: nobody knows */
     uint64_t number;             /* from 1, in the order in which they began */
 } deferred_batch;
 
-void strata_deferred_init(strata_deferred *set, strata_device *device)
+void strata_capture_frees_init(strata_capture_frees *set, strata_device *device)
 {
     set->device = device;
     strata_lock_init(&set->lock, STRATA_RANK_OWNER);
 }
 
-void strata_deferred_end(strata_deferred *set)
+void strata_capture_frees_destroy(strata_capture_frees *set)
 {
     for (deferred_queue *queue = set->queues, *next; queue; queue = next) {
         next = queue->next;
@@ -59,7 +59,7 @@ static uint64_t this_thread(void)
 }
 
 /* The lock is held. */
-static void count(strata_deferred *set, int by)
+static void count(strata_capture_frees *set, int by)
 {
     size_t now = atomic_load_explicit(&set->count, memory_order_relaxed);
     atomic_store_explicit(&set->count, now + (size_t)by, memory_order_release);
@@ -72,7 +72,7 @@ static void append(deferred_queue *queue, deferred_free *first, deferred_free **
 }
 
 /* Puts a queue in; where there is one of that stream by now, its frees go there. The lock is held. */
-static void put_in(strata_deferred *set, deferred_queue *queue)
+static void put_in(strata_capture_frees *set, deferred_queue *queue)
 {
     deferred_queue *there = queue->first ? set->queues : NULL;
     while (there && (there->stream != queue->stream || there->thread != queue->thread))
@@ -88,14 +88,14 @@ static void put_in(strata_deferred *set, deferred_queue *queue)
 }
 
 /* The lock is held. */
-static void begin_batch(strata_deferred *set, deferred_batch *batch)
+static void begin_batch(strata_capture_frees *set, deferred_batch *batch)
 {
     *batch = (deferred_batch){.next = set->batches, .thread = strata_thread_self(), .number = ++set->batch_count};
     set->batches = batch;
 }
 
 /* The same. */
-static void end_batch(strata_deferred *set, const deferred_batch *batch)
+static void end_batch(strata_capture_frees *set, const deferred_batch *batch)
 {
     deferred_batch **link = &set->batches;
     while (*link != batch)
@@ -127,7 +127,7 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
     strata_error_unhush(false);
 }
 
-strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, strata_deferred_carry_out carry_out,
+strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner, strata_capture_frees_carry_out carry_out,
                                   strata_entry *entry, const strata_block *block, CUstream stream)
 {
     deferred_free *one = strata_host_zalloc(sizeof *one);
@@ -160,7 +160,7 @@ static bool can_be_named(const deferred_queue *queue, CUstream passed)
 }
 
 /* Takes out those that may be carried out. Their frees count until they are done. */
-static deferred_queue *take(strata_deferred *set, CUstream passed, deferred_batch *batch)
+static deferred_queue *take(strata_capture_frees *set, CUstream passed, deferred_batch *batch)
 {
     deferred_queue *taken = NULL;
     strata_lock_take(&set->lock);
@@ -181,7 +181,7 @@ static deferred_queue *take(strata_deferred *set, CUstream passed, deferred_batc
 }
 
 /* A free that was taken is done. */
-static void let_go(strata_deferred *set, deferred_free *one)
+static void let_go(strata_capture_frees *set, deferred_free *one)
 {
     strata_lock_take(&set->lock);
     count(set, -1);
@@ -190,7 +190,7 @@ static void let_go(strata_deferred *set, deferred_free *one)
 }
 
 /* What is left of a queue goes back; the batch ends with the last one. */
-static void give_back(strata_deferred *set, const deferred_batch *batch, deferred_queue *queue, bool last)
+static void give_back(strata_capture_frees *set, const deferred_batch *batch, deferred_queue *queue, bool last)
 {
     strata_lock_take(&set->lock);
     put_in(set, queue);
@@ -200,7 +200,7 @@ static void give_back(strata_deferred *set, const deferred_batch *batch, deferre
 }
 
 /* Whether another thread has a batch in hand that began by then. The lock is held. */
-static bool is_in_hand(const strata_deferred *set, uint64_t by)
+static bool is_in_hand(const strata_capture_frees *set, uint64_t by)
 {
     const strata_thread *self = strata_thread_self();
     for (const deferred_batch *batch = set->batches; batch; batch = batch->next)
@@ -210,7 +210,7 @@ static bool is_in_hand(const strata_deferred *set, uint64_t by)
 }
 
 /* Waits until other threads are done with what they have in hand now. */
-static void wait_for_others(strata_deferred *set)
+static void wait_for_others(strata_capture_frees *set)
 {
     unsigned spins = 0;
     strata_lock_take(&set->lock);
@@ -223,7 +223,7 @@ static void wait_for_others(strata_deferred *set)
 }
 
 /* Carries out a free that was asked for on `stream`, which is not being captured. */
-static strata_status carry_out(const strata_deferred *set, const deferred_free *one, CUstream stream, bool finished)
+static strata_status carry_out(const strata_capture_frees *set, const deferred_free *one, CUstream stream, bool finished)
 {
     strata_stream_ref legacy;
     strata_status status = STRATA_SUCCESS;
@@ -236,7 +236,7 @@ static strata_status carry_out(const strata_deferred *set, const deferred_free *
 
 /* Carries out what can be of a queue that was taken; the rest stays in it, in order. The stream may be another
  * thread's, which ends it meanwhile. */
-static strata_status carry_out_all(strata_deferred *set, deferred_queue *queue, CUstream passed)
+static strata_status carry_out_all(strata_capture_frees *set, deferred_queue *queue, CUstream passed)
 {
     strata_thread *thread = strata_thread_self();
     const bool finished = passed == STRATA_STREAM_GONE, names = !finished && queue->stream != STRATA_STREAM_GONE;
@@ -262,7 +262,7 @@ static strata_status carry_out_all(strata_deferred *set, deferred_queue *queue, 
     return status;
 }
 
-static strata_status settle(strata_deferred *set, CUstream passed)
+static strata_status settle(strata_capture_frees *set, CUstream passed)
 {
     deferred_batch batch;
     strata_status status = STRATA_SUCCESS;
@@ -275,31 +275,31 @@ static strata_status settle(strata_deferred *set, CUstream passed)
     return status;
 }
 
-strata_status strata_deferred_settle(strata_deferred *set, CUstream passed)
+strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed)
 {
     wait_for_others(set);
     return settle(set, passed);
 }
 
-void strata_deferred_settle_beside(strata_deferred *set, CUstream passed)
+void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed)
 {
     strata_error_hush();
     settle(set, passed);
     strata_error_unhush(false);
 }
 
-void strata_deferred_settle_for_reap(strata_deferred *set, bool wait)
+void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait)
 {
     if (!atomic_load_explicit(&set->count, memory_order_acquire)) /* then the caller sees where the last one went */
         return;
     if (wait)
         wait_for_others(set);
-    strata_deferred_settle_beside(set, CU_STREAM_LEGACY);
+    strata_capture_frees_try_flush(set, CU_STREAM_LEGACY);
     if (wait)
         wait_for_others(set); /* who came by in between */
 }
 
-strata_status strata_deferred_refuse(const strata_deferred *set)
+strata_status strata_capture_frees_refuse(const strata_capture_frees *set)
 {
     const size_t count = atomic_load_explicit(&set->count, memory_order_relaxed);
     return strata_fail(STRATA_ERROR_STREAM_CAPTURE,

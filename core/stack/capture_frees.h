@@ -15,59 +15,59 @@
 #include "core/base/lock.h"
 #include "core/blocks/blocks.h"
 
-struct strata_deferred_queue;
-struct strata_deferred_batch;
+struct strata_capture_frees_queue;
+struct strata_capture_frees_batch;
 
-typedef struct strata_deferred {
+typedef struct strata_capture_frees {
     strata_device *device;
     strata_lock lock;
-    struct strata_deferred_queue *queues;  /* by stream; guarded by lock */
-    struct strata_deferred_batch *batches; /* what threads took out and have neither done nor put back; the same */
+    struct strata_capture_frees_queue *queues;  /* by stream; guarded by lock */
+    struct strata_capture_frees_batch *batches; /* what threads took out and have neither done nor put back; the same */
     uint64_t batch_count;                  /* since the start; the same */
     _Atomic size_t count;                  /* with those in hand. Written under lock, read by any thread. */
-} strata_deferred;
+} strata_capture_frees;
 
 /* Frees a retired block of `owner` as it was asked for: on a stream that is not being captured, or with
  * STRATA_STREAM_GONE, after every use that was noted. `finished`: the stream's work is done, and the stream perhaps no
  * more; it must not be named. */
-typedef strata_status (*strata_deferred_carry_out)(strata_resource *owner, strata_entry *entry,
+typedef strata_status (*strata_capture_frees_carry_out)(strata_resource *owner, strata_entry *entry,
                                                    const strata_block *block, CUstream stream, bool finished);
 
-void strata_deferred_init(strata_deferred *set, strata_device *device);
+void strata_capture_frees_init(strata_capture_frees *set, strata_device *device);
 
 /* What still waits is forgotten: the driver is gone, or nothing does. */
-void strata_deferred_end(strata_deferred *set);
+void strata_capture_frees_destroy(strata_capture_frees *set);
 
-static inline bool strata_deferred_any(const strata_deferred *set)
+static inline bool strata_capture_frees_any(const strata_capture_frees *set)
 {
     return __builtin_expect(atomic_load_explicit(&set->count, memory_order_relaxed) != 0, 0);
 }
 
 /* Keeps a free of a retired entry. Errors: OUT_OF_HOST_MEMORY, and nothing is kept. */
-strata_status strata_deferred_add(strata_deferred *set, strata_resource *owner, strata_deferred_carry_out carry_out,
+strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner, strata_capture_frees_carry_out carry_out,
                                   strata_entry *entry, const strata_block *block, CUstream stream);
 
 /* Carries out the frees that were asked for on `passed`, a stream whose handle is good now, on known streams, or on no
  * stream in particular, unless the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. What
  * cannot be carried out stays. Waits first until other threads are done with what they have in hand. Errors: the first
  * of a free. */
-strata_status strata_deferred_settle(strata_deferred *set, CUstream passed);
+strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed);
 
 /* The same where something might be there, for calls about something else: what fails is met again, and nobody is
  * waited for, as a free that is carried out may come by here. Such a call on no stream in particular promises nothing
  * about others. */
-void strata_deferred_settle_beside(strata_deferred *set, CUstream passed);
-static inline void strata_deferred_settle_quietly(strata_deferred *set, CUstream passed)
+void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed);
+static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set, CUstream passed)
 {
-    if (strata_deferred_any(set) && passed != STRATA_STREAM_GONE)
-        strata_deferred_settle_beside(set, passed);
+    if (strata_capture_frees_any(set) && passed != STRATA_STREAM_GONE)
+        strata_capture_frees_try_flush(set, passed);
 }
 
 /* For a reap: the same on no stream in particular. With `wait` other threads are done with what they had in hand, so
  * that the caller finds it where frees go, or it is deferred still. */
-void strata_deferred_settle_for_reap(strata_deferred *set, bool wait);
+void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait);
 
 /* Says that a wait for all frees left some, which a capture holds. Returns STREAM_CAPTURE. */
-strata_status strata_deferred_refuse(const strata_deferred *set);
+strata_status strata_capture_frees_refuse(const strata_capture_frees *set);
 
 #endif

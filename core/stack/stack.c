@@ -290,7 +290,7 @@ strata_resource *strata_resource_charging(strata_resource *resource)
 
 static void free_stack(strata_stack *stack)
 {
-    strata_deferred_end(&stack->deferred);
+    strata_capture_frees_destroy(&stack->deferred);
     strata_table_destroy(stack->table);
     strata_host_free(stack->text);
     strata_host_free(stack->ops);
@@ -414,7 +414,7 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
         strata_host_free(stack);
         return status;
     }
-    strata_deferred_init(&stack->deferred, device);
+    strata_capture_frees_init(&stack->deferred, device);
     stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(resources, count);
     stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
     stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
@@ -446,7 +446,7 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
     bool usable = strata_door_now() == STRATA_DOOR_OPEN;
-    if (usable && strata_deferred_any(&stack->deferred))
+    if (usable && strata_capture_frees_any(&stack->deferred))
         return strata_fail(STRATA_ERROR_BUSY,
                            "blocks of %s were freed inside captures whose end was not seen; say that they have ended "
                            "with strata_stack_captures_ended",
@@ -501,7 +501,7 @@ strata_status strata_stack_captures_ended(strata_stack *stack, CUstream stream)
     if (!stack)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_captures_ended: stack is NULL");
     strata_status status = strata_usable();
-    return status == STRATA_SUCCESS ? strata_deferred_settle(&stack->deferred, stream) : status;
+    return status == STRATA_SUCCESS ? strata_capture_frees_flush(&stack->deferred, stream) : status;
 }
 
 strata_status strata_stack_destroy(strata_stack *stack)

@@ -18,7 +18,7 @@ typedef struct strata_interest {
 struct strata_stack {
     strata_device *device;
     strata_table *table;
-    strata_deferred deferred;
+    strata_capture_frees deferred;
     char *text;
     size_t count;
     strata_resource_ops *ops;    /* filled copies, one a layer */

@@ -295,7 +295,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(binning *self, bi
     strata_status status = strata_stream_resolve(stack->device, request->stream, &found.stream);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_deferred_settle_quietly(&stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&stack->deferred, request->stream);
     if ((status = find_place(self, of, &found)) != STRATA_SUCCESS)
         return status;
     if (!found.from)
@@ -469,7 +469,7 @@ static strata_status defer(binning *self, bin_place *place, strata_entry *entry,
     place->deferred = true;
     count_free(of, 1); /* before another thread may carry it out */
     strata_status status =
-        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(of, -1);
@@ -482,7 +482,7 @@ static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_
                                                              const strata_block *block, CUstream stream)
 {
     strata_stack *stack = self->resource.stack;
-    strata_deferred_settle_quietly(&stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&stack->deferred, stream);
     strata_error_hush();
     strata_status status = free_in_order(place->chunk->bin, place, entry, block, stream, stack->device, false);
     strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
@@ -549,11 +549,11 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
 {
     binning *self = (binning *)resource;
     strata_resource *below = resource->upstream;
-    strata_deferred *deferred = &resource->stack->deferred;
+    strata_capture_frees *deferred = &resource->stack->deferred;
     strata_status status = STRATA_SUCCESS;
     size_t own = 0;
     *bytes = 0;
-    strata_deferred_settle_for_reap(deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(deferred, mode == STRATA_REAP_WAIT);
     for (size_t i = 0; i < self->bin_count && status == STRATA_SUCCESS; i++) {
         if (mode == STRATA_REAP_WAIT)
             status = bin_wait(self, self->bins[i], &own);
@@ -562,8 +562,8 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
     }
     if (status == STRATA_SUCCESS)
         status = below->ops->reap(below, mode, bytes);
-    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_deferred_any(deferred))
-        status = strata_deferred_refuse(deferred);
+    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_capture_frees_any(deferred))
+        status = strata_capture_frees_refuse(deferred);
     *bytes += own;
     return status;
 }

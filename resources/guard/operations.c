@@ -427,7 +427,7 @@ static strata_status bury(guard *self, const guarded *block, CUstream stream, bo
 static strata_status put_away(guard *self, guarded *block, CUstream stream)
 {
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
     strata_error_hush();
     strata_status status = gone ? follow_home(self, &block->below) : ask_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)

@@ -108,7 +108,7 @@ static __attribute__((noinline)) strata_status allocate_noted(async *self, const
     strata_status status = strata_check_alignment(&self->resource, request, ALIGNMENT);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
     strata_note note;
     CUdeviceptr address = 0;
     if ((status = strata_note_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
@@ -298,15 +298,15 @@ static strata_status carry_out(strata_resource *resource, strata_entry *entry, c
 static strata_status free_or_defer(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
                                    bool *reap)
 {
-    strata_deferred *deferred = &self->resource.stack->deferred;
-    strata_deferred_settle_quietly(deferred, stream);
+    strata_capture_frees *deferred = &self->resource.stack->deferred;
+    strata_capture_frees_try_flush_any(deferred, stream);
     strata_error_hush();
     strata_status status = free_in_order(self, entry, block, stream, reap);
     strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status != STRATA_ERROR_STREAM_CAPTURE)
         return status;
     strata_retired_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
-    status = strata_deferred_add(deferred, &self->resource, carry_out, entry, block, stream);
+    status = strata_capture_frees_add(deferred, &self->resource, carry_out, entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_retired_undefer(&self->retired, entry, block->bytes);
     return status;
@@ -347,10 +347,10 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
 static strata_status async_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     async *self = (async *)resource;
-    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
     strata_status status = strata_retired_reap(&self->retired, mode, bytes);
-    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
-        status = strata_deferred_refuse(&resource->stack->deferred);
+    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_capture_frees_any(&resource->stack->deferred))
+        status = strata_capture_frees_refuse(&resource->stack->deferred);
     return status;
 }
 

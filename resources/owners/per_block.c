@@ -66,7 +66,7 @@ strata_status strata_single_allocate(strata_resource *resource, const strata_req
         status = strata_stream_resolve(self->device, request->stream, &stream);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
-    strata_deferred_settle_quietly(&resource->stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&resource->stack->deferred, request->stream);
     uint32_t slot = strata_table_take_slot(table);
     if (!slot)
         return strata_fail_host_memory("a block");
@@ -187,7 +187,7 @@ static strata_status defer(strata_single *self, strata_entry *entry, const strat
     count_deferred(self, block, 1);
     count_free(self, block, 1); /* before another thread may carry it out */
     strata_status status =
-        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(self, block, -1);
@@ -213,7 +213,7 @@ strata_status strata_single_deallocate(strata_resource *resource, const strata_b
     if (status != STRATA_SUCCESS)
         return status;
     const strata_block block = with_own_facts(entry, given);
-    strata_deferred_settle_quietly(&resource->stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&resource->stack->deferred, stream);
     strata_error_hush();
     status = wait_for_block(self, entry, &block, stream);
     strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
@@ -229,12 +229,12 @@ strata_status strata_single_deallocate(strata_resource *resource, const strata_b
 strata_status strata_single_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     strata_single *self = (strata_single *)resource;
-    strata_deferred *deferred = &resource->stack->deferred;
+    strata_capture_frees *deferred = &resource->stack->deferred;
     int64_t before = strata_counters_sum(&self->counters, DEFERRED_BYTES);
-    strata_deferred_settle_for_reap(deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(deferred, mode == STRATA_REAP_WAIT);
     int64_t now = strata_counters_sum(&self->counters, DEFERRED_BYTES);
     *bytes = before > now ? (size_t)(before - now) : 0;
-    return mode == STRATA_REAP_WAIT && strata_deferred_any(deferred) ? strata_deferred_refuse(deferred)
+    return mode == STRATA_REAP_WAIT && strata_capture_frees_any(deferred) ? strata_capture_frees_refuse(deferred)
                                                                      : STRATA_SUCCESS;
 }
 

@@ -135,7 +135,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
     strata_status status = check_request(self, request);
     if (status != STRATA_SUCCESS || !request->bytes)
         return status;
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
     if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
         return status;
     pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
@@ -151,7 +151,7 @@ static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const
 static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_cell *cell,
                                                                 const strata_request *request, strata_block *out)
 {
-    const bool plain = request->bytes && !strata_deferred_any(&self->resource.stack->deferred);
+    const bool plain = request->bytes && !strata_capture_frees_any(&self->resource.stack->deferred);
     uint64_t id;
     pool_cache *cache = plain ? pool_cache_of_unknown_at(cell, request->stream, &id) : NULL;
     if (__builtin_expect(!cache, 0))

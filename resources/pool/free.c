@@ -146,7 +146,7 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may carry it out */
     strata_status status =
-        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_counters_add(&self->deferred, thread, 0, -bytes);
     return status;
@@ -157,7 +157,7 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
 {
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
     strata_error_hush();
     strata_status status = free_in_order(self, cell, entry, block, stream);
     strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
@@ -277,7 +277,7 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
 
 static inline bool is_plain_free(const pool *self, const strata_entry *entry)
 {
-    return saw_one(entry) && !strata_deferred_any(&self->resource.stack->deferred);
+    return saw_one(entry) && !strata_capture_frees_any(&self->resource.stack->deferred);
 }
 
 /* A retired block, whatever it saw and wherever it is freed. */

@@ -62,11 +62,11 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
 {
     pool *self = (pool *)resource;
     const int64_t before = strata_counters_sum(&self->deferred, 0);
-    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
     const int64_t now = strata_counters_sum(&self->deferred, 0);
     *bytes = before > now ? (size_t)(before - now) : 0;
-    if (mode == STRATA_REAP_WAIT && strata_deferred_any(&resource->stack->deferred))
-        return strata_deferred_refuse(&resource->stack->deferred);
+    if (mode == STRATA_REAP_WAIT && strata_capture_frees_any(&resource->stack->deferred))
+        return strata_capture_frees_refuse(&resource->stack->deferred);
     strata_status status = mode == STRATA_REAP_WAIT ? wait_for_free(self) : STRATA_SUCCESS;
     if (mode != STRATA_REAP_WAIT)
         pool_decay_look(self);

@@ -132,7 +132,7 @@ static bool sample_request(sampling *self, const strata_request *request, strata
 
 static bool try_to_sample(sampling *self, const strata_request *request, strata_block *out)
 {
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
     strata_error_hush();
     bool done = sample_request(self, request, out);
     strata_error_unhush(false);
@@ -261,7 +261,7 @@ static strata_status defer(sampling *self, sample *one, const strata_block *bloc
 {
     sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may carry it out */
     strata_status status =
-        strata_deferred_add(&self->resource.stack->deferred, &self->resource, carry_out, one->entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, one->entry, block, stream);
     if (status != STRATA_SUCCESS)
         sample_set(self, one, SAMPLE_FREEING);
     return status;
@@ -302,7 +302,7 @@ static __attribute__((noinline)) strata_status free_sample(sampling *self, const
         tell_refused(self, block, status, freed_at);
         return status;
     }
-    strata_deferred_settle_quietly(&self->resource.stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
     sample *one = sample_begin_free(self, block, entry, freed_at);
     status = free_or_defer(self, one, block, stream);
     if (status == STRATA_SUCCESS)
@@ -356,7 +356,7 @@ static strata_status sampling_reap(strata_resource *resource, strata_reap_mode m
     strata_resource *below = resource->upstream;
     size_t own = 0;
     *bytes = 0;
-    strata_deferred_settle_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
     strata_status status = mode == STRATA_REAP_WAIT ? samples_wait(self, &own) : STRATA_SUCCESS;
     if (mode != STRATA_REAP_WAIT)
         samples_poll(self, &own);
