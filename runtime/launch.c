@@ -178,10 +178,10 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
     strata_block block;
     bool permissive = launch->mode == STRATA_LAUNCH_PERMISSIVE;
     if (permissive)
-        strata_error_hush();
+        strata_error_suppress_begin();
     status = launch->runtime->top->ops->find(launch->runtime->top, address, &block);
     if (permissive)
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS && permissive) {
         launch->skipped++;
         return STRATA_SUCCESS;

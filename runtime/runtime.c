@@ -34,10 +34,10 @@ const char *strata_runtime_default_stack(void)
 /* The stack that the environment names: what is wrong with its text is said with where that stands. */
 static strata_status make_environment_stack(const char *text, int device, strata_stack **out)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_stack_create(text, device, out);
-    strata_error said = *strata_error_unsaid();
-    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_SYNTAX);
+    strata_error said = *strata_error_suppressed();
+    strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_SYNTAX);
     if (status != STRATA_ERROR_SYNTAX)
         return status;
     strata_error *error = strata_error_begin(status);
@@ -236,9 +236,9 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
 static strata_status forget_at(strata_runtime *runtime, CUdeviceptr address)
 {
     strata_block block;
-    strata_error_hush();
+    strata_error_suppress_begin();
     const strata_status found = runtime->top->ops->find(runtime->top, address, &block);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return found == STRATA_SUCCESS && block.address == address ? strata_free_without_driver(runtime->top, &block)
                                                                : STRATA_SUCCESS;
 }
@@ -356,10 +356,10 @@ static strata_status home_stream(strata_runtime *runtime, const strata_block *bl
 static strata_status deallocate_gone(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
                                      bool *again)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     const strata_status status = runtime->top->ops->deallocate(runtime->top, block, STRATA_STREAM_GONE);
     *again = status == STRATA_ERROR_INVALID_VALUE && !home_has_ended(entry);
-    strata_error_unhush(status != STRATA_SUCCESS && !*again);
+    strata_error_suppress_end(status != STRATA_SUCCESS && !*again);
     return status;
 }
 

@@ -89,7 +89,7 @@ static _Thread_local strata_error spare; /* touched only when there is no memory
 strata_error *strata_error_begin(strata_status status)
 {
     strata_thread *thread = strata_thread_self();
-    strata_error *error = !thread ? &spare : thread->hushed ? &thread->unsaid : &thread->error;
+    strata_error *error = !thread ? &spare : thread->suppress_depth ? &thread->suppressed : &thread->error;
     *error = (strata_error){.status = status};
     return error;
 }
@@ -115,7 +115,7 @@ static strata_error *add_notice(strata_thread *thread)
 strata_error *strata_error_begin_finding(strata_status status)
 {
     strata_thread *thread = strata_thread_self();
-    if (!thread || !thread->hushed)
+    if (!thread || !thread->suppress_depth)
         return strata_error_begin(status);
     strata_error *error = add_notice(thread);
     *error = (strata_error){.status = status};
@@ -138,7 +138,7 @@ void strata_error_drop_notices(strata_thread *thread)
 
 static _Thread_local bool saying;
 
-bool strata_error_is_being_said(void)
+bool strata_error_is_being_reported(void)
 {
     return saying;
 }
@@ -159,11 +159,11 @@ static void say(const strata_error *error)
     saying = before;
 }
 
-void strata_error_hush(void)
+void strata_error_suppress_begin(void)
 {
     strata_thread *thread = strata_thread_self();
-    if (thread && !thread->hushed++)
-        thread->unsaid.status = STRATA_SUCCESS;
+    if (thread && !thread->suppress_depth++)
+        thread->suppressed.status = STRATA_SUCCESS;
 }
 
 static __attribute__((cold)) void say_notices(strata_thread *thread)
@@ -175,23 +175,23 @@ static __attribute__((cold)) void say_notices(strata_thread *thread)
 }
 
 /* A thread whose state could not be had when it was to be hushed, and could be since, was not hushed. */
-void strata_error_unhush(bool say_it)
+void strata_error_suppress_end(bool say_it)
 {
     strata_thread *thread = strata_thread_current;
-    if (!thread || !thread->hushed || --thread->hushed)
+    if (!thread || !thread->suppress_depth || --thread->suppress_depth)
         return;
-    if (say_it && thread->unsaid.status != STRATA_SUCCESS) {
-        thread->error = thread->unsaid;
+    if (say_it && thread->suppressed.status != STRATA_SUCCESS) {
+        thread->error = thread->suppressed;
         say(&thread->error);
     }
     if (__builtin_expect(thread->notices != NULL, 0))
         say_notices(thread);
 }
 
-const strata_error *strata_error_unsaid(void)
+const strata_error *strata_error_suppressed(void)
 {
     const strata_thread *thread = strata_thread_self();
-    return thread ? &thread->unsaid : &no_thread_state;
+    return thread ? &thread->suppressed : &no_thread_state;
 }
 
 const strata_error *strata_error_in_force(void)
@@ -199,7 +199,7 @@ const strata_error *strata_error_in_force(void)
     const strata_thread *thread = strata_thread_self();
     if (!thread)
         return &no_thread_state;
-    return thread->hushed ? &thread->unsaid : &thread->error;
+    return thread->suppress_depth ? &thread->suppressed : &thread->error;
 }
 
 void strata_error_set_aside(strata_error_aside *aside)
@@ -208,12 +208,12 @@ void strata_error_set_aside(strata_error_aside *aside)
     aside->thread = thread;
     if (!thread)
         return;
-    aside->hushed = thread->hushed;
+    aside->suppress_depth = thread->suppress_depth;
     aside->notices = thread->notices;
     aside->last_notice = thread->last_notice;
     aside->error = thread->error;
-    aside->unsaid = thread->unsaid;
-    thread->hushed = 0;
+    aside->suppressed = thread->suppressed;
+    thread->suppress_depth = 0;
     thread->notices = NULL;
 }
 
@@ -223,17 +223,17 @@ void strata_error_take_back(const strata_error_aside *aside)
     strata_thread *thread = aside->thread;
     if (!thread)
         return;
-    thread->hushed = aside->hushed;
+    thread->suppress_depth = aside->suppress_depth;
     thread->notices = aside->notices;
     thread->last_notice = aside->last_notice;
     thread->error = aside->error;
-    thread->unsaid = aside->unsaid;
+    thread->suppressed = aside->suppressed;
 }
 
-static void say_unless_hushed(const strata_error *error)
+static void report_unless_suppressed(const strata_error *error)
 {
     const strata_thread *thread = strata_thread_current;
-    if (!thread || !thread->hushed)
+    if (!thread || !thread->suppress_depth)
         say(error);
 }
 
@@ -241,7 +241,7 @@ strata_status strata_error_raise_again(const strata_error *kept)
 {
     strata_error *error = strata_error_begin(kept->status);
     *error = *kept;
-    say_unless_hushed(error);
+    report_unless_suppressed(error);
     return error->status;
 }
 
@@ -252,7 +252,7 @@ static strata_status raise_with(strata_error *error, const char *format, va_list
     if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
         strata_suspects_append(text, sizeof text, (size_t)length);
     strata_escape(error->message, sizeof error->message, text);
-    say_unless_hushed(error);
+    report_unless_suppressed(error);
     return error->status;
 }
 

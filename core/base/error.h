@@ -13,8 +13,8 @@ strata_status strata_error_raise(strata_error *error, const char *format, ...) S
 
 /* Between the two, what this thread raises is neither kept nor logged: for a try after which another way is open. With
  * `say`, the last of it counts after all. They nest. */
-void strata_error_hush(void);
-void strata_error_unhush(bool say);
+void strata_error_suppress_begin(void);
+void strata_error_suppress_end(bool say);
 
 /* As strata_error_begin, for a finding, which no call fails for. On a thread that is hushed it takes no failure's
  * place: the log callback hears it when that is over. It is dropped if too many wait, or there is no memory. */
@@ -25,7 +25,7 @@ struct strata_thread;
 void strata_error_drop_notices(struct strata_thread *thread);
 
 /* What was raised last between the two, for a copy before the second; SUCCESS if nothing was. Never NULL. */
-const strata_error *strata_error_unsaid(void);
+const strata_error *strata_error_suppressed(void);
 
 /* The record of the thread's last failure: the unsaid one on a thread that is hushed. Never NULL. */
 const strata_error *strata_error_in_force(void);
@@ -35,9 +35,9 @@ const strata_error *strata_error_in_force(void);
 struct strata_notice;
 typedef struct strata_error_aside {
     struct strata_thread *thread; /* NULL: it has no state, and nothing to be set aside */
-    uint32_t hushed;
+    uint32_t suppress_depth;
     struct strata_notice *notices, *last_notice;
-    strata_error error, unsaid;
+    strata_error error, suppressed;
 } strata_error_aside;
 void strata_error_set_aside(strata_error_aside *aside);
 void strata_error_take_back(const strata_error_aside *aside);
@@ -46,7 +46,7 @@ void strata_error_take_back(const strata_error_aside *aside);
 strata_status strata_error_raise_again(const strata_error *kept);
 
 /* Whether the thread is in the log callback. */
-bool strata_error_is_being_said(void);
+bool strata_error_is_being_reported(void);
 
 /* A failed driver call: the status that belongs to `result` (OUT_OF_MEMORY, SHUT_DOWN, STREAM_CAPTURE, ERROR_DRIVER),
  * with the driver's code and name in the record. `call` is the entry point, such as "cuMemAlloc". */

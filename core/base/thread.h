@@ -60,8 +60,8 @@ typedef struct strata_thread {
     uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
     uint64_t serial; /* from 1, of no other thread ever */
     strata_error error;
-    uint32_t hushed;     /* how many strata_error_hush are open */
-    strata_error unsaid; /* the last one raised since then */
+    uint32_t suppress_depth;     /* how many strata_error_suppress_begin are open */
+    strata_error suppressed; /* the last one raised since then */
     strata_notice *notices, *last_notice;
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];

@@ -444,9 +444,9 @@ strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, s
     if (why != STRATA_ERROR_OUT_OF_HOST_MEMORY && why != STRATA_ERROR_BUSY && why != STRATA_ERROR_DRIVER &&
         why != STRATA_ERROR_OUT_OF_MEMORY)
         return why;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_stream_synchronize(device, handle);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return status == STRATA_SUCCESS ? STRATA_SUCCESS : why;
 }
 

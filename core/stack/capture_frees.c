@@ -114,7 +114,7 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
     if (queue->stream == STRATA_STREAM_GONE || (uintptr_t)queue->stream <= (uintptr_t)CU_STREAM_LEGACY ||
         strata_stream_is_capturing(device, queue->stream, true))
         return;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(device, queue->stream, &stream);
     if (status == STRATA_SUCCESS)
         status = strata_note_begin_on(&note, &stream);
@@ -124,7 +124,7 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
         one->after = status == STRATA_SUCCESS ? point : 0;
         queue->stream = status == STRATA_SUCCESS ? CU_STREAM_LEGACY : queue->stream;
     }
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner, strata_capture_frees_carry_out carry_out,
@@ -283,9 +283,9 @@ strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream pas
 
 void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     settle(set, passed);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait)

@@ -288,9 +288,9 @@ static void full_name(const strata_stack *stack, const value_place *place, char 
 /* What cannot be read at the moment is no failure of who looks at everything. */
 static bool get_quietly(const value_place *place, uint64_t *value)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     bool read = get(place, value) == STRATA_SUCCESS;
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return read;
 }
 
@@ -372,9 +372,9 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
         return status;
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
-    strata_error_hush();
+    strata_error_suppress_begin();
     top->ops->usage(top, &usage); /* what the driver cannot be asked is left at zero */
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     strata_emitter to;
     strata_emitter_begin(&to, format, write, data);
     strata_emit_text(&to, "stack", stack->text);

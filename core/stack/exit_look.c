@@ -43,9 +43,9 @@ void strata_stack_ends_leave(void)
 
 static void *run(void *unused)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     look_at_stacks();
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     strata_lock_take(&ends_lock);
     looked = true;
     pthread_cond_broadcast(&changed);

@@ -452,9 +452,9 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
                            "with strata_stack_captures_ended",
                            what);
     if (usable) {
-        strata_error_hush();
+        strata_error_suppress_begin();
         top->ops->usage(top, &usage); /* what lives is known also where the driver could not be asked for the rest */
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
     }
     if (usage.live_blocks == 0)
         return STRATA_SUCCESS;
@@ -681,9 +681,9 @@ strata_status strata_resource_allocate_ptsz(strata_resource *resource, const str
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block)
 {
     strata_block_id held;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_entry_quarantine(strata_resource_table(resource), block, block, &held);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return STRATA_SUCCESS;
 }
 

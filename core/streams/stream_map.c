@@ -171,9 +171,9 @@ bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_
 {
     strata_scope scope;
     bool in_context = strata_scope_for(handle) != 0;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_scope_enter(&scope, device, in_context ? STRATA_SCOPE_CONTEXT : 0);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS)
         return if_unknown;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -613,11 +613,11 @@ void strata_stream_await_frees(const strata_stream_ref *left)
 {
     strata_timeline *timeline = left->timeline;
     strata_home_frees_await();
-    strata_error_hush(); /* what cannot be marked is said to who has to wait for it */
+    strata_error_suppress_begin(); /* what cannot be marked is said to who has to wait for it */
     strata_spin_take(&timeline->lock);
     if (atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == left->stream_id)
         strata_timeline_record_now(timeline, left->handle);
     strata_spin_release(&timeline->lock);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     strata_timeline_let_go(timeline, 0);
 }

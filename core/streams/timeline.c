@@ -287,9 +287,9 @@ static inline CUresult record_event(strata_timeline *timeline, strata_event *eve
     if (picked)
         drop_picked(timeline, event);
     if (result == CUDA_ERROR_INVALID_HANDLE && timeline->kind == STRATA_TIMELINE_UNKNOWN) {
-        strata_error_hush();
+        strata_error_suppress_begin();
         result = record_elsewhere(timeline, epoch, handle);
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
     }
     return result;
 }
@@ -347,9 +347,9 @@ static __attribute__((cold)) strata_status wait_instead(strata_timeline *timelin
 static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     strata_event *event;
-    strata_error_hush();
+    strata_error_suppress_begin();
     pick_event(timeline, &event);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return event && record_event(timeline, event, true, epoch, handle) == CUDA_SUCCESS;
 }
 

@@ -218,7 +218,7 @@ void bins_close(binning *self)
 {
     size_t bytes = 0;
     strata_status status = STRATA_ERROR_BUSY;
-    strata_error_hush();
+    strata_error_suppress_begin();
     for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && status != STRATA_SUCCESS; i++) {
         status = bins_give_back(self, SIZE_MAX, &bytes);
         if (status == STRATA_SUCCESS && atomic_load_explicit(&self->stream, memory_order_relaxed))
@@ -226,7 +226,7 @@ void bins_close(binning *self)
                 wait_for_own_stream(self, STRATA_REAP_WAIT); /* so that layers between hear of it before they end */
     }
     end_stream(self);
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
 /* ---- growing ---- */
@@ -277,18 +277,18 @@ static void chain_places(bin_chunk *chunk)
 /* What was taken and cannot be used goes back at once, or is kept for somebody who gives back. */
 static void drop_chunk(binning *self, bin_chunk *chunk)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     chunk->orphan = true;
     give_back(self, chunk);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* Somebody met it by its address in the meantime, and has it, or has freed it. */
 static __attribute__((cold)) void give_block_back(binning *self, const strata_block *block)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     below(self)->ops->deallocate(below(self), block, block->stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t places, bin_place **out)
@@ -335,7 +335,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_place **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->places, out);
     for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
-        const strata_error why = *strata_error_unsaid();
+        const strata_error why = *strata_error_suppressed();
         size_t given;
         if (!bin_wants_room(self, status, &why, of->size))
             break;
@@ -347,7 +347,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_place **out)
         else if (why.status == status)
             strata_error_raise_again(&why); /* whatever was met meanwhile */
         if (of->places > 1 && (given || effort == BIN_ASK) &&
-            bin_wants_room(self, status, strata_error_unsaid(), of->size))
+            bin_wants_room(self, status, strata_error_suppressed(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
     }
     return status;
@@ -372,9 +372,9 @@ static __attribute__((cold)) strata_status refuse(const binning *self, const bin
 
 strata_status bin_grow(binning *self, bin *of, const strata_request *request, bin_place **out)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = try_to_take(self, of, out);
-    const strata_error why = *strata_error_unsaid();
-    strata_error_unhush(false);
+    const strata_error why = *strata_error_suppressed();
+    strata_error_suppress_end(false);
     return status == STRATA_SUCCESS ? status : refuse(self, of, request, status, &why);
 }

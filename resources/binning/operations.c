@@ -228,9 +228,9 @@ static bool take_pending(const binning *self, bin *of, search *found)
     }
     found->from = list;
     found->waits = found->out = true;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = bin_place_visit(self, list, found->place, make_wait, &found->stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         return true;
     put_back(of, found);
@@ -331,10 +331,10 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
     *out = (strata_block){0};
     if (self->refuse_larger && request->bytes > self->bins[self->bin_count - 1]->size)
         return refuse_larger(self, request);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = below->ops->allocate(below, request, out);
     for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
-        const strata_error why = *strata_error_unsaid();
+        const strata_error why = *strata_error_suppressed();
         size_t given;
         if (!bin_wants_room(self, status, &why, request->bytes))
             break;
@@ -344,7 +344,7 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
         else if (why.status == status)
             strata_error_raise_again(&why);
     }
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS)
         atomic_fetch_add_explicit(&self->passed, 1, memory_order_relaxed);
     return status;
@@ -483,9 +483,9 @@ static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_
 {
     strata_stack *stack = self->resource.stack;
     strata_capture_frees_try_flush_any(&stack->deferred, stream);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = free_in_order(place->chunk->bin, place, entry, block, stream, stack->device, false);
-    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, place, entry, block, stream);
     if (status != STRATA_SUCCESS)
@@ -573,9 +573,9 @@ static size_t reserved_below(const binning *self)
 {
     strata_resource *below = self->resource.upstream;
     strata_usage usage = {0};
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = below->ops->usage(below, &usage);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return status == STRATA_SUCCESS ? usage.reserved_bytes : 0;
 }
 

@@ -410,12 +410,12 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask)
         if (bin_list_is_empty(list))
             continue;
         if (ask) {
-            strata_error_hush();
+            strata_error_suppress_begin();
             if (list->timeline)
                 ask_stream(list);
             else
                 ask_mixed(layer, list);
-            strata_error_unhush(false);
+            strata_error_suppress_end(false);
         }
         bin_place *chain;
         while ((chain = take_complete(layer, self, list))) { /* of a list of many, some at a time */
@@ -470,9 +470,9 @@ strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
 size_t bin_ask(const binning *layer, bin *self)
 {
     size_t bytes = 0;
-    strata_error_hush();
+    strata_error_suppress_begin();
     settle_all(layer, self, ask_about, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return bytes;
 }
 

@@ -209,9 +209,9 @@ static void reap_below(budget *self, strata_reap_mode mode)
 {
     size_t bytes;
     strata_resource *below = self->resource.upstream;
-    strata_error_hush();
+    strata_error_suppress_begin();
     below->ops->reap(below, mode, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* Keeps everything that is reserved, so that only what layers hold back comes free. */
@@ -219,9 +219,9 @@ static void trim_below(budget *self)
 {
     size_t bytes;
     strata_resource *below = self->resource.upstream;
-    strata_error_hush();
+    strata_error_suppress_begin();
     below->ops->trim(below, SIZE_MAX, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* Waits for others to free. False when the time is over. */
@@ -262,9 +262,9 @@ static bool wait_as_told(budget *self, budget_attempt *attempt)
 static bool give_back_quietly(budget *self, strata_block *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = below->ops->deallocate(below, block, stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         *block = (strata_block){0};
     return status == STRATA_SUCCESS;

@@ -96,9 +96,9 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
         return;
     budget_shared *shared;
     strata_shared_budget shown = {.path = path};
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = shared_open_existing(path, grouped, (unsigned)number, &shared);
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     memset(view, 0, sizeof *view);
     if (status == STRATA_SUCCESS)
         view_file(view, shared, &shown);

@@ -35,11 +35,11 @@ static void count(_Atomic uint64_t *counter)
 static strata_status try_once(strata_resource *resource, const strata_request *request, strata_block *out,
                               strata_error *why)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (status != STRATA_SUCCESS)
-        *why = *strata_error_unsaid();
-    strata_error_unhush(false);
+        *why = *strata_error_suppressed();
+    strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS && why->status != status)
         *why = (strata_error){.status = status, .requested = request->bytes, .tag = request->tag};
     return status;
@@ -50,10 +50,10 @@ static bool make_room(strata_resource *resource)
 {
     size_t bytes;
     strata_resource *up = resource->upstream;
-    strata_error_hush();
+    strata_error_suppress_begin();
     up->ops->reap(up, STRATA_REAP_WAIT, &bytes);
     up->ops->trim(up, 0, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return true;
 }
 

@@ -100,9 +100,9 @@ static nvtx_origin ask_origin(const nvtx_layer *self, const strata_block *block)
  * be had: then the tool is told of nothing new. Errors are nobody's. */
 static bool begin_telling(const nvtx_layer *self, strata_scope *scope)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 

@@ -48,9 +48,9 @@ static bool ask_managed(prefetch *self, CUdeviceptr address)
     strata_scope scope;
     unsigned char managed = 0; /* a bool of the driver's */
     CUresult result = CUDA_ERROR_UNKNOWN;
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {
         result = strata_cu.PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
         strata_scope_leave(&scope);
@@ -68,10 +68,10 @@ static bool move(prefetch *self, const strata_block *block, CUstream stream)
         count(self, SKIPPED);
         return false;
     }
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_scope_enter(&scope, self->device,
                                               STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED | strata_scope_for(stream));
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS) {
         count(self, status == STRATA_ERROR_STREAM_CAPTURE ? SKIPPED : FAILED);
         return false;
@@ -85,9 +85,9 @@ static bool move(prefetch *self, const strata_block *block, CUstream stream)
 /* False if it cannot be given back. */
 static bool give_back(strata_resource *up, const strata_block *block, CUstream stream)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = up->ops->deallocate(up, block, stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 
@@ -106,9 +106,9 @@ static strata_status note_move(const prefetch *self, strata_block *block, CUstre
         *block = (strata_block){0};
         return status;
     }
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_stream_synchronize(self->device, stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return STRATA_SUCCESS;
 }
 

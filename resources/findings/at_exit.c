@@ -62,7 +62,7 @@ static void keep_failure(void)
 {
     strata_lock_take(&found_lock);
     if (failure.status == STRATA_SUCCESS)
-        failure = *strata_error_unsaid();
+        failure = *strata_error_suppressed();
     strata_lock_release(&found_lock);
 }
 
@@ -200,7 +200,7 @@ static bool any_guard(void)
 /* Forked children have no blocks. A program that exits from its log callback may do so under locks of Strata's. */
 static void look_at_exit(void)
 {
-    if (strata_door_now() != STRATA_DOOR_OPEN || strata_error_is_being_said() || !any_guard())
+    if (strata_door_now() != STRATA_DOOR_OPEN || strata_error_is_being_reported() || !any_guard())
         return;
     atomic_store(&exiting, true);
     bool over = strata_stack_ends_hold(look_at_all, PATIENCE_MS);

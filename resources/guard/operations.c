@@ -105,16 +105,16 @@ static strata_status allocate_below(guard *self, const strata_request *request, 
     strata_resource *below = self->resource.upstream;
     if (!atomic_load_explicit(&self->quarantined_blocks, memory_order_relaxed))
         return below->ops->allocate(below, request, out);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = below->ops->allocate(below, request, out);
-    strata_error_unhush(status != STRATA_SUCCESS && !is_short_of_memory(status));
+    strata_error_suppress_end(status != STRATA_SUCCESS && !is_short_of_memory(status));
     if (!is_short_of_memory(status))
         return status;
     size_t bytes;
-    strata_error_hush();
+    strata_error_suppress_begin();
     if (guard_flush(self) == STRATA_SUCCESS)
         below->ops->reap(below, STRATA_REAP_WAIT, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return below->ops->allocate(below, request, out);
 }
 
@@ -260,7 +260,7 @@ static void abandon(guard *self, const strata_block *shown, const strata_block *
 {
     strata_resource *below = self->resource.upstream;
     strata_block_id held;
-    strata_error_hush();
+    strata_error_suppress_begin();
     if (below->ops->deallocate(below, view, stream) != STRATA_SUCCESS &&
         strata_block_quarantine(&self->resource, shown, shown, &held) == STRATA_SUCCESS) {
         guarded *block = guard_bytes(self, held.slot);
@@ -268,7 +268,7 @@ static void abandon(guard *self, const strata_block *shown, const strata_block *
         block->below.id = held;
         enter_freed(self, block);
     }
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 static strata_status guard_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -329,7 +329,7 @@ static guarded *live_bytes(guard *self, const strata_block *block)
 static strata_status take(guard *self, const strata_block *block, uint32_t freed_at, guarded **out)
 {
     strata_block_id held;
-    strata_error_hush(); /* what is wrong is said without the lock */
+    strata_error_suppress_begin(); /* what is wrong is said without the lock */
     strata_lock_take(&self->lock);
     guarded *bytes = live_bytes(self, block);
     strata_status status = strata_block_quarantine(&self->resource, block, bytes ? &bytes->shown : block, &held);
@@ -342,7 +342,7 @@ static strata_status take(guard *self, const strata_block *block, uint32_t freed
         *out = bytes;
     }
     strata_lock_release(&self->lock);
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 
@@ -398,9 +398,9 @@ static void close_now(guard *self, CUstream stream)
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
     if (!timeline)
         return;
-    strata_error_hush(); /* without it, the event is recorded when it is waited for */
+    strata_error_suppress_begin(); /* without it, the event is recorded when it is waited for */
     strata_timeline_close_epoch(strata_timeline_now(timeline));
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* Fills a block that was taken, after every use of it. *filled: the work was submitted, and could not be noted if the
@@ -428,12 +428,12 @@ static strata_status put_away(guard *self, guarded *block, CUstream stream)
 {
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = gone ? follow_home(self, &block->below) : ask_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)
         status = bury(self, block, gone ? self->checking : stream, &filled);
     capture |= status == STRATA_ERROR_STREAM_CAPTURE;
-    strata_error_unhush(status != STRATA_SUCCESS && !capture);
+    strata_error_suppress_end(status != STRATA_SUCCESS && !capture);
     if (capture || (status != STRATA_SUCCESS && filled))
         return pass_down(self, block, stream);
     if (status != STRATA_SUCCESS) {
@@ -770,9 +770,9 @@ strata_status guard_create(strata_device *device, const strata_guard_options *op
         *out = &self->resource;
         return STRATA_SUCCESS;
     }
-    strata_error_hush();
+    strata_error_suppress_begin();
     guard_destroy(&self->resource);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return status;
 }
 

@@ -74,14 +74,14 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
 {
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
-    strata_error_hush();
+    strata_error_suppress_begin();
     for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
         status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         strata_cu.MemFreeAsync(address, stream);
         strata_scope_leave(&scope);
     }
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* Makes memory that the driver has given into a block; the stream is noted. */
@@ -300,9 +300,9 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
 {
     strata_capture_frees *deferred = &self->resource.stack->deferred;
     strata_capture_frees_try_flush_any(deferred, stream);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = free_in_order(self, entry, block, stream, reap);
-    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status != STRATA_ERROR_STREAM_CAPTURE)
         return status;
     strata_retired_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */

@@ -71,9 +71,9 @@ static void give_misaligned_back(strata_single *self, const strata_request *requ
                                  CUdeviceptr address)
 {
     const strata_block block = {.address = address, .bytes = request->bytes, .alignment = alignment};
-    strata_error_hush();
+    strata_error_suppress_begin();
     give_memory(self, &block, request->stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 static strata_status take_memory(strata_single *self, const strata_request *request, size_t alignment,

@@ -51,9 +51,9 @@ strata_status strata_fail_allocation_in_steps(strata_resource *owner, const stra
         return strata_fail_driver(result, call, "%s: allocating %zu bytes (tag \"%s\")", owner->ops->name,
                                   request->bytes, strata_tag_name(request->tag));
     strata_usage usage = {0};
-    strata_error_hush();
+    strata_error_suppress_begin();
     owner->ops->usage(owner, &usage);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     strata_device *device = owner->stack->device;
     size_t device_free = strata_device_free_bytes(device);
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);

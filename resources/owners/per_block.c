@@ -86,9 +86,9 @@ strata_status strata_single_allocate(strata_resource *resource, const strata_req
 give_memory:
     leave_index(self, block.address, slot);
     block.id = (strata_block_id){0};
-    strata_error_hush();
+    strata_error_suppress_begin();
     self->source->give(self, &block, request->stream);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 give_slot:
     strata_entry_end(table, strata_table_entry(table, slot), slot);
     return status;
@@ -214,9 +214,9 @@ strata_status strata_single_deallocate(strata_resource *resource, const strata_b
         return status;
     const strata_block block = with_own_facts(entry, given);
     strata_capture_frees_try_flush_any(&resource->stack->deferred, stream);
-    strata_error_hush();
+    strata_error_suppress_begin();
     status = wait_for_block(self, entry, &block, stream);
-    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, &block, stream);
     else if (status == STRATA_SUCCESS && (status = give_memory_back(self, entry, &block, stream)) == STRATA_SUCCESS)

@@ -187,9 +187,9 @@ strata_status pool_decay_step(pool *self, unsigned most)
 
 void pool_decay_step_quietly(pool *self)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     pool_decay_step(self, STEP_FRAMES);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* ---- the window ---- */

@@ -202,13 +202,13 @@ static void ask_all(const pool_numbers *numbers)
 static void ask(pool *self, const pool_numbers *numbers, unsigned count)
 {
     strata_scope scope;
-    strata_error_hush();
+    strata_error_suppress_begin();
     const strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         ask_all(numbers);
         strata_scope_leave(&scope);
     }
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     atomic_fetch_add_explicit(&self->counts.asked, count, memory_order_relaxed);
     strata_spin_take(&self->lock);
     pool_heap_settle(&self->heap);
@@ -291,13 +291,13 @@ static strata_status make_wait(strata_point point, void *stream)
 bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
 {
     const uint16_t home = pool_points_home(pool_entry(&self->heap, slot));
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
     if (status != STRATA_SUCCESS && attempt) {
-        attempt->why = *strata_error_unsaid();
+        attempt->why = *strata_error_suppressed();
         attempt->alone = true;
     }
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {
         const bool others = home != POOL_HOME_NONE && home != want->stream->timeline->number;
         atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);

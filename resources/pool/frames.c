@@ -306,9 +306,9 @@ static bool take_frame(pool *self, const pool_moving *how, uint32_t number, uint
     strata_spin_release(&self->lock);
     if (!*slot)
         return false;
-    strata_error_hush();
+    strata_error_suppress_begin();
     const strata_status status = wait_for_range(self, *slot);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS)
         give_range(self, *slot, POOL_FREE);
     return status == STRATA_SUCCESS;

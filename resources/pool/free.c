@@ -158,9 +158,9 @@ static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_en
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = free_in_order(self, cell, entry, block, stream);
-    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, block, stream);
     if (status == STRATA_SUCCESS)

@@ -186,11 +186,11 @@ static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t m
 /* What makes and maps memory is done in this scope. False if it cannot be entered: the attempt says why. */
 static bool enter_scope(pool *self, strata_scope *scope, pool_attempt *attempt)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     const strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
-        attempt->why = *strata_error_unsaid();
-    strata_error_unhush(false);
+        attempt->why = *strata_error_suppressed();
+    strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 

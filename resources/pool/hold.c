@@ -221,9 +221,9 @@ static strata_status check_call(strata_resource *resource, const strata_block *b
 static strata_status check_copy(strata_resource *resource, const strata_block *block)
 {
     strata_block shown;
-    strata_error_hush();
+    strata_error_suppress_begin();
     const strata_status status = resource->ops->find(resource, block->address, &shown);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     const bool same = status == STRATA_SUCCESS && shown.id.table == block->id.table &&
                       shown.id.slot == block->id.slot && shown.id.generation == block->id.generation;
     return same ? strata_block_check_facts(&shown, block) : STRATA_SUCCESS;

@@ -72,10 +72,10 @@ static void forget_below(pool_pages *pages)
 
 void pool_pages_close(pool_pages *pages)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     if (pages->source && strata_door_now() == STRATA_DOOR_OPEN)
         (pages->source->moves ? end_in_scope : end_all)(pages);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (pages->source && !pages->source->moves)
         forget_below(pages);
     strata_host_free(pages->frames);
@@ -126,7 +126,7 @@ strata_status pool_pages_return(pool_pages *pages, const pool_frame *frame)
 /* A source's answer as the driver's. */
 static CUresult result_of(strata_status status)
 {
-    const CUresult said = strata_error_unsaid()->driver_code;
+    const CUresult said = strata_error_suppressed()->driver_code;
     if (status == STRATA_SUCCESS)
         return CUDA_SUCCESS;
     return said ? said : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
@@ -139,9 +139,9 @@ CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, boo
     if (!*frame)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool_frame made;
-    strata_error_hush();
+    strata_error_suppress_begin();
     const CUresult result = result_of(pool_pages_ask(pages, bytes, &made));
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (result != CUDA_SUCCESS) {
         pool_pages_forget(pages, *frame);
         *frame = 0;
@@ -185,9 +185,9 @@ CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t coun
 
 CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     const CUresult result = result_of(pool_pages_return(pages, &pages->frames[frame]));
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (result == CUDA_SUCCESS)
         pool_pages_forget(pages, frame);
     else

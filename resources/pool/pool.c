@@ -186,9 +186,9 @@ static void pool_destroy(strata_resource *resource)
 {
     pool *self = (pool *)resource;
     if (self->begun && strata_door_now() == STRATA_DOOR_OPEN) {
-        strata_error_hush();
+        strata_error_suppress_begin();
         wait_for_all(self);
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
     }
     pool_holds_end(self);
     pool_pages_close(&self->pages);

@@ -76,14 +76,14 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     const uint64_t before = self->pages.reserved;
     if (before > how->keep && self->takes_finished)
         pool_settle(self);
-    strata_error_hush();
+    strata_error_suppress_begin();
     for (uint32_t number = self->pages.frame_count;
          status == STRATA_SUCCESS && number-- > 1 && self->pages.reserved > how->keep;) {
         if (goes(self, how, number))
             status = pool_give_back_frame(self, number, how->patient);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     pool_forget_peak(self);
     pool_note_reserved(self);
     *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;

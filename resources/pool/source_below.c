@@ -94,10 +94,10 @@ static strata_status give(pool_pages *pages, const strata_block *block)
 static void give_unused(pool_pages *pages, const strata_block *block)
 {
     strata_status status = STRATA_ERROR_BUSY;
-    strata_error_hush();
+    strata_error_suppress_begin();
     for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
         status = give(pages, block);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* A block with room for a frame of so many bytes; *fits: it has it. */

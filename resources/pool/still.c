@@ -256,24 +256,24 @@ static uint32_t note_frame(pool *self, const pool_want *want, uint32_t number, c
 static void give_back_unused(pool *self, uint32_t number)
 {
     uint64_t bytes;
-    strata_error_hush();
+    strata_error_suppress_begin();
     give_back_frame(self, number, true, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* Asks the source for a frame; what it says if it has none is kept. */
 static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_frame *frame,
                          bool *made)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = pool_pages_ask(&self->pages, bytes, frame);
     *made = status == STRATA_SUCCESS;
     if (*made)
         status = follow_frame(want, frame, attempt->alone);
-    const strata_error *said = strata_error_unsaid();
+    const strata_error *said = strata_error_suppressed();
     if (status != STRATA_SUCCESS)
         attempt->below = said->status == status ? *said : (strata_error){.status = status};
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return status;
 }
 
@@ -333,9 +333,9 @@ static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
     strata_lock_release(&self->growth);
     if (after <= most)
         return;
-    strata_error_hush();
+    strata_error_suppress_begin();
     give_back_frames(self, after - most, false);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
 }
 
 /* A frame for a request; or one that is just large enough; or that once others were given back, first those that are
@@ -352,9 +352,9 @@ static pool_look get_frame(pool *self, const pool_want *want, pool_attempt *atte
         look = take_frame(self, want, least, attempt, slot);
     for (int patient = 0; patient < 2 && look == POOL_NOTHING && is_short(attempt); patient++) {
         const uint64_t missing = missing_for(self, want, attempt);
-        strata_error_hush();
+        strata_error_suppress_begin();
         const uint64_t given = give_back_frames(self, missing, patient != 0);
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
         if (given)
             look = take_frame(self, want, least, attempt, slot);
     }
@@ -422,7 +422,7 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     strata_lock_release(&self->growth);
     if (before > keep && self->takes_finished)
         pool_settle(self);
-    strata_error_hush();
+    strata_error_suppress_begin();
     for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
         if (atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
@@ -432,7 +432,7 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     }
     if (status == STRATA_SUCCESS && self->pages.source->settle)
         status = self->pages.source->settle(&self->pages);
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     end_turn(self, turn);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     *bytes = before > after ? before - after : 0;
@@ -448,7 +448,7 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     strata_lock_release(&self->growth);
     if (self->takes_finished)
         pool_settle(self);
-    strata_error_hush();
+    strata_error_suppress_begin();
     for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
         strata_lock_take(&self->growth);
@@ -460,7 +460,7 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     }
     if (status == STRATA_SUCCESS && self->pages.source->settle)
         status = self->pages.source->settle(&self->pages);
-    strata_error_unhush(status != STRATA_SUCCESS);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     end_turn(self, turn);
     return status;
 }

@@ -133,9 +133,9 @@ static bool sample_request(sampling *self, const strata_request *request, strata
 static bool try_to_sample(sampling *self, const strata_request *request, strata_block *out)
 {
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
-    strata_error_hush();
+    strata_error_suppress_begin();
     bool done = sample_request(self, request, out);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     atomic_fetch_add_explicit(done ? &self->sampled : &self->missed, 1, memory_order_relaxed);
     return done;
 }
@@ -152,14 +152,14 @@ static strata_status allocate_below(sampling *self, const strata_request *reques
     size_t bytes;
     if (!atomic_load_explicit(&self->leaving, memory_order_relaxed))
         return below->ops->allocate(below, request, out);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = below->ops->allocate(below, request, out);
-    strata_error_unhush(status != STRATA_SUCCESS && !is_short_of_memory(status));
+    strata_error_suppress_end(status != STRATA_SUCCESS && !is_short_of_memory(status));
     if (!is_short_of_memory(status))
         return status;
-    strata_error_hush();
+    strata_error_suppress_begin();
     samples_wait(self, &bytes);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     return below->ops->allocate(below, request, out);
 }
 
@@ -270,9 +270,9 @@ static strata_status defer(sampling *self, sample *one, const strata_block *bloc
 /* Frees one that is the thread's. After a failure it is live. */
 static strata_status free_or_defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = follow_uses(self, one->entry, block, stream, false);
-    strata_error_unhush(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
+    strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_SUCCESS)
         sample_leave(self, one);
     else if (status == STRATA_ERROR_STREAM_CAPTURE)

@@ -413,9 +413,9 @@ static size_t check_zones(sampling *self, sample *one, strata_guard_finding find
 static void enter_leaving(sampling *self, sample *one)
 {
     one->point = strata_timeline_now(self->timeline);
-    strata_error_hush(); /* without it, the event is recorded when it is asked about */
+    strata_error_suppress_begin(); /* without it, the event is recorded when it is asked about */
     one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     strata_lock_take(&self->lock);
     give_number(self, one);
     one->state = SAMPLE_LEAVING;
@@ -573,10 +573,10 @@ static strata_status give_place_back(sampling *self, sample *one, size_t *bytes)
 static void tell_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
 {
     if (status != STRATA_SUCCESS)
-        strata_error_hush();
+        strata_error_suppress_begin();
     guard_tell(&self->report, findings, count);
     if (status != STRATA_SUCCESS)
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
 }
 
 /* Ends one that is complete and the thread's, or lets it leave later. Other threads wait for it, so it is told last

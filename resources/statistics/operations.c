@@ -227,9 +227,9 @@ static strata_status get_retired(const strata_resource *resource, uint64_t *valu
     strata_status status = upstream ? strata_usable() : STRATA_SUCCESS;
     if (!upstream || status != STRATA_SUCCESS)
         return status;
-    strata_error_hush();
+    strata_error_suppress_begin();
     upstream->ops->usage(upstream, &usage);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     *value = usage.retired_bytes;
     return STRATA_SUCCESS;
 }

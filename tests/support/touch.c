@@ -130,10 +130,10 @@ static void touch_free(strata_runtime *runtime, const strata_block *block, CUstr
     strata_block found;
     if (!runtime || !block || stream == STRATA_STREAM_GONE || !touches_past(runtime))
         return;
-    strata_error_hush();
+    strata_error_suppress_begin();
     bool lives = strata_runtime_find(runtime, block->address, &found) == STRATA_SUCCESS &&
                  memcmp(&found.id, &block->id, sizeof found.id) == 0;
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     if (lives)
         touch_past(runtime, &found, stream, 1);
 }

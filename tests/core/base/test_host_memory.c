@@ -528,9 +528,9 @@ static void *first_silence_of_a_thread(void *data)
     strata_runtime *runtime = try->fixture->runtime;
     test_make_current();
     begin_refusing(try->which, false);
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_fail(STRATA_ERROR_BUSY, "said in silence"); /* asks for the thread's state again */
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     try->any = end_refusing();
     try->honest = strata_runtime_allocate(runtime, BYTES, CU_STREAM_PER_THREAD, &block) == STRATA_SUCCESS;
     wrong = block;

@@ -203,20 +203,20 @@ static void a_finding_in_the_middle_of_a_try_is_told_when_that_is_over(void **st
     (void)state;
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), async"}, &runtime));
     begin_hearing();
-    strata_error_hush(); /* as a layer above does that has another way, should this one fail */
-    strata_error_hush();
+    strata_error_suppress_begin(); /* as a layer above does that has another way, should this one fail */
+    strata_error_suppress_begin();
     overrun_and_free(runtime, BYTES);
     overrun_and_free(runtime, BYTES);
     strata_fail(STRATA_ERROR_BUSY, "the try");
     check_ok(strata_runtime_reap_pending(runtime));
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     assert_int_equal(heard.findings + heard.others, 0);
-    strata_error_unhush(true);
+    strata_error_suppress_end(true);
     assert_int_equal(heard.findings, 2);
     assert_int_equal(heard.others, 1);
     check_last_error(STRATA_ERROR_BUSY, "the try"); /* what was found takes no failure's place */
-    strata_error_hush();
-    strata_error_unhush(true);
+    strata_error_suppress_begin();
+    strata_error_suppress_end(true);
     assert_int_equal(heard.findings + heard.others, 3);
     strata_set_log_callback(NULL, NULL);
     check_ok(strata_runtime_destroy(runtime));

@@ -313,12 +313,12 @@ static void a_pool_that_came_to_nothing_and_cannot_be_ended_is_told(test_fixture
         strata_set_log_callback(hear_of_pools, &heard);
         strata_cu.MemPoolDestroy = refuse_to_end;
         if (hushed)
-            strata_error_hush();
+            strata_error_suppress_begin();
         const strata_status status =
             strata_async_create(0, &(strata_async_options){.initial_size = UINT64_C(1) << 50}, &resource);
         const strata_error error = *strata_error_in_force();
         if (hushed)
-            strata_error_unhush(status != STRATA_ERROR_OUT_OF_MEMORY);
+            strata_error_suppress_end(status != STRATA_ERROR_OUT_OF_MEMORY);
         strata_cu.MemPoolDestroy = real;
         if (not_ended)
             real(not_ended);

@@ -88,10 +88,10 @@ static strata_status allocate_refused(CUresult why)
 static void meet_illegal_access(bool unsaid)
 {
     if (unsaid)
-        strata_error_hush();
+        strata_error_suppress_begin();
     strata_fail_driver(CUDA_ERROR_ILLEGAL_ADDRESS, "cuLaunchKernel", "something else");
     if (unsaid)
-        strata_error_unhush(false);
+        strata_error_suppress_end(false);
 }
 
 static void an_error_that_is_over_accuses_no_block(void **state)
@@ -103,9 +103,9 @@ static void an_error_that_is_over_accuses_no_block(void **state)
     check_status(allocate_refused(CUDA_ERROR_UNKNOWN), STRATA_ERROR_DRIVER);
     assert_int_equal(value("guard.findings"), 0);
     meet_illegal_access(false);
-    strata_error_hush(); /* as a layer above does that has another way */
+    strata_error_suppress_begin(); /* as a layer above does that has another way */
     strata_status status = allocate_refused(CUDA_ERROR_UNKNOWN);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     assert_int_equal(status, STRATA_ERROR_DRIVER);
     assert_int_equal(value("guard.findings"), 0);
     check_ok(strata_runtime_deallocate(runtime, &block));
@@ -117,9 +117,9 @@ static void an_illegal_access_is_told_of_where_errors_are_kept_back(void **state
     (void)state;
     begin("guard(sample=1), async");
     strata_block block = allocate();
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_status status = allocate_refused(CUDA_ERROR_ILLEGAL_ADDRESS);
-    strata_error_unhush(false);
+    strata_error_suppress_end(false);
     assert_int_equal(status, STRATA_ERROR_DRIVER);
     assert_int_equal(value("guard.findings"), 1);
     check_ok(strata_runtime_deallocate(runtime, &block));
@@ -167,9 +167,9 @@ static void fail_in_the_callback(const strata_guard_finding *finding, void *data
     failing.calls++;
     failing.honest &= strata_stack_create("nonsense", 0, &stack) == STRATA_ERROR_SYNTAX &&
                       strata_last_error()->status == STRATA_ERROR_SYNTAX;
-    strata_error_hush(); /* and a try in it comes to its own end */
+    strata_error_suppress_begin(); /* and a try in it comes to its own end */
     strata_fail(STRATA_ERROR_IO, "in the callback");
-    strata_error_unhush(true);
+    strata_error_suppress_end(true);
     failing.honest &= strata_last_error()->status == STRATA_ERROR_IO;
 }
 
@@ -181,7 +181,7 @@ static void a_callback_has_errors_of_its_own(strata_guard_options options)
     strata_block block = allocate();
     strata_set_log_callback(hear, NULL);
     strata_fail(STRATA_ERROR_FOREIGN_POINTER, "before the try");
-    strata_error_hush();
+    strata_error_suppress_begin();
     strata_fail(STRATA_ERROR_BUSY, "the try");
     strata_error_raise(strata_error_begin_finding(STRATA_ERROR_CORRUPTED), "another guard's");
     overrun_and_free(&block);
@@ -191,7 +191,7 @@ static void a_callback_has_errors_of_its_own(strata_guard_options options)
     assert_int_equal(failing.heard, 2);
     assert_true(failing.honest);
     check_last_error(STRATA_ERROR_FOREIGN_POINTER, "before the try");
-    strata_error_unhush(true);
+    strata_error_suppress_end(true);
     strata_set_log_callback(NULL, NULL);
     assert_int_equal(failing.noticed, 1);
     check_last_error(STRATA_ERROR_BUSY, "the try");
