@@ -385,11 +385,11 @@ static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime
 static inline __attribute__((always_inline)) strata_status
 deallocate_beside_ends(strata_runtime *runtime, const strata_block *block, strata_thread *thread)
 {
-    strata_home_free_begin(thread);
+    strata_inflight_free_begin(thread);
     const strata_status status = __builtin_expect(home_is_known(runtime, block), 1)
                                      ? runtime->top->ops->deallocate(runtime->top, block, block->stream)
                                      : deallocate_at_home(runtime, block);
-    strata_home_free_end(thread);
+    strata_inflight_free_end(thread);
     return status;
 }
 

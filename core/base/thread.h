@@ -50,11 +50,11 @@ typedef struct strata_notice {
 } strata_notice;
 
 /* What those who wait for a thread's frees have seen of it: core/streams/inflight_frees.c. */
-typedef struct strata_home_frees_seen {
+typedef struct strata_inflight_frees_seen {
     uint64_t wait; /* the last one that looked */
     uint64_t word; /* at its first look */
     uint64_t over; /* the last one that need not wait any more */
-} strata_home_frees_seen;
+} strata_inflight_frees_seen;
 
 typedef struct strata_thread {
     uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
@@ -70,8 +70,8 @@ typedef struct strata_thread {
                                                      could use them is in flight any more, as the table ends */
     uint32_t host_calls;         /* for host memory, until they are many: core/base/arena.c. The thread's own */
     uint32_t host_cache;         /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
-    _Atomic uint64_t home_frees; /* see core/streams/inflight_frees.h. Written by the thread, read by any */
-    strata_home_frees_seen home_frees_seen; /* guarded by the threads' lock */
+    _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h. Written by the thread, read by any */
+    strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
     void *cells[STRATA_PER_THREAD_LIMIT];        /* by number of the cells: this thread's, once it was looked for; NULL
                                                for 0. The same rule */
     struct strata_thread *next, *previous;  /* all threads; guarded by the threads' lock */

@@ -243,11 +243,11 @@ static strata_status carry_out_all(strata_capture_frees *set, deferred_queue *qu
     strata_status status = STRATA_SUCCESS;
     for (deferred_free **link = &queue->first; *link;) {
         deferred_free *one = *link;
-        strata_home_free_begin(thread);
+        strata_inflight_free_begin(thread);
         const bool can =
             !names || (can_be_named(queue, passed) && !strata_stream_is_capturing(set->device, queue->stream, false));
         const strata_status freed = can ? carry_out(set, one, queue->stream, finished) : STRATA_SUCCESS;
-        strata_home_free_end(thread);
+        strata_inflight_free_end(thread);
         if (!can)
             return status;
         status = status == STRATA_SUCCESS ? freed : status;

@@ -3,7 +3,7 @@
 
 #include "core/base/lock.h"
 
-_Atomic uint32_t strata_home_frees_of_others;
+_Atomic uint32_t strata_inflight_frees_of_others;
 
 static _Atomic uint64_t waits; /* how many have begun */
 
@@ -16,21 +16,21 @@ typedef struct look {
 static void look_at(strata_thread *thread, void *data)
 {
     look *at = data;
-    strata_home_frees_seen *seen = &thread->home_frees_seen;
+    strata_inflight_frees_seen *seen = &thread->inflight_frees_seen;
     if (seen->over >= at->wait || thread == strata_thread_current)
         return;
-    const uint64_t word = atomic_load_explicit(&thread->home_frees, memory_order_acquire);
+    const uint64_t word = atomic_load_explicit(&thread->inflight_frees, memory_order_acquire);
     if (seen->wait < at->wait) {
         seen->wait = at->wait;
         seen->word = word;
     }
-    if (!(word & STRATA_HOME_FREES_DEPTH) || word / STRATA_HOME_FREES_TURN != seen->word / STRATA_HOME_FREES_TURN)
+    if (!(word & STRATA_INFLIGHT_FREES_DEPTH) || word / STRATA_INFLIGHT_FREES_INCARNATION != seen->word / STRATA_INFLIGHT_FREES_INCARNATION)
         seen->over = seen->wait;
     else
         at->busy = true;
 }
 
-void strata_home_frees_await(void)
+void strata_inflight_frees_await(void)
 {
     look at = {.wait = atomic_fetch_add(&waits, 1) + 1, .busy = true};
     strata_heavy_barrier();
@@ -38,6 +38,6 @@ void strata_home_frees_await(void)
         at.busy = false;
         strata_thread_visit_all(look_at, &at);
     }
-    for (unsigned spins = 0; atomic_load(&strata_home_frees_of_others);)
+    for (unsigned spins = 0; atomic_load(&strata_inflight_frees_of_others);)
         strata_backoff(&spins);
 }

@@ -612,7 +612,7 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle, s
 void strata_stream_await_frees(const strata_stream_ref *left)
 {
     strata_timeline *timeline = left->timeline;
-    strata_home_frees_await();
+    strata_inflight_frees_await();
     strata_error_suppress_begin(); /* what cannot be marked is said to who has to wait for it */
     strata_spin_take(&timeline->lock);
     if (atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == left->stream_id)

@@ -233,7 +233,7 @@ static void a_stream_ends_after_the_frees_that_have_found_it(test_fixture *fixtu
 static void note_what_was_seen(strata_thread *thread, void *wait)
 {
     if (thread == strata_thread_current)
-        *(uint64_t *)wait = thread->home_frees_seen.wait;
+        *(uint64_t *)wait = thread->inflight_frees_seen.wait;
 }
 
 /* The last one that has looked at the calling thread. */
@@ -251,22 +251,22 @@ static void *free_one_after_another(void *data)
     enum { TOO_LONG_MS = 10000, IN_VAIN_MS = 10 };
     const struct timespec a_while = {.tv_nsec = 1000000};
     strata_thread *self = strata_thread_self();
-    strata_home_free_begin(self);
+    strata_inflight_free_begin(self);
     const uint64_t before = last_wait_for_me();
     meeting.inside = true;
     while (last_wait_for_me() == before)
         sched_yield();
-    strata_home_free_begin(self);
+    strata_inflight_free_begin(self);
     for (int i = 0; i < IN_VAIN_MS && !meeting.ended; i++)
         nanosleep(&a_while, NULL);
-    strata_home_free_end(self);
+    strata_inflight_free_end(self);
     meeting.early = meeting.ended;
-    strata_home_free_end(self);
-    strata_home_free_begin(self);
+    strata_inflight_free_end(self);
+    strata_inflight_free_begin(self);
     for (int i = 0; i < TOO_LONG_MS && !meeting.ended; i++)
         nanosleep(&a_while, NULL);
     meeting.late = !meeting.ended;
-    strata_home_free_end(self);
+    strata_inflight_free_end(self);
     return data;
 }
 
@@ -280,7 +280,7 @@ static void a_stream_ends_after_a_free_with_others_inside_and_not_after_later_on
     assert_int_equal(pthread_create(&thread, NULL, free_one_after_another, NULL), 0);
     while (!meeting.inside)
         sched_yield();
-    strata_home_frees_await();
+    strata_inflight_frees_await();
     meeting.ended = true;
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_false(meeting.early);
