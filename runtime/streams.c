@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>
@@ -102,7 +102,7 @@ static strata_status take_stream(strata_runtime *runtime, CUstream *out)
     if (!reserve_slot(runtime))
         return strata_fail_host_memory("a stream of the pool");
     strata_status status =
-        strata_made_stream_create(runtime->device, runtime->early_events, "a stream of the pool", out);
+        strata_internal_stream_create(runtime->device, runtime->early_events, "a stream of the pool", out);
     if (status == STRATA_SUCCESS)
         runtime->streams[runtime->stream_count++] = (strata_stream_slot){.stream = *out, .pooled = true, .taken = true};
     return status;
@@ -157,7 +157,7 @@ static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot 
     if (strata_door_now() != STRATA_DOOR_OPEN)
         return STRATA_SUCCESS;
     if (slot->pooled)
-        return strata_made_stream_end(runtime->device, slot->stream, gone);
+        return strata_internal_stream_destroy(runtime->device, slot->stream, gone);
     strata_stream_ref left;
     strata_status status = strata_stream_unregister(runtime->device, slot->stream, &left);
     *gone = status == STRATA_SUCCESS;

@@ -538,7 +538,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
         return finish_unidentified(table, entry, block, handle, status);
     strata_point point = strata_timeline_now(stream.timeline);
     bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
-                 (stream.known ? !stream.timeline->early : strata_own_stream_record(&stream, point));
+                 (stream.known ? !stream.timeline->early : strata_timeline_rerecord(&stream, point));
     if (__builtin_expect(!plain, 0))
         return finish_slowly(table, entry, block, &stream, access);
     unpin_own(entry);

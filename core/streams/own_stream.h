@@ -8,7 +8,7 @@
 
 /* Whether the event of the current epoch could be recorded again, so that it covers what was submitted since. The epoch
  * must be that of `point`, the block's last one. */
-static inline bool strata_own_stream_record(const strata_stream_ref *stream, strata_point point)
+static inline bool strata_timeline_rerecord(const strata_stream_ref *stream, strata_point point)
 {
     strata_timeline *timeline = stream->timeline;
     bool recorded = false;

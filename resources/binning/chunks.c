@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 #include "resources/binning/internal.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static strata_device *device_of(const binning *self)
 static strata_status make_stream(binning *self)
 {
     CUstream stream;
-    strata_status status = strata_made_stream_create(device_of(self), false, "a stream for chunks", &stream);
+    strata_status status = strata_internal_stream_create(device_of(self), false, "a stream for chunks", &stream);
     if (status != STRATA_SUCCESS)
         return status;
     self->timeline = strata_known_timeline(device_of(self), stream);
@@ -211,7 +211,7 @@ static void end_stream(binning *self)
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_relaxed);
     bool gone = !stream;
     for (int i = 0; i < BIN_TRIES_TO_GIVE_BACK && !gone; i++)
-        strata_made_stream_end(device_of(self), stream, &gone);
+        strata_internal_stream_destroy(device_of(self), stream, &gone);
 }
 
 void bins_close(binning *self)

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>
@@ -645,7 +645,7 @@ static void end_driver_objects(guard *self)
     for (size_t i = 0; i < 2; i++) {
         bool ended = !streams[i];
         for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
-            strata_made_stream_end(self->device, streams[i], &ended);
+            strata_internal_stream_destroy(self->device, streams[i], &ended);
     }
     strata_scope scope;
     bool entered = false;
@@ -729,9 +729,9 @@ static strata_status allocate_pinned(guard *self)
 static strata_status make_driver_objects(guard *self)
 {
     strata_scope scope;
-    strata_status status = strata_made_stream_create(self->device, false, "a stream for checks", &self->checking);
+    strata_status status = strata_internal_stream_create(self->device, false, "a stream for checks", &self->checking);
     if (status == STRATA_SUCCESS)
-        status = strata_made_stream_create(self->device, false, "a stream for frees", &self->leaving);
+        status = strata_internal_stream_create(self->device, false, "a stream for frees", &self->leaving);
     if (status == STRATA_SUCCESS)
         status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)

@@ -12,7 +12,7 @@
 #include "core/blocks/block_paths.h"
 #include "core/blocks/uses.h"
 #include "core/stack/stack.h"
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 #include "resources/builtin.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/owners/pending_frees.h"
@@ -159,7 +159,7 @@ static strata_status waiting_stream(async *self, CUstream *out)
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->lock);
     if (!self->waiting)
-        status = strata_made_stream_create(self->device, false, "a stream that waits for others", &self->waiting);
+        status = strata_internal_stream_create(self->device, false, "a stream that waits for others", &self->waiting);
     *out = self->waiting;
     strata_lock_release(&self->lock);
     return status;
@@ -476,7 +476,7 @@ static void async_destroy(strata_resource *resource)
     if (strata_door_now() == STRATA_DOOR_OPEN) {
         bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
         for (int i = 0; i < TRIES_TO_END && !stream_ended; i++)
-            strata_made_stream_end(self->device, self->waiting, &stream_ended);
+            strata_internal_stream_destroy(self->device, self->waiting, &stream_ended);
         for (int i = 0; i < TRIES_TO_END && !pool_ended; i++)
             pool_ended = end_pool(self);
     }

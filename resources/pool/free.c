@@ -268,7 +268,7 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
         return free_slowly(self, entry, block, handle);
     const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
     const strata_point now = strata_timeline_now(cache->timeline);
-    if (__builtin_expect(!strata_own_stream_record(&stream, now), 0))
+    if (__builtin_expect(!strata_timeline_rerecord(&stream, now), 0))
         return free_slowly(self, entry, block, handle);
     leave_home(cache, entry);
     keep_seen_block(self, cell, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);

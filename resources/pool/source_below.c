@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/heap.h"
 #include "resources/pool/pages.h"
@@ -29,7 +29,7 @@ static strata_status below_open(pool_pages *pages, const pool_sharing *sharing)
     pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
     strata_status status = strata_tag_intern("pool", &pages->tag);
     if (status == STRATA_SUCCESS)
-        status = strata_made_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
+        status = strata_internal_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
     if (status == STRATA_SUCCESS)
         pages->timeline = strata_known_timeline(pages->device, pages->stream);
     return status;
@@ -57,7 +57,7 @@ static void below_close(pool_pages *pages)
     for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
         status = wait_for_own_stream(pages, STRATA_REAP_WAIT);
     for (int i = 0; i < TRIES_TO_END && !gone; i++)
-        strata_made_stream_end(pages->device, pages->stream, &gone);
+        strata_internal_stream_destroy(pages->device, pages->stream, &gone);
 }
 
 /* The part of a block where pieces can be. */

@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ static strata_status make_shared(sampling *self)
 {
     strata_status status = STRATA_SUCCESS;
     if (!self->stream) {
-        status = strata_made_stream_create(self->device, false, "a stream for sampled blocks", &self->stream);
+        status = strata_internal_stream_create(self->device, false, "a stream for sampled blocks", &self->stream);
         self->timeline = self->stream ? strata_known_timeline(self->device, self->stream) : NULL;
     }
     strata_scope scope;
@@ -674,7 +674,7 @@ void samples_close(sampling *self)
             unmap_for_good(self, &self->samples[i]);
     bool ended = false;
     for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
-        strata_made_stream_end(self->device, self->stream, &ended);
+        strata_internal_stream_destroy(self->device, self->stream, &ended);
     if (self->zones)
         end_shared(self);
 }

@@ -44,7 +44,7 @@ static void end_alive(CUstream stream)
     check_cu(graph_destroy(graph));
 }
 
-static CUstream made_stream(unsigned flags)
+static CUstream internal_stream(unsigned flags)
 {
     CUstream stream;
     check_cu(test_cu()->StreamCreate(&stream, flags));
@@ -156,7 +156,7 @@ static void a_capture_of_somebody_elses_survives_every_call_of_its_own_thread(te
     for (size_t i = 0; i < MODES; i++)
         for (unsigned flags = CU_STREAM_DEFAULT; flags <= CU_STREAM_NON_BLOCKING; flags++) {
             beside with = {fixture, flags == CU_STREAM_NON_BLOCKING};
-            CUstream captured = made_stream(flags);
+            CUstream captured = internal_stream(flags);
             for (size_t call = 0; call < CALLS; call++) {
                 check_cu(begin_capture(captured, modes[i]));
                 calls[call](&with);
@@ -171,7 +171,7 @@ static void a_capture_of_somebody_elses_survives_every_call_of_another_thread(te
     for (size_t i = 0; i < MODES; i++)
         for (unsigned flags = CU_STREAM_DEFAULT; flags <= CU_STREAM_NON_BLOCKING; flags++) {
             beside with = {fixture, flags == CU_STREAM_NON_BLOCKING};
-            CUstream captured = made_stream(flags);
+            CUstream captured = internal_stream(flags);
             check_cu(begin_capture(captured, modes[i]));
             pthread_t thread;
             assert_int_equal(pthread_create(&thread, NULL, make_every_call, &with), 0);
@@ -244,7 +244,7 @@ static void a_free_inside_a_capture_waits_until_its_end_is_seen(test_fixture *fi
     static strata_status (*const ends[])(test_fixture * fixture, CUstream stream) = {
         pass_to_an_allocation, pass_to_a_free, say_that_it_ended, say_that_all_ended};
     for (size_t i = 0; i < MODES * sizeof ends / sizeof ends[0]; i++) {
-        CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+        CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
         strata_block block = free_inside(fixture, captured, modes[i % MODES]);
         check_ok(say_that_it_ended(fixture, captured)); /* it has not: nothing happens */
         check_deferred(fixture, &block);
@@ -262,7 +262,7 @@ static void frees_inside_a_capture_ask_no_more_the_more_there_are(test_fixture *
     enum { BLOCKS = 64, ASKED = 8 };
     strata_block blocks[BLOCKS], other;
     test_calls counted;
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING), elsewhere = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING), elsewhere = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < BLOCKS; i++)
         blocks[i] = test_allocate(fixture, BYTES, captured);
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -285,7 +285,7 @@ static void frees_inside_a_capture_ask_no_more_the_more_there_are(test_fixture *
 
 static void a_free_inside_a_capture_comes_after_what_the_stream_was_given_before(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING), home = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING), home = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, home);
     test_write(fixture, &block, 0x11, home);
     test_synchronize(home);
@@ -314,7 +314,7 @@ static void a_stack_with_frees_inside_captures_cannot_be_ended(test_fixture *fix
 {
     strata_runtime *second;
     strata_block block;
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &second));
     check_ok(strata_runtime_allocate(second, BYTES, captured, &block));
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -394,7 +394,7 @@ static void a_free_inside_a_capture_of_a_threads_own_stream_is_done_when_that_th
 /* Its work is over, which is said; its handle is nobody's now. */
 static void a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_have_ended(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
     end_alive(captured);
     test_synchronize(captured);
@@ -407,7 +407,7 @@ static void a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_ha
 static void a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_again(test_fixture *fixture)
 {
     const bool asks = test_owner_is(fixture, "pool"); /* which stream it is, and frees by no call */
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
     end_alive(captured);
     test_fault_begin(asks ? TEST_FAULT_STREAM_GET_ID : TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
@@ -431,7 +431,7 @@ static void frees_inside_a_capture_are_done_though_one_of_them_fails_and_none_is
     if (test_owner_is(fixture, "pool") || test_is_swept())
         return; /* its frees are no calls; and the call that fails is chosen here */
     strata_block blocks[BLOCKS];
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     for (size_t i = 0; i < BLOCKS; i++)
         blocks[i] = test_allocate(fixture, BYTES, captured);
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -457,7 +457,7 @@ static void frees_inside_a_capture_are_done_though_one_of_them_fails_and_none_is
 /* A block whose own stream was registered, and is not any more: its free names no stream. */
 static void free_without_a_stream(test_fixture *fixture)
 {
-    CUstream home = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream home = internal_stream(CU_STREAM_NON_BLOCKING);
     check_ok(strata_runtime_register_stream(fixture->runtime, home));
     strata_block block = test_allocate(fixture, BYTES, home);
     check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
@@ -467,7 +467,7 @@ static void free_without_a_stream(test_fixture *fixture)
 
 static void a_free_without_a_stream_does_not_carry_out_what_was_freed_inside_a_capture(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = free_inside(fixture, captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     free_without_a_stream(fixture);
     check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
@@ -513,7 +513,7 @@ static void check_not_handed_over(test_fixture *fixture, const strata_block *fre
 static void the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured(test_fixture *fixture)
 {
     strata_runtime *runtime = fixture->runtime;
-    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block old = test_allocate(fixture, BYTES, NULL), block = old;
     test_write(fixture, &old, 0x11, NULL); /* its point has no event yet */
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -554,7 +554,7 @@ static CUresult CUDAAPI ask_before_a_capture(CUstream stream, CUstreamCaptureSta
 static void
 a_capture_that_begins_in_the_middle_of_a_wait_for_the_legacy_stream_is_what_refuses_it(test_fixture *fixture)
 {
-    CUstream blocking = made_stream(CU_STREAM_DEFAULT), other = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream blocking = internal_stream(CU_STREAM_DEFAULT), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, NULL);
     test_write(fixture, &block, 0x11, NULL);
     meanwhile.stream = blocking;
@@ -578,7 +578,7 @@ a_capture_that_begins_in_the_middle_of_a_wait_for_the_legacy_stream_is_what_refu
  */
 static void a_free_that_meets_a_capture_waits_for_no_use_before(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_DEFAULT), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), user = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, NULL);
     test_stall *stall = test_stall_begin(user);
     test_write(fixture, &block, 0x11, user);
@@ -600,7 +600,7 @@ static void a_free_that_meets_a_capture_waits_for_no_use_before(test_fixture *fi
 
 static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_DEFAULT), home = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), home = internal_stream(CU_STREAM_NON_BLOCKING);
     check_ok(strata_runtime_register_stream(fixture->runtime, home));
     strata_block block = test_allocate(fixture, BYTES, home);
     test_write(fixture, &block, 0x11, NULL); /* its point has no event yet */
@@ -619,7 +619,7 @@ static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(
 /* Nobody captured the stream that the free is on, and nobody need name it again. */
 static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), other = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = test_allocate(fixture, BYTES, NULL);
     test_write(fixture, &block, 0x11, NULL); /* its point has no event yet */
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -635,7 +635,7 @@ static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(tes
 /* What that stream had been given is done before the memory is another block's. */
 static void a_free_behind_a_capture_elsewhere_comes_after_its_own_streams_work(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), other = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = test_allocate(fixture, BYTES, NULL);
     test_write(fixture, &block, 0x11, NULL);
     test_order_after(other, NULL);
@@ -663,7 +663,7 @@ static void a_free_behind_a_capture_elsewhere_comes_after_its_own_streams_work(t
 /* Whatever layer the free comes through first. */
 static void a_free_on_a_stream_sees_the_end_of_its_capture(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = test_allocate(fixture, BYTES, captured), other = test_allocate(fixture, BYTES, captured);
     test_synchronize(captured);
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));

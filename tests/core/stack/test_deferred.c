@@ -14,7 +14,7 @@
 
 enum { BYTES = 4096, IN_VAIN_MS = 50 };
 
-static CUstream made_stream(unsigned flags)
+static CUstream internal_stream(unsigned flags)
 {
     CUstream stream;
     check_cu(test_cu()->StreamCreate(&stream, flags));
@@ -175,7 +175,7 @@ static void check_waited(strata_status status, size_t outstanding)
 
 static void who_waits_for_all_frees_waits_for_those_that_another_thread_carries_out(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = free_inside(fixture, captured);
     check_ok(say_that_it_ended_beside(fixture, captured, call_in_vain, reap)); /* it has not: it is deferred again */
     check_waited(STRATA_ERROR_STREAM_CAPTURE, BYTES);
@@ -189,7 +189,7 @@ static void who_waits_for_all_frees_waits_for_those_that_another_thread_carries_
 
 static void who_says_that_a_capture_has_ended_waits_for_who_carries_its_frees_out(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = free_inside(fixture, captured);
     test_end_capture(captured);
     check_ok(say_that_it_ended_beside(fixture, captured, call_in_vain, say_so_too));
@@ -210,7 +210,7 @@ static void who_waits_for_all_frees_carries_out_what_another_thread_came_too_ear
 {
     if (!defers_on_legacy(fixture))
         return;
-    CUstream captured = made_stream(CU_STREAM_DEFAULT);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT);
     strata_block block = test_allocate(fixture, BYTES, NULL);
     test_begin_capture(captured);
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, NULL));
@@ -246,7 +246,7 @@ static void let_other_come_by(void)
 /* While it was busy with those that it could carry out itself. */
 static void who_waits_for_all_frees_waits_for_who_came_by_in_between(test_fixture *fixture)
 {
-    CUstream first = made_stream(CU_STREAM_NON_BLOCKING), second = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream first = internal_stream(CU_STREAM_NON_BLOCKING), second = internal_stream(CU_STREAM_NON_BLOCKING);
     meeting.block = test_allocate(fixture, BYTES, second);
     strata_block one = free_inside(fixture, first);
     test_end_capture(first);
@@ -277,7 +277,7 @@ static void reap_within(void)
 /* As from a callback of a layer that the free goes through. */
 static void who_carries_a_free_out_does_not_wait_for_itself(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = free_inside(fixture, captured);
     test_end_capture(captured);
     check_ok(say_that_it_ended_beside(fixture, captured, reap_within, NULL));
@@ -301,7 +301,7 @@ static void begin_to_unregister(void)
 /* Its handle may be nobody's once the free is over that has found it. */
 static void a_stream_that_ends_while_its_frees_are_carried_out_is_named_for_none_of_the_others(test_fixture *fixture)
 {
-    CUstream captured = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block first = test_allocate(fixture, BYTES, captured), second = free_inside(fixture, captured);
     check_ok(strata_runtime_deallocate_on(fixture->runtime, &first, captured));
     test_end_capture(captured);
@@ -381,7 +381,7 @@ static void a_free_whose_stream_could_not_be_marked_waits_until_that_is_named_ag
 {
     if (!defers_on_legacy(fixture))
         return;
-    CUstream captured = made_stream(CU_STREAM_DEFAULT), other = made_stream(CU_STREAM_NON_BLOCKING);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), other = internal_stream(CU_STREAM_NON_BLOCKING);
     strata_block block = write_on_legacy(fixture);
     test_begin_capture(captured);
     const strata_status status = free_on_unmarkable(fixture, &block, other);

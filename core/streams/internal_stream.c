@@ -1,10 +1,10 @@
 /* Making and ending streams, in the device's context and whatever captures are under way. */
-#include "core/streams/made_stream.h"
+#include "core/streams/internal_stream.h"
 
 #include "core/base/error.h"
 #include "core/streams/stream_map.h"
 
-strata_status strata_made_stream_create(strata_device *device, bool early, const char *what, CUstream *out)
+strata_status strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out)
 {
     *out = NULL;
     strata_scope scope;
@@ -23,7 +23,7 @@ strata_status strata_made_stream_create(strata_device *device, bool early, const
     return status;
 }
 
-strata_status strata_made_stream_end(strata_device *device, CUstream stream, bool *gone)
+strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone)
 {
     *gone = false;
     strata_scope scope;
