@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 strata_entry_table strata_cu;
-_Atomic int strata_door_state;
+_Atomic int strata_driver_state_word;
 
 /* Serializes opening and choosing. First in the lock order: nothing else of Strata's is held while it is taken. */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -53,9 +53,9 @@ static const entry_name entry_names[] = {
 
 static void in_forked_child(void)
 {
-    int state = atomic_load_explicit(&strata_door_state, memory_order_relaxed);
-    if (state != STRATA_DOOR_CLOSED || atomic_load(&busy))
-        atomic_store_explicit(&strata_door_state, STRATA_DOOR_FORKED, memory_order_release);
+    int state = atomic_load_explicit(&strata_driver_state_word, memory_order_relaxed);
+    if (state != STRATA_DRIVER_CLOSED || atomic_load(&busy))
+        atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_FORKED, memory_order_release);
 }
 
 static void watch_forks(void)
@@ -76,16 +76,16 @@ static void unlock_opening(void)
     atomic_fetch_sub(&busy, 1);
 }
 
-void strata_door_shut_down(void)
+void strata_driver_set_shut_down(void)
 {
-    int open = STRATA_DOOR_OPEN;
-    atomic_compare_exchange_strong(&strata_door_state, &open, STRATA_DOOR_SHUT_DOWN);
+    int open = STRATA_DRIVER_OPEN;
+    atomic_compare_exchange_strong(&strata_driver_state_word, &open, STRATA_DRIVER_SHUT_DOWN);
 }
 
-static void say(strata_door_failure *failure, CUresult code, const char *call, const char *format, ...)
+static void say(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static void say(strata_door_failure *failure, CUresult code, const char *call, const char *format, ...)
+static void say(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
 {
     va_list arguments;
     failure->code = code;
@@ -101,7 +101,7 @@ static void store_entry(void *field, void *symbol)
     memcpy(field, &symbol, sizeof symbol);
 }
 
-static bool fill_table(void *library, strata_entry_table *table, strata_door_failure *failure)
+static bool fill_table(void *library, strata_entry_table *table, strata_driver_failure *failure)
 {
     PFN_cuGetProcAddress_v12000 get = NULL;
     store_entry(&get, dlsym(library, "cuGetProcAddress_v2"));
@@ -128,7 +128,7 @@ static bool fill_table(void *library, strata_entry_table *table, strata_door_fai
 }
 
 /* Opens one library and starts the driver in it. Returns the handle, or NULL with the reason. */
-static void *try_library(const char *path, strata_entry_table *table, strata_door_failure *failure)
+static void *try_library(const char *path, strata_entry_table *table, strata_driver_failure *failure)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -163,7 +163,7 @@ static bool own_file(char *path, size_t size)
 {
     Dl_info symbol;
     struct link_map *object = NULL;
-    if (dladdr1((void *)&strata_door_state, &symbol, (void **)&object, RTLD_DL_LINKMAP) && object && *object->l_name)
+    if (dladdr1((void *)&strata_driver_state_word, &symbol, (void **)&object, RTLD_DL_LINKMAP) && object && *object->l_name)
         return (size_t)snprintf(path, size, "%s", object->l_name) < size;
     ssize_t length = readlink("/proc/self/exe", path, size);
     if (length < 0 || (size_t)length >= size)
@@ -172,14 +172,14 @@ static bool own_file(char *path, size_t size)
     return true;
 }
 
-static void add_words(strata_door_failure *failure, const char *words)
+static void add_words(strata_driver_failure *failure, const char *words)
 {
     size_t used = strlen(failure->message);
     snprintf(failure->message + used, sizeof failure->message - used, "%s", words);
 }
 
 /* The simulated driver: $STRATA_SIM_LIBRARY, or beside this library, or wherever the loader finds it. */
-static void *try_simulated(strata_entry_table *table, strata_door_failure *failure)
+static void *try_simulated(strata_entry_table *table, strata_driver_failure *failure)
 {
     static const char name[] = "libstrata-sim.so.0";
     const char *given = getenv("STRATA_SIM_LIBRARY");
@@ -211,14 +211,14 @@ static void *try_simulated(strata_entry_table *table, strata_door_failure *failu
     return library;
 }
 
-static void *try_cuda(strata_entry_table *table, strata_door_failure *failure)
+static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
 {
     snprintf(door.library, sizeof door.library, "libcuda.so.1");
     return try_library(door.library, table, failure);
 }
 
 /* What somebody without a GPU needs to know first. */
-static void point_to_simulation(strata_door_failure *failure)
+static void point_to_simulation(strata_driver_failure *failure)
 {
     add_words(failure,
               ". Without a GPU, STRATA_DRIVER=sim takes the simulated driver, and auto takes whichever there is");
@@ -230,7 +230,7 @@ static bool is_choice(const char *choice)
            strchr(choice, '/');
 }
 
-static void *try_choice(const char *choice, strata_entry_table *table, strata_door_failure *failure)
+static void *try_choice(const char *choice, strata_entry_table *table, strata_driver_failure *failure)
 {
     if (strcmp(choice, "cuda") == 0) {
         void *library = try_cuda(table, failure);
@@ -257,7 +257,7 @@ static void *try_choice(const char *choice, strata_entry_table *table, strata_do
     return try_library(door.library, table, failure);
 }
 
-static bool open_locked(strata_door_failure *failure)
+static bool open_locked(strata_driver_failure *failure)
 {
     const char *environment = getenv("STRATA_DRIVER");
     if (environment && *environment) {
@@ -281,44 +281,44 @@ static bool open_locked(strata_door_failure *failure)
     strata_cu = table;
     if (strata_calls_wanted())
         strata_calls_wrap(&table, &strata_cu);
-    atomic_store_explicit(&strata_door_state, STRATA_DOOR_OPEN, memory_order_release);
+    atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_OPEN, memory_order_release);
     /* Handlers run last registered first: this one just before the driver's own, which cuInit registered. Should it not
      * be registered, the driver's answers say the same later. */
-    (void)atexit(strata_door_shut_down);
+    (void)atexit(strata_driver_set_shut_down);
     return true;
 }
 
-bool strata_door_open(strata_door_failure *failure)
+bool strata_driver_load(strata_driver_failure *failure)
 {
-    *failure = (strata_door_failure){0};
-    strata_door state = strata_door_now();
-    if (state == STRATA_DOOR_OPEN)
+    *failure = (strata_driver_failure){0};
+    strata_driver_state state = strata_driver_state_now();
+    if (state == STRATA_DRIVER_OPEN)
         return true;
-    if (state == STRATA_DOOR_SHUT_DOWN) {
+    if (state == STRATA_DRIVER_SHUT_DOWN) {
         say(failure, CUDA_ERROR_DEINITIALIZED, NULL, "the CUDA driver has shut down: the process is exiting");
         return false;
     }
-    if (state == STRATA_DOOR_FORKED) {
+    if (state == STRATA_DRIVER_FORKED) {
         say(failure, CUDA_ERROR_NOT_INITIALIZED, NULL,
             "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
         return false;
     }
     lock_opening();
-    bool open = strata_door_now() == STRATA_DOOR_OPEN || open_locked(failure);
+    bool open = strata_driver_state_now() == STRATA_DRIVER_OPEN || open_locked(failure);
     unlock_opening();
     return open;
 }
 
-bool strata_door_takes(const char *choice)
+bool strata_driver_accepts(const char *choice)
 {
     return is_choice(choice) && strlen(choice) < sizeof door.choice;
 }
 
-bool strata_door_choose(const char *choice)
+bool strata_driver_set_choice(const char *choice)
 {
     bool chosen = false;
     lock_opening();
-    if (strata_door_now() == STRATA_DOOR_CLOSED) {
+    if (strata_driver_state_now() == STRATA_DRIVER_CLOSED) {
         strcpy(door.choice, choice);
         chosen = true;
     } else if (strcmp(choice, door.choice) == 0) {
@@ -328,22 +328,22 @@ bool strata_door_choose(const char *choice)
     return chosen;
 }
 
-bool strata_door_count_calls(void)
+bool strata_driver_enable_counting(void)
 {
     lock_opening();
-    if (strata_door_now() == STRATA_DOOR_CLOSED)
+    if (strata_driver_state_now() == STRATA_DRIVER_CLOSED)
         strata_calls_want();
     const bool counted = strata_calls_wanted();
     unlock_opening();
     return counted;
 }
 
-void strata_door_describe(strata_door_facts *facts)
+void strata_driver_describe(strata_driver_facts *facts)
 {
-    *facts = (strata_door_facts){0};
-    if (strata_door_now() == STRATA_DOOR_CLOSED)
+    *facts = (strata_driver_facts){0};
+    if (strata_driver_state_now() == STRATA_DRIVER_CLOSED)
         return;
-    *facts = (strata_door_facts){
+    *facts = (strata_driver_facts){
         .choice = door.choice,
         .library = door.library,
         .simulated = door.simulated,
@@ -355,7 +355,7 @@ void strata_door_describe(strata_door_facts *facts)
 const char *strata_driver_error_name(CUresult result)
 {
     const char *name = NULL;
-    if (strata_door_now() == STRATA_DOOR_CLOSED || strata_cu.GetErrorName(result, &name) != CUDA_SUCCESS || !name)
+    if (strata_driver_state_now() == STRATA_DRIVER_CLOSED || strata_cu.GetErrorName(result, &name) != CUDA_SUCCESS || !name)
         return "an unknown CUDA error";
     return name;
 }

@@ -23,51 +23,51 @@ typedef struct strata_entry_table {
 /* Written once, before the door's state becomes OPEN; read by any thread after that. */
 extern strata_entry_table strata_cu __attribute__((visibility("hidden")));
 
-typedef enum strata_door {
-    STRATA_DOOR_CLOSED = 0,
-    STRATA_DOOR_OPEN,
-    STRATA_DOOR_SHUT_DOWN, /* the driver said that it has been deinitialized: the process is exiting */
-    STRATA_DOOR_FORKED,    /* this is a forked child: the driver is the parent's */
-} strata_door;
+typedef enum strata_driver_state {
+    STRATA_DRIVER_CLOSED = 0,
+    STRATA_DRIVER_OPEN,
+    STRATA_DRIVER_SHUT_DOWN, /* the driver said that it has been deinitialized: the process is exiting */
+    STRATA_DRIVER_FORKED,    /* this is a forked child: the driver is the parent's */
+} strata_driver_state;
 
 /* Any thread reads it; it only moves forward. */
-extern _Atomic int strata_door_state __attribute__((visibility("hidden")));
+extern _Atomic int strata_driver_state_word __attribute__((visibility("hidden")));
 
-static inline strata_door strata_door_now(void)
+static inline strata_driver_state strata_driver_state_now(void)
 {
-    return (strata_door)atomic_load_explicit(&strata_door_state, memory_order_acquire);
+    return (strata_driver_state)atomic_load_explicit(&strata_driver_state_word, memory_order_acquire);
 }
 
 /* Why the door did not open. */
-typedef struct strata_door_failure {
+typedef struct strata_driver_failure {
     CUresult code;     /* of the failed driver call, or CUDA_SUCCESS */
     const char *call;  /* its name, or NULL */
     char message[400]; /* a sentence */
-} strata_door_failure;
+} strata_driver_failure;
 
 /* Opens the driver, once: later calls return true at once. Any thread. On failure nothing is left open and a later call
  * tries again. Answers false with the reason also when the door is shut down or forked. */
-bool strata_door_open(strata_door_failure *failure);
+bool strata_driver_load(strata_driver_failure *failure);
 
 /* Notes that the driver has shut down. Any thread. */
-void strata_door_shut_down(void);
+void strata_driver_set_shut_down(void);
 
 /* Whether this is "cuda", "sim", "auto", or something that can be the path of a library. */
-bool strata_door_takes(const char *choice);
+bool strata_driver_accepts(const char *choice);
 
 /* Sets the process's choice, one that the door takes; STRATA_DRIVER overrides it. False if the door is open as another
  * one already. Any thread. */
-bool strata_door_choose(const char *choice);
+bool strata_driver_set_choice(const char *choice);
 
 /* What was opened; NULL strings while closed. */
-typedef struct strata_door_facts {
+typedef struct strata_driver_facts {
     const char *choice;
     const char *library;
     bool simulated;
     int version;
     int device_count;
-} strata_door_facts;
-void strata_door_describe(strata_door_facts *facts);
+} strata_driver_facts;
+void strata_driver_describe(strata_driver_facts *facts);
 
 /* The driver's name for a result, such as "CUDA_ERROR_INVALID_VALUE"; a plain number if the door is closed. Lives as
  * long as the process. */
@@ -76,7 +76,7 @@ const char *strata_driver_error_name(CUresult result);
 /* ---- counting calls (driver/calls.c) ---- */
 
 /* Asks for counting; must precede the opening. False if the door is open already, and nothing is counted. */
-bool strata_door_count_calls(void);
+bool strata_driver_enable_counting(void);
 
 /* The same for the door, which holds its lock. */
 void strata_calls_want(void);

@@ -131,7 +131,7 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
 
 strata_status strata_runtime_get(int ordinal, strata_runtime **out)
 {
-    if (__builtin_expect(out && ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT && strata_door_now() == STRATA_DOOR_OPEN,
+    if (__builtin_expect(out && ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT && strata_driver_state_now() == STRATA_DRIVER_OPEN,
                          1)) {
         *out = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
         return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : build_singleton(ordinal, out);
@@ -160,7 +160,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (status == STRATA_SUCCESS)
         status = strata_streams_check_released(runtime);
     size_t bytes;
-    if (status == STRATA_SUCCESS && strata_door_now() == STRATA_DOOR_OPEN)
+    if (status == STRATA_SUCCESS && strata_driver_state_now() == STRATA_DRIVER_OPEN)
         status = runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes); /* while nothing is half done */
     if (status == STRATA_SUCCESS || status == STRATA_ERROR_SHUT_DOWN)
         status = strata_streams_end(runtime);
@@ -215,7 +215,7 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream};
-    if (__builtin_expect(!runtime || !out || !bytes || strata_door_now() != STRATA_DOOR_OPEN, 0))
+    if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return strata_runtime_allocate_request(runtime, &request, out);
     strata_status status = runtime->top->ops->allocate(runtime->top, &request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
@@ -250,7 +250,7 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime");
     if (!address)
         return STRATA_SUCCESS;
-    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
         return forget_at(runtime, address);
     strata_status status = strata_runtime_find(runtime, address, &block);
     if (status != STRATA_SUCCESS)
@@ -399,7 +399,7 @@ static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime 
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
     if (strata_block_is_empty(block))
         return STRATA_SUCCESS;
-    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
         return strata_free_without_driver(runtime->top, block);
     strata_status status = strata_usable();
     if (status != STRATA_SUCCESS)
@@ -411,7 +411,7 @@ static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime 
 strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
 {
     strata_thread *thread = strata_thread_current;
-    const bool plain = runtime && block && block->address && thread && strata_door_now() == STRATA_DOOR_OPEN;
+    const bool plain = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!plain, 0))
         return deallocate_slowly(runtime, block);
     const strata_status status = deallocate_beside_ends(runtime, block, thread);

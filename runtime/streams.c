@@ -154,7 +154,7 @@ strata_status strata_streams_check_released(strata_runtime *runtime)
 static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot *slot, bool *gone)
 {
     *gone = true;
-    if (strata_door_now() != STRATA_DOOR_OPEN)
+    if (strata_driver_state_now() != STRATA_DRIVER_OPEN)
         return STRATA_SUCCESS;
     if (slot->pooled)
         return strata_internal_stream_destroy(runtime->device, slot->stream, gone);

@@ -308,7 +308,7 @@ strata_status strata_status_of_driver(CUresult result)
 strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...)
 {
     if (result == CUDA_ERROR_DEINITIALIZED)
-        strata_door_shut_down();
+        strata_driver_set_shut_down();
     strata_error *error = strata_error_begin(strata_status_of_driver(result));
     error->driver_code = result;
     error->driver_name = strata_driver_error_name(result);
@@ -323,16 +323,16 @@ strata_status strata_fail_driver(CUresult result, const char *call, const char *
 
 strata_status strata_driver_open(void)
 {
-    strata_door_failure failure;
-    if (strata_door_now() == STRATA_DOOR_OPEN)
+    strata_driver_failure failure;
+    if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
         return STRATA_SUCCESS;
     strata_barriers_open(); /* before the driver makes threads: of several the kernel takes some 10 ms */
-    if (strata_door_open(&failure))
+    if (strata_driver_load(&failure))
         return STRATA_SUCCESS;
     strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;
-    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
         status = STRATA_ERROR_SHUT_DOWN;
-    else if (strata_door_now() == STRATA_DOOR_FORKED)
+    else if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         status = STRATA_ERROR_FORKED;
     else if (failure.call)
         status = STRATA_ERROR_DRIVER;

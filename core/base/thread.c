@@ -38,7 +38,7 @@ static uint32_t take_number(void)
  * have held the lock of their table. */
 static void drop_slots(strata_thread *thread)
 {
-    bool forked = strata_door_now() == STRATA_DOOR_FORKED;
+    bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
     for (size_t i = 0; i < STRATA_TABLE_LIMIT; i++) {
         if (thread->slots[i] && !forked)
             strata_table_take_back(thread->slots[i]);

@@ -445,7 +445,7 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
 {
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
-    bool usable = strata_door_now() == STRATA_DOOR_OPEN;
+    bool usable = strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (usable && strata_capture_frees_any(&stack->deferred))
         return strata_fail(STRATA_ERROR_BUSY,
                            "blocks of %s were freed inside captures whose end was not seen; say that they have ended "
@@ -660,7 +660,7 @@ static __attribute__((cold)) strata_status refuse_request(const strata_resource 
 strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     bool fine = resource && resource->stack && request && out && request->bytes &&
-                !(request->alignment & (request->alignment - 1)) && strata_door_now() == STRATA_DOOR_OPEN;
+                !(request->alignment & (request->alignment - 1)) && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!fine, 0))
         return refuse_request(resource, request, out);
     strata_status status = resource->ops->allocate(resource, request, out);
@@ -691,7 +691,7 @@ strata_status strata_free_from_top(strata_resource *resource, const strata_block
 {
     if (strata_block_is_empty(block))
         return STRATA_SUCCESS;
-    if (strata_door_now() == STRATA_DOOR_SHUT_DOWN)
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
         return strata_free_without_driver(resource, block);
     strata_status status = strata_usable();
     if (status == STRATA_SUCCESS)

@@ -99,7 +99,7 @@ static inline bool strata_use_is_fine(const strata_resource *resource, const str
                                       strata_access least)
 {
     bool fine = resource && block && (unsigned)access >= (unsigned)least &&
-                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address && strata_door_now() == STRATA_DOOR_OPEN;
+                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     return __builtin_expect(fine, 1);
 }
 

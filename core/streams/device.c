@@ -64,8 +64,8 @@ static strata_status describe(CUdevice handle, int ordinal, strata_device_info *
 
 static strata_status open_device(int ordinal, strata_device **out)
 {
-    strata_door_facts door;
-    strata_door_describe(&door);
+    strata_driver_facts door;
+    strata_driver_describe(&door);
     if (ordinal < 0 || ordinal >= door.device_count || ordinal >= STRATA_DEVICE_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "there is no device %d: the driver has %d device%s, counted from 0", ordinal,
@@ -267,8 +267,8 @@ strata_status strata_driver_get_info(strata_driver_info *info)
     strata_status status = strata_driver_open();
     if (status != STRATA_SUCCESS)
         return status;
-    strata_door_facts door;
-    strata_door_describe(&door);
+    strata_driver_facts door;
+    strata_driver_describe(&door);
     *info = (strata_driver_info){
         .choice = door.choice,
         .library = door.library,
@@ -295,13 +295,13 @@ strata_status strata_device_get_info(int ordinal, strata_device_info *info)
 
 strata_status strata_driver_choose(const char *choice)
 {
-    if (!choice || !strata_door_takes(choice))
+    if (!choice || !strata_driver_accepts(choice))
         return strata_fail(
             STRATA_ERROR_INVALID_VALUE,
             "driver choice \"%.120s\": expected cuda, sim, auto, or the path of a library, with a '/' in it",
             choice ? choice : "");
     strata_status status = strata_not_forked();
-    if (status != STRATA_SUCCESS || strata_door_choose(choice))
+    if (status != STRATA_SUCCESS || strata_driver_set_choice(choice))
         return status;
     return strata_fail(STRATA_ERROR_BUSY,
                        "the driver is open already; choose \"%.120s\" before the first call that needs it", choice);
@@ -309,7 +309,7 @@ strata_status strata_driver_choose(const char *choice)
 
 strata_status strata_driver_count_calls(void)
 {
-    if (strata_door_count_calls())
+    if (strata_driver_enable_counting())
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_BUSY, "the driver is open already; counting its calls must be asked for before");
 }

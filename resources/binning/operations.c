@@ -601,7 +601,7 @@ static strata_status binning_trim(strata_resource *resource, size_t keep_bytes, 
 
 static void binning_destroy_chunks(binning *self)
 {
-    if (self->resource.stack && strata_door_now() == STRATA_DOOR_OPEN)
+    if (self->resource.stack && strata_driver_state_now() == STRATA_DRIVER_OPEN)
         bins_close(self);
 }
 

@@ -200,7 +200,7 @@ static bool any_guard(void)
 /* Forked children have no blocks. A program that exits from its log callback may do so under locks of Strata's. */
 static void look_at_exit(void)
 {
-    if (strata_door_now() != STRATA_DOOR_OPEN || strata_error_is_being_reported() || !any_guard())
+    if (strata_driver_state_now() != STRATA_DRIVER_OPEN || strata_error_is_being_reported() || !any_guard())
         return;
     atomic_store(&exiting, true);
     bool over = strata_stack_ends_hold(look_at_all, PATIENCE_MS);
@@ -237,7 +237,7 @@ static void flush_output(void)
 /* The last of the library's: 101 comes after all without a number, which write logs and reports. */
 static __attribute__((destructor(101))) void end_process(void)
 {
-    if (!ends_the_process || strata_door_now() == STRATA_DOOR_FORKED)
+    if (!ends_the_process || strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
     flush_output();
     _exit(STRATA_GUARD_EXIT_STATUS);

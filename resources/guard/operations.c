@@ -663,7 +663,7 @@ static void end_driver_objects(guard *self)
 static void guard_destroy(strata_resource *resource)
 {
     guard *self = (guard *)resource;
-    if (strata_door_now() == STRATA_DOOR_OPEN)
+    if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
         end_driver_objects(self);
     guard_report_end(&self->report);
     strata_lock_destroy(&self->lock);

@@ -391,7 +391,7 @@ void log_writer_stop(log_writer *self)
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };
-    if (strata_door_now() == STRATA_DOOR_FORKED)
+    if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
     strata_lock_take(&writers_lock);
     for (log_writer *writer = writers; writer; writer = writer->next) {

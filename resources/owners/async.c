@@ -473,7 +473,7 @@ static bool end_pool(async *self)
 static void async_destroy(strata_resource *resource)
 {
     async *self = (async *)resource;
-    if (strata_door_now() == STRATA_DOOR_OPEN) {
+    if (strata_driver_state_now() == STRATA_DRIVER_OPEN) {
         bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
         for (int i = 0; i < TRIES_TO_END && !stream_ended; i++)
             strata_internal_stream_destroy(self->device, self->waiting, &stream_ended);

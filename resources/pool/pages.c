@@ -73,7 +73,7 @@ static void forget_below(pool_pages *pages)
 void pool_pages_close(pool_pages *pages)
 {
     strata_error_suppress_begin();
-    if (pages->source && strata_door_now() == STRATA_DOOR_OPEN)
+    if (pages->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
         (pages->source->moves ? end_in_scope : end_all)(pages);
     strata_error_suppress_end(false);
     if (pages->source && !pages->source->moves)

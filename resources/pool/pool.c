@@ -185,7 +185,7 @@ static void wait_for_all(pool *self)
 static void pool_destroy(strata_resource *resource)
 {
     pool *self = (pool *)resource;
-    if (self->begun && strata_door_now() == STRATA_DOOR_OPEN) {
+    if (self->begun && strata_driver_state_now() == STRATA_DRIVER_OPEN) {
         strata_error_suppress_begin();
         wait_for_all(self);
         strata_error_suppress_end(false);

@@ -667,7 +667,7 @@ void samples_close(sampling *self)
 {
     if (self->named)
         strata_suspects_leave(&self->suspects);
-    if (!self->stream || strata_door_now() != STRATA_DOOR_OPEN)
+    if (!self->stream || strata_driver_state_now() != STRATA_DRIVER_OPEN)
         return; /* nothing was made: without host memory there is no array of samples either */
     for (size_t i = 0; i < self->capacity; i++)
         if (self->samples[i].state != SAMPLE_FREE)

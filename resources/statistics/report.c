@@ -458,7 +458,7 @@ void strata_statistics_end_refused(strata_resource *resource)
  * lock at the fork. */
 static __attribute__((destructor)) void report_at_exit(void)
 {
-    if (strata_door_now() == STRATA_DOOR_FORKED)
+    if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
     strata_lock_take(&reporting_lock);
     for (const strata_statistics *self = reporting; self; self = self->next)
