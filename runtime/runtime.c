@@ -264,29 +264,29 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
 }
 
 /* Whether no other stream has had the block's home timeline since. */
-static inline bool is_turn(const strata_entry *entry, const strata_timeline *home)
+static inline bool is_turn(const strata_entry *entry, const strata_timeline *alloc_timeline)
 {
-    return atomic_load_explicit(&home->turn, memory_order_relaxed) ==
-           atomic_load_explicit(&entry->home_turn, memory_order_relaxed);
+    return atomic_load_explicit(&alloc_timeline->turn, memory_order_relaxed) ==
+           atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
 /* Whether the block was allocated on the stream that has the timeline now, and not on one that had it before. */
-static inline bool is_home(const strata_entry *entry, const strata_timeline *timeline)
+static inline bool is_alloc_timeline(const strata_entry *entry, const strata_timeline *timeline)
 {
-    return timeline->number == atomic_load_explicit(&entry->home, memory_order_relaxed) && is_turn(entry, timeline);
+    return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) && is_turn(entry, timeline);
 }
 
 /* Whether a block's own stream is known now and still the one on which it was allocated. Its timeline mostly knows that
  * by itself, which takes less than to find the handle's. */
-static inline bool home_is_known(const strata_runtime *runtime, const strata_block *block)
+static inline bool alloc_stream_is_known(const strata_runtime *runtime, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
     if (__builtin_expect(!entry, 0))
         return false;
-    const strata_timeline *home = strata_timeline_numbered(atomic_load_explicit(&entry->home, memory_order_relaxed));
-    return home && is_turn(entry, home) &&
-           (__builtin_expect(strata_timeline_is_plain(home, block->stream), 1) ||
-            strata_known_timeline(runtime->device, block->stream) == home);
+    const strata_timeline *alloc_timeline = strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
+    return alloc_timeline && is_turn(entry, alloc_timeline) &&
+           (__builtin_expect(strata_timeline_is_plain(alloc_timeline, block->stream), 1) ||
+            strata_known_timeline(runtime->device, block->stream) == alloc_timeline);
 }
 
 /* The handle of a block's own stream is known, with another timeline. If the block's own timeline has gone to another
@@ -295,22 +295,22 @@ static inline bool home_is_known(const strata_runtime *runtime, const strata_blo
  * driver gives streams no ids, nobody can tell, and then the free comes after both. */
 static strata_status came_back(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
 {
-    uint16_t number = atomic_load_explicit(&entry->home, memory_order_relaxed);
-    const strata_timeline *home = strata_timeline_of(strata_point_make(number, 1));
-    if (is_turn(entry, home) && strata_cu.StreamGetId) {
+    uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
+    const strata_timeline *alloc_timeline = strata_timeline_of(strata_point_make(number, 1));
+    if (is_turn(entry, alloc_timeline) && strata_cu.StreamGetId) {
         *stream = STRATA_STREAM_GONE;
         return STRATA_SUCCESS;
     }
-    strata_point last = is_turn(entry, home) ? strata_timeline_last_closed(number) : 0;
+    strata_point last = is_turn(entry, alloc_timeline) ? strata_timeline_last_closed(number) : 0;
     return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
 }
 
 /* Whether a block's own stream, which was known, is so no more. While it is being unregistered neither holds for a
  * moment: it is not found, and nothing says yet what it had been given. */
-static bool home_has_ended(const strata_entry *entry)
+static bool alloc_stream_has_ended(const strata_entry *entry)
 {
-    return !strata_timeline_is_known(atomic_load_explicit(&entry->home, memory_order_relaxed),
-                                     atomic_load_explicit(&entry->home_turn, memory_order_relaxed));
+    return !strata_timeline_is_known(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
+                                     atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
 }
 
 static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *block, CUstream stream)
@@ -330,7 +330,7 @@ static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *bl
 }
 
 /* The stream on which a live block is freed in the order of its allocation: its own, if that can still be named. */
-static strata_status home_stream(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
+static strata_status alloc_stream(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
                                  CUstream *stream)
 {
     *stream = entry->stream;
@@ -338,14 +338,14 @@ static strata_status home_stream(strata_runtime *runtime, const strata_block *bl
         strata_stream_ref ref;
         if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
             strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
-            if (status != STRATA_SUCCESS || is_home(entry, ref.timeline))
+            if (status != STRATA_SUCCESS || is_alloc_timeline(entry, ref.timeline))
                 return status;
-            if (entry->home_known && ref.known)
+            if (entry->alloc_known && ref.known)
                 return came_back(entry, &ref, stream);
         }
-        if (!entry->home_known)
+        if (!entry->alloc_known)
             return refuse_unnamed(block, entry->stream);
-        if (home_has_ended(entry)) {
+        if (alloc_stream_has_ended(entry)) {
             *stream = STRATA_STREAM_GONE;
             return STRATA_SUCCESS;
         }
@@ -358,14 +358,14 @@ static strata_status deallocate_gone(strata_runtime *runtime, const strata_block
 {
     strata_error_suppress_begin();
     const strata_status status = runtime->top->ops->deallocate(runtime->top, block, STRATA_STREAM_GONE);
-    *again = status == STRATA_ERROR_INVALID_VALUE && !home_has_ended(entry);
+    *again = status == STRATA_ERROR_INVALID_VALUE && !alloc_stream_has_ended(entry);
     strata_error_suppress_end(status != STRATA_SUCCESS && !*again);
     return status;
 }
 
 /* Within a free that has begun as core/streams/inflight_frees.h has it. Of a block that does not live the free itself
  * says what is wrong. */
-static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime *runtime, const strata_block *block)
+static __attribute__((noinline)) strata_status deallocate_on_alloc_stream(strata_runtime *runtime, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
     strata_status status;
@@ -373,7 +373,7 @@ static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime
     do {
         CUstream stream = block->stream;
         if (entry && strata_table_state(runtime->table, block->id) == STRATA_BLOCK_LIVE &&
-            (status = home_stream(runtime, block, entry, &stream)) != STRATA_SUCCESS)
+            (status = alloc_stream(runtime, block, entry, &stream)) != STRATA_SUCCESS)
             return status;
         if (stream != STRATA_STREAM_GONE || !entry)
             return runtime->top->ops->deallocate(runtime->top, block, stream);
@@ -383,12 +383,12 @@ static __attribute__((noinline)) strata_status deallocate_at_home(strata_runtime
 }
 
 static inline __attribute__((always_inline)) strata_status
-deallocate_beside_ends(strata_runtime *runtime, const strata_block *block, strata_thread *thread)
+deallocate_in_flight(strata_runtime *runtime, const strata_block *block, strata_thread *thread)
 {
     strata_inflight_free_begin(thread);
-    const strata_status status = __builtin_expect(home_is_known(runtime, block), 1)
+    const strata_status status = __builtin_expect(alloc_stream_is_known(runtime, block), 1)
                                      ? runtime->top->ops->deallocate(runtime->top, block, block->stream)
-                                     : deallocate_at_home(runtime, block);
+                                     : deallocate_on_alloc_stream(runtime, block);
     strata_inflight_free_end(thread);
     return status;
 }
@@ -404,7 +404,7 @@ static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime 
     strata_status status = strata_usable();
     if (status != STRATA_SUCCESS)
         return status;
-    status = deallocate_beside_ends(runtime, block, strata_thread_self());
+    status = deallocate_in_flight(runtime, block, strata_thread_self());
     return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(runtime->top, block) : status;
 }
 
@@ -414,7 +414,7 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     const bool plain = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!plain, 0))
         return deallocate_slowly(runtime, block);
-    const strata_status status = deallocate_beside_ends(runtime, block, thread);
+    const strata_status status = deallocate_in_flight(runtime, block, thread);
     return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
                                                                  : status;
 }

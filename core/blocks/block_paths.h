@@ -9,23 +9,23 @@
 /* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
  * `home`, where its first point is. */
 static inline __attribute__((always_inline)) void
-strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *home, bool home_known, strata_block *block)
+strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *alloc_timeline, bool alloc_known, strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
-    strata_point first = strata_timeline_now(home);
+    strata_point first = strata_timeline_now(alloc_timeline);
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
     atomic_store_explicit(&entry->address, block->address, memory_order_release);
     atomic_store_explicit(&entry->bytes, block->bytes, memory_order_release);
     atomic_store_explicit(&entry->requested, block->requested, memory_order_release);
     atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->origin, strata_entry_origin(block->tag, home->number, thread ? thread->index : 0),
+    atomic_store_explicit(&entry->origin, strata_entry_origin(block->tag, alloc_timeline->number, thread ? thread->index : 0),
                           memory_order_relaxed);
-    const uint32_t turn = atomic_load_explicit(&home->turn, memory_order_relaxed);
-    atomic_store_explicit(&entry->beginning, strata_entry_beginning(turn, block->alignment, home_known),
+    const uint32_t turn = atomic_load_explicit(&alloc_timeline->turn, memory_order_relaxed);
+    atomic_store_explicit(&entry->beginning, strata_entry_beginning(turn, block->alignment, alloc_known),
                           memory_order_relaxed);
-    if (__builtin_expect(!home_known, 0))
-        strata_timeline_enter_home(home);
+    if (__builtin_expect(!alloc_known, 0))
+        strata_timeline_add_block(alloc_timeline);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
     block->device = table->device->ordinal;

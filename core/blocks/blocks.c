@@ -325,8 +325,8 @@ void strata_entry_clear(strata_entry *entry)
     atomic_store_explicit(&entry->more, NULL, memory_order_relaxed);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     bool was_given_out = (word & STRATA_WORD_STATE_MASK) != STRATA_BLOCK_FREED;
-    if (was_given_out && !entry->home_known)
-        strata_timeline_leave_home(entry->home);
+    if (was_given_out && !entry->alloc_known)
+        strata_timeline_remove_block(entry->alloc_timeline);
 }
 
 void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)

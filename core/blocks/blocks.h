@@ -51,7 +51,7 @@ typedef struct strata_entry {
     union {
         struct {
             _Atomic strata_tag tag;
-            _Atomic uint16_t home;  /* number of the timeline on which it was allocated */
+            _Atomic uint16_t alloc_timeline;  /* number of the timeline on which it was allocated */
             _Atomic uint16_t owner; /* number of the thread that made it; 0: none */
         };
         _Atomic uint64_t origin; /* these three, written as one: strata_entry_origin */
@@ -62,11 +62,11 @@ typedef struct strata_entry {
     union {
         struct {
             union {
-                _Atomic uint32_t home_turn; /* which of the streams that had the home timeline; atomic like home */
+                _Atomic uint32_t alloc_incarnation; /* which of the streams that had the home timeline; atomic like home */
                 _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
             };
             _Atomic uint8_t alignment_log2;
-            _Atomic bool home_known;     /* the stream on which it was allocated was known then */
+            _Atomic bool alloc_known;     /* the stream on which it was allocated was known then */
             _Atomic bool touched;        /* a use was noted; any thread */
             _Atomic uint8_t quarantines; /* layers that hold it back, one above another. Changes under the word's lock
                                             bit. */
@@ -77,15 +77,15 @@ typedef struct strata_entry {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the small members of an entry are written as words");
 
-static inline uint64_t strata_entry_origin(strata_tag tag, uint16_t home, uint32_t owner)
+static inline uint64_t strata_entry_origin(strata_tag tag, uint16_t alloc_timeline, uint32_t owner)
 {
-    return tag | (uint64_t)home << 32 | (uint64_t)(uint16_t)owner << 48;
+    return tag | (uint64_t)alloc_timeline << 32 | (uint64_t)(uint16_t)owner << 48;
 }
 
 /* Of a block that nobody has used or holds back. */
-static inline uint64_t strata_entry_beginning(uint32_t home_turn, size_t alignment, bool home_known)
+static inline uint64_t strata_entry_beginning(uint32_t alloc_incarnation, size_t alignment, bool alloc_known)
 {
-    return home_turn | (uint64_t)__builtin_ctzll(alignment) << 32 | (uint64_t)home_known << 40;
+    return alloc_incarnation | (uint64_t)__builtin_ctzll(alignment) << 32 | (uint64_t)alloc_known << 40;
 }
 
 struct strata_timeline;
@@ -197,7 +197,7 @@ __attribute__((cold)) void strata_entry_clear(strata_entry *entry);
 /* Makes the identity of such a block stale. Returns the generation that ended. */
 static inline uint64_t strata_entry_end_life(strata_entry *entry)
 {
-    if (__builtin_expect(atomic_load_explicit(&entry->more, memory_order_relaxed) || !entry->home_known, 0))
+    if (__builtin_expect(atomic_load_explicit(&entry->more, memory_order_relaxed) || !entry->alloc_known, 0))
         strata_entry_clear(entry);
     uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,

@@ -581,17 +581,17 @@ void strata_uses_forget_touch(strata_table *table, strata_block_id id)
         atomic_store_explicit(&entry->touched, false, memory_order_relaxed);
 }
 
-strata_status strata_uses_end_of_home(const strata_entry *entry, const strata_block *block, strata_point *end)
+strata_status strata_uses_end_of_alloc_stream(const strata_entry *entry, const strata_block *block, strata_point *end)
 {
-    uint16_t home = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    uint16_t alloc_timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     *end = 0;
-    if (strata_timeline_is_known(home, atomic_load_explicit(&entry->home_turn, memory_order_relaxed)))
+    if (strata_timeline_is_known(alloc_timeline, atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed)))
         return strata_fail(
             STRATA_ERROR_INVALID_VALUE,
             "block 0x%llx (tag \"%s\", generation %llu) cannot be freed as one whose stream is gone: that stream is "
             "known still; free the block on it",
             (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
-    *end = strata_timeline_last_closed(home);
+    *end = strata_timeline_last_closed(alloc_timeline);
     return STRATA_SUCCESS;
 }
 

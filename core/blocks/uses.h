@@ -26,7 +26,7 @@ void strata_uses_forget_touch(strata_table *table, strata_block_id id);
 /* For a free with STRATA_STREAM_GONE: up to where its own stream is to be waited
  * for, 0 if there is nothing. INVALID_VALUE if that stream is known still: it may have been given work since that
  * nothing marks. */
-strata_status strata_uses_end_of_home(const strata_entry *entry, const strata_block *block, strata_point *end);
+strata_status strata_uses_end_of_alloc_stream(const strata_entry *entry, const strata_block *block, strata_point *end);
 
 /* For a retired entry, which is the caller's alone: calls visit(point, data) for each noted point until one fails. */
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),

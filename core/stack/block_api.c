@@ -52,7 +52,7 @@ static strata_status wait_without_stream(strata_table *table, const strata_block
 {
     const strata_entry *entry = strata_table_lookup(table, block->id);
     strata_point end = 0;
-    strata_status status = entry ? strata_uses_end_of_home(entry, block, &end) : STRATA_SUCCESS;
+    strata_status status = entry ? strata_uses_end_of_alloc_stream(entry, block, &end) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = strata_uses_synchronize(table, block);
     return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;

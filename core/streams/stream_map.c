@@ -55,12 +55,12 @@ static inline CUresult identify(CUstream handle, uint64_t *id)
 }
 
 /* Lets go of the timelines of streams that have nothing pending. map_lock is held. */
-static void sweep(bool keep_homes)
+static void sweep(bool keep_with_blocks)
 {
     unknown_stream *stream, *next;
     HASH_ITER(hh, unknown, stream, next)
     {
-        if (!strata_timeline_retire(stream->timeline, keep_homes))
+        if (!strata_timeline_retire(stream->timeline, keep_with_blocks))
             continue;
         HASH_DEL(unknown, stream);
         strata_host_free(stream);
@@ -619,5 +619,5 @@ void strata_stream_await_frees(const strata_stream_ref *left)
         strata_timeline_record_now(timeline, left->handle);
     strata_spin_release(&timeline->lock);
     strata_error_suppress_end(false);
-    strata_timeline_let_go(timeline, 0);
+    strata_timeline_unhold(timeline, 0);
 }

@@ -175,17 +175,17 @@ void strata_timeline_hold(strata_timeline *timeline)
 static bool has_homes(const strata_timeline *timeline)
 {
     return atomic_load_explicit(&timeline->holders, memory_order_acquire) ||
-           atomic_load_explicit(&timeline->homed, memory_order_relaxed);
+           atomic_load_explicit(&timeline->live_blocks, memory_order_relaxed);
 }
 
-bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes)
+bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
 {
     strata_spin_take(&timeline->lock);
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
-    done = done && !(keep_homes && has_homes(timeline));
+    done = done && !(keep_with_blocks && has_homes(timeline));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = !timeline->events[i] || is_alone(timeline->events[i]);
     if (done)

@@ -45,7 +45,7 @@ typedef struct strata_timeline {
         stream_id; /* of an unknown stream, or 0. Written under the map's and this lock, read by any thread. */
     /* Live blocks that were allocated here while the stream was unknown, modulo 2^32, but for those that holders count.
      * Any thread. See retire. */
-    _Atomic uint32_t homed;
+    _Atomic uint32_t live_blocks;
     _Atomic uint32_t holders;   /* raised under the lock, lowered by any thread */
     _Atomic(CUstream) known_as; /* the stream's handle, NULL for the legacy one, while it is known and no event is
                                    recorded early there; else STRATA_NOBODY. Written under the map's lock, read by any
@@ -107,23 +107,23 @@ static inline strata_point strata_timeline_now(const strata_timeline *timeline)
 }
 
 /* A block of an unknown stream comes to life, and ends. The caller keeps the timeline from being retired meanwhile. */
-static inline void strata_timeline_enter_home(strata_timeline *timeline)
+static inline void strata_timeline_add_block(strata_timeline *timeline)
 {
-    atomic_fetch_add_explicit(&timeline->homed, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&timeline->live_blocks, 1, memory_order_relaxed);
 }
 
-static inline void strata_timeline_leave_home(uint16_t number)
+static inline void strata_timeline_remove_block(uint16_t number)
 {
-    atomic_fetch_sub_explicit(&strata_timeline_of(strata_point_make(number, 0))->homed, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&strata_timeline_of(strata_point_make(number, 0))->live_blocks, 1, memory_order_relaxed);
 }
 
 /* From here on the caller counts such blocks for itself: as many as came to life there less those that ended, modulo
  * 2^32. Until it says how many those are, the timeline stays the stream's like one with live blocks. */
 void strata_timeline_hold(strata_timeline *timeline);
 
-static inline void strata_timeline_let_go(strata_timeline *timeline, uint32_t homed)
+static inline void strata_timeline_unhold(strata_timeline *timeline, uint32_t live_blocks)
 {
-    atomic_fetch_add_explicit(&timeline->homed, homed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&timeline->live_blocks, live_blocks, memory_order_relaxed);
     atomic_fetch_sub_explicit(&timeline->holders, 1, memory_order_release);
 }
 
@@ -207,10 +207,10 @@ bool strata_timeline_is_known(uint16_t number, uint32_t turn);
 strata_status strata_fail_no_timeline(void);
 strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id);
 
-/* Frees the timeline if all its points are complete, which is asked of the driver. With `keep_homes`, not while blocks
+/* Frees the timeline if all its points are complete, which is asked of the driver. With `keep_with_blocks`, not while blocks
  * live that were allocated on its stream: once the number is another stream's, nobody can tell that they belong to this
  * one, should it be registered, or be the calling thread's own. */
-bool strata_timeline_retire(strata_timeline *timeline, bool keep_homes);
+bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks);
 
 /* The legacy default stream of a device, known from the start. */
 strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline **out);

@@ -42,7 +42,7 @@ static inline void fill_facts(strata_block *block, const bin *of, const bin_plac
 }
 
 /* Brings a block to life in an entry of its own. */
-static inline void publish(binning *self, bin_place *place, uint32_t slot, strata_timeline *home, bool home_known,
+static inline void publish(binning *self, bin_place *place, uint32_t slot, strata_timeline *alloc_timeline, bool alloc_known,
                            strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table_of(self), slot);
@@ -50,7 +50,7 @@ static inline void publish(binning *self, bin_place *place, uint32_t slot, strat
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
     atomic_store_explicit(&bytes->where, place, memory_order_relaxed);
     atomic_store_explicit(&bytes->made, generation, memory_order_release);
-    strata_entry_publish(table_of(self), slot, home, home_known, block);
+    strata_entry_publish(table_of(self), slot, alloc_timeline, alloc_known, block);
 }
 
 static __attribute__((cold)) void report_reused(const binning *self, const bin *of, const strata_entry *entry,
@@ -435,7 +435,7 @@ static strata_status free_in_order(bin *of, bin_place *place, const strata_entry
     strata_stream_ref ref;
     strata_point point = 0;
     if (finished || stream == STRATA_STREAM_GONE) {
-        strata_status status = finished ? STRATA_SUCCESS : strata_uses_end_of_home(entry, block, &point);
+        strata_status status = finished ? STRATA_SUCCESS : strata_uses_end_of_alloc_stream(entry, block, &point);
         if (status == STRATA_SUCCESS)
             let_go(of, place, point, &of->mixed);
         return status;

@@ -381,12 +381,12 @@ static strata_status pass_down(guard *self, guarded *block, CUstream stream)
 }
 
 /* Orders the guard's stream after all that a stream was given which cannot be named any more. */
-static strata_status follow_home(guard *self, const strata_block *view)
+static strata_status follow_alloc_stream(guard *self, const strata_block *view)
 {
     strata_point end;
     strata_stream_ref checking;
     const strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), view->id);
-    strata_status status = strata_uses_end_of_home(entry, view, &end);
+    strata_status status = strata_uses_end_of_alloc_stream(entry, view, &end);
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, self->checking, &checking);
     return status == STRATA_SUCCESS && end ? strata_timeline_wait(&checking, end) : status;
@@ -429,7 +429,7 @@ static strata_status put_away(guard *self, guarded *block, CUstream stream)
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
     strata_error_suppress_begin();
-    strata_status status = gone ? follow_home(self, &block->below) : ask_capture(self, stream, &capture);
+    strata_status status = gone ? follow_alloc_stream(self, &block->below) : ask_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)
         status = bury(self, block, gone ? self->checking : stream, &filled);
     capture |= status == STRATA_ERROR_STREAM_CAPTURE;

@@ -72,8 +72,8 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
 /* Of the stream on which a block was made: its owner has found out. */
 static inline uint32_t home_id(const strata_entry *entry)
 {
-    return stream_number(atomic_load_explicit(&entry->home, memory_order_relaxed),
-                         atomic_load_explicit(&entry->home_turn, memory_order_relaxed));
+    return stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
+                         atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
 }
 
 static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned flags, uint64_t generation)

@@ -263,7 +263,7 @@ static inline bool only_saw(const strata_entry *entry, const strata_timeline *ti
 static strata_status free_without_stream(async *self, strata_entry *entry, const strata_block *block, bool *reap)
 {
     strata_point end;
-    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, end, reap) : status;
 }
 

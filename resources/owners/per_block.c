@@ -108,7 +108,7 @@ static strata_status wait_for_point(strata_point point, void *data)
 static strata_status wait_without_stream(const strata_entry *entry, const strata_block *block)
 {
     strata_point end;
-    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, wait_for_point, NULL);
     return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;

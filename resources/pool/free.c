@@ -10,7 +10,7 @@
 static inline void end_block(strata_entry *entry, uint64_t generation)
 {
     if (__builtin_expect(!atomic_load_explicit(&entry->home_known, memory_order_relaxed), 0))
-        strata_timeline_leave_home(atomic_load_explicit(&entry->home, memory_order_relaxed));
+        strata_timeline_remove_block(atomic_load_explicit(&entry->home, memory_order_relaxed));
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
 }
@@ -70,7 +70,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
 static strata_status add_end_of_home(strata_entry *entry, const strata_block *block)
 {
     strata_point end;
-    strata_status status = strata_uses_end_of_home(entry, block, &end);
+    strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
     return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
 }
 
@@ -255,7 +255,7 @@ static inline void leave_home(pool_cache *cache, const strata_entry *entry)
     if (__builtin_expect(home == cache->timeline->number, 1))
         cache->homed--;
     else
-        strata_timeline_leave_home(home);
+        strata_timeline_remove_block(home);
 }
 
 /* Frees what saw one stream, on that one, which is not known: the event of its last free covers this one too. */

@@ -219,7 +219,7 @@ static strata_status point_of_free(sampling *self, const strata_entry *entry, co
 {
     strata_stream_ref ref;
     if (stream == STRATA_STREAM_GONE)
-        return strata_uses_end_of_home(entry, block, upto);
+        return strata_uses_end_of_alloc_stream(entry, block, upto);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status == STRATA_SUCCESS)
         status = strata_scope_check(self->device, strata_scope_for(stream));
