@@ -190,14 +190,14 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
 }
 
 /* Calls finish for the first `count` blocks; the first failure is returned, the rest is finished all the same. */
-static strata_status finish_all(strata_launch *launch, size_t count, bool noting)
+static strata_status finish_all(strata_launch *launch, size_t count, bool recording)
 {
     strata_resource *top = launch->runtime->top;
     const strata_launch_entry *entries = entries_of(launch);
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < count; i++) {
         const strata_launch_entry *entry = &entries[i];
-        strata_access access = noting ? entry->access : STRATA_ACCESS_NONE;
+        strata_access access = recording ? entry->access : STRATA_ACCESS_NONE;
         strata_status one = top->ops->finish_use(top, &entry->block, launch->stream, access);
         status = status == STRATA_SUCCESS ? one : status;
     }

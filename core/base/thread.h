@@ -40,7 +40,7 @@ typedef struct strata_stream_batch {
     uint64_t waited;            /* a point that the stream was made to wait for in this batch, or 0 */
     struct strata_clock *clock; /* while noting: what the stream had waited for at the begin */
     bool known;
-    bool noting;
+    bool recording;
 } strata_stream_batch;
 
 /* What the log callback is to hear when the thread is hushed no more: core/base/error.h. */

@@ -336,11 +336,11 @@ static inline bool already_noted(const entry_points *points, strata_point point,
 }
 
 /* Drops what may be forgotten from the array. */
-static void compact(strata_more_points *more, const strata_note *note, const strata_clock *clock)
+static void compact(strata_more_points *more, const strata_use_record *note, const strata_clock *clock)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; more && i < more->count; i++)
-        if (!strata_note_follows(note, clock, more->points[i]))
+        if (!strata_use_record_follows(note, clock, more->points[i]))
             more->points[kept++] = more->points[i];
     if (more)
         more->count = kept;
@@ -355,11 +355,11 @@ static bool append(strata_more_points *more, strata_point point)
 }
 
 /* The entry is locked. False if there is no room: then nothing was forgotten but what may be. */
-static bool note_write(strata_entry *entry, const strata_note *note, const strata_clock *clock, strata_point point)
+static bool note_write(strata_entry *entry, const strata_use_record *note, const strata_clock *clock, strata_point point)
 {
     entry_points now = load_points(entry);
-    bool keep_write = !strata_note_follows(note, clock, now.write);
-    bool keep_read = now.read && !strata_note_follows(note, clock, now.read);
+    bool keep_write = !strata_use_record_follows(note, clock, now.write);
+    bool keep_read = now.read && !strata_use_record_follows(note, clock, now.read);
     compact(now.more, note, clock);
     uint32_t room = now.more ? now.more->capacity - now.more->count : 0;
     if ((uint32_t)keep_write > room)
@@ -401,7 +401,7 @@ static bool note_read(strata_entry *entry, strata_point point)
 
 /* Notes a use of a live block that was submitted before. */
 static strata_status note_use(strata_table *table, strata_entry *entry, const strata_block *block,
-                              const strata_note *note, strata_access access)
+                              const strata_use_record *note, strata_access access)
 {
     strata_point point = strata_timeline_now(note->stream.timeline);
     entry_points points = load_points(entry);
@@ -410,7 +410,7 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
     if (already_noted(&points, point, access))
         return STRATA_SUCCESS;
     bool alone = only_of(&points, note->stream.timeline->number);
-    strata_clock *clock = alone ? NULL : strata_note_clock(note);
+    strata_clock *clock = alone ? NULL : strata_use_record_clock(note);
     strata_status status = STRATA_SUCCESS;
     for (bool noted = false; !noted && status == STRATA_SUCCESS;) {
         if (!strata_entry_lock(entry, block->id.generation)) {
@@ -423,19 +423,19 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
         if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
             status = strata_fail_host_memory("the uses of a block");
     }
-    strata_note_clock_done(note, clock);
+    strata_use_record_clock_done(note, clock);
     return status;
 }
 
 static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block,
                              const strata_stream_ref *stream, strata_access access)
 {
-    strata_note note;
-    strata_status status = strata_note_begin_on(&note, stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     status = note_use(table, entry, block, &note, access);
-    strata_status end = strata_note_end(&note);
+    strata_status end = strata_use_record_end(&note);
     return status == STRATA_SUCCESS ? end : status;
 }
 
@@ -454,8 +454,8 @@ strata_status strata_uses_synchronize_stream(strata_device *device, CUstream han
 {
     if (handle == STRATA_STREAM_GONE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
-    strata_note note;
-    const strata_status status = strata_note_begin(&note, device, handle);
+    strata_use_record note;
+    const strata_status status = strata_use_record_begin(&note, device, handle);
     if (status == STRATA_SUCCESS)
         return strata_timeline_synchronize(&note.stream, note.held);
     if (status == STRATA_ERROR_STREAM_CAPTURE)

@@ -110,17 +110,17 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
 {
     deferred_free *one = queue->first;
     strata_stream_ref stream;
-    strata_note note;
+    strata_use_record note;
     if (queue->stream == STRATA_STREAM_GONE || (uintptr_t)queue->stream <= (uintptr_t)CU_STREAM_LEGACY ||
         strata_stream_is_capturing(device, queue->stream, true))
         return;
     strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(device, queue->stream, &stream);
     if (status == STRATA_SUCCESS)
-        status = strata_note_begin_on(&note, &stream);
+        status = strata_use_record_begin_on(&note, &stream);
     if (status == STRATA_SUCCESS) {
         const strata_point point = strata_timeline_now(note.stream.timeline);
-        status = strata_note_end(&note);
+        status = strata_use_record_end(&note);
         one->after = status == STRATA_SUCCESS ? point : 0;
         queue->stream = status == STRATA_SUCCESS ? CU_STREAM_LEGACY : queue->stream;
     }

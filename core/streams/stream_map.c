@@ -254,10 +254,10 @@ static strata_status resolve_and_hold(strata_device *device, CUstream handle, st
 /* Whether the calling thread is in a batch that will record the event of this stream's notes. */
 static bool in_noting_batch(const strata_thread *thread, CUstream handle)
 {
-    return thread && thread->batch.noting && thread->batch.handle == handle;
+    return thread && thread->batch.recording && thread->batch.handle == handle;
 }
 
-strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle)
+strata_status strata_use_record_begin_unknown(strata_use_record *note, strata_device *device, CUstream handle)
 {
     note->held = false;
     if (in_noting_batch(strata_thread_current, handle))
@@ -265,7 +265,7 @@ strata_status strata_note_begin_unknown(strata_note *note, strata_device *device
     return identify_and_hold(device, handle, &note->stream, &note->held);
 }
 
-strata_status strata_note_begin_on(strata_note *note, const strata_stream_ref *stream)
+strata_status strata_use_record_begin_on(strata_use_record *note, const strata_stream_ref *stream)
 {
     note->stream = *stream;
     note->held = false;
@@ -287,7 +287,7 @@ static strata_status close_early(strata_timeline *timeline, CUstream handle)
     return status;
 }
 
-strata_status strata_note_end_slowly(strata_note *note)
+strata_status strata_use_record_end_slow(strata_use_record *note)
 {
     const strata_stream_ref *stream = &note->stream;
     if (stream->known) {
@@ -302,13 +302,13 @@ strata_status strata_note_end_slowly(strata_note *note)
     return status;
 }
 
-void strata_note_cancel(strata_note *note)
+void strata_use_record_cancel(strata_use_record *note)
 {
     if (note->held)
         strata_spin_release(&note->stream.timeline->lock);
 }
 
-strata_clock *strata_note_clock(const strata_note *note)
+strata_clock *strata_use_record_clock(const strata_use_record *note)
 {
     const strata_thread *thread = strata_thread_current;
     if (in_noting_batch(thread, note->stream.handle))
@@ -316,18 +316,18 @@ strata_clock *strata_note_clock(const strata_note *note)
     return strata_timeline_clock(&note->stream, note->held);
 }
 
-void strata_note_clock_done(const strata_note *note, strata_clock *clock)
+void strata_use_record_clock_done(const strata_use_record *note, strata_clock *clock)
 {
     if (!in_noting_batch(strata_thread_current, note->stream.handle))
         strata_clock_unref(clock);
 }
 
-bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point)
+bool strata_use_record_follows(const strata_use_record *note, const strata_clock *clock, strata_point point)
 {
     return strata_timeline_follows(&note->stream, clock, point);
 }
 
-strata_status strata_batch_begin(strata_device *device, CUstream handle, bool noting)
+strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording)
 {
     strata_thread *thread = strata_thread_self();
     if (!thread)
@@ -335,7 +335,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
     strata_stream_ref stream;
     bool held = false;
     strata_status status =
-        noting ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
+        recording ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
     if (status != STRATA_SUCCESS)
         return status;
     thread->batch = (strata_stream_batch){
@@ -343,9 +343,9 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool no
         .timeline = stream.timeline,
         .stream_id = stream.stream_id,
         .known = stream.known,
-        .noting = noting,
+        .recording = recording,
     };
-    if (noting)
+    if (recording)
         thread->batch.clock = strata_timeline_clock(&stream, held);
     if (held) {
         strata_timeline_close(stream.timeline);
@@ -360,7 +360,7 @@ strata_status strata_batch_end(void)
     strata_thread *thread = strata_thread_current;
     strata_stream_batch batch = thread->batch;
     thread->batch = (strata_stream_batch){0};
-    if (!batch.noting)
+    if (!batch.recording)
         return STRATA_SUCCESS;
     strata_clock_unref(batch.clock);
     if (batch.known)

@@ -44,43 +44,43 @@ bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_
 /* Brackets what a call notes on a stream after its work was submitted. Between begin and end the stream's point may be
  * put into blocks; for an unknown stream the end records the event that covers it. Inside a batch, the batch's end
  * does. */
-typedef struct strata_note {
+typedef struct strata_use_record {
     strata_stream_ref stream;
     bool held; /* the timeline's lock is held until the end */
-} strata_note;
+} strata_use_record;
 
-strata_status strata_note_begin_unknown(strata_note *note, strata_device *device, CUstream handle);
+strata_status strata_use_record_begin_unknown(strata_use_record *note, strata_device *device, CUstream handle);
 
 /* The same for a stream that was resolved in this call. */
-strata_status strata_note_begin_on(strata_note *note, const strata_stream_ref *stream);
-strata_status strata_note_end_slowly(strata_note *note);
+strata_status strata_use_record_begin_on(strata_use_record *note, const strata_stream_ref *stream);
+strata_status strata_use_record_end_slow(strata_use_record *note);
 
-static inline strata_status strata_note_begin(strata_note *note, strata_device *device, CUstream handle)
+static inline strata_status strata_use_record_begin(strata_use_record *note, strata_device *device, CUstream handle)
 {
     strata_timeline *timeline = strata_known_timeline(device, handle);
     note->held = false;
     note->stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
-    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_note_begin_unknown(note, device, handle);
+    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_use_record_begin_unknown(note, device, handle);
 }
 
-static inline strata_status strata_note_end(strata_note *note)
+static inline strata_status strata_use_record_end(strata_use_record *note)
 {
     bool nothing = note->stream.known && !note->stream.timeline->early;
-    return __builtin_expect(nothing, 1) ? STRATA_SUCCESS : strata_note_end_slowly(note);
+    return __builtin_expect(nothing, 1) ? STRATA_SUCCESS : strata_use_record_end_slow(note);
 }
 
 /* Instead of end: nothing was submitted. */
-void strata_note_cancel(strata_note *note);
+void strata_use_record_cancel(strata_use_record *note);
 
-/* Whether the stream of `note` comes after `point`. `clock`: see strata_note_clock. */
-bool strata_note_follows(const strata_note *note, const strata_clock *clock, strata_point point);
-strata_clock *strata_note_clock(const strata_note *note);
-void strata_note_clock_done(const strata_note *note, strata_clock *clock);
+/* Whether the stream of `note` comes after `point`. `clock`: see strata_use_record_clock. */
+bool strata_use_record_follows(const strata_use_record *note, const strata_clock *clock, strata_point point);
+strata_clock *strata_use_record_clock(const strata_use_record *note);
+void strata_use_record_clock_done(const strata_use_record *note, strata_clock *clock);
 
 /* A batch: several calls for one piece of work on one stream. The stream is identified once, and with `noting`, all
  * notes are covered by one event, recorded at the end; on a stream with early events too. Batches do not nest; one a
  * thread. */
-strata_status strata_batch_begin(strata_device *device, CUstream handle, bool noting);
+strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording);
 strata_status strata_batch_end(void);
 
 /* Makes a stream known. */

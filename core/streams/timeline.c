@@ -379,7 +379,7 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
 static bool is_my_batch(const strata_timeline *timeline)
 {
     const strata_thread *thread = strata_thread_current;
-    return thread && thread->batch.timeline == timeline && thread->batch.noting;
+    return thread && thread->batch.timeline == timeline && thread->batch.recording;
 }
 
 /* Up to where a stream that was known has marked its work, for a point that is later than its last event: who noted

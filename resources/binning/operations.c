@@ -142,14 +142,14 @@ static __attribute__((cold)) strata_status follow_place(const binning *self, sea
 /* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
  * gone to another one since it was looked up. What was found by its number, or not waited for because of that, may be
  * the other one's; so all that the place waits for is waited for now. */
-static strata_status begin_note(const binning *self, search *found, strata_note *note)
+static strata_status begin_note(const binning *self, search *found, strata_use_record *note)
 {
-    strata_status status = strata_note_begin_on(note, &found->stream);
+    strata_status status = strata_use_record_begin_on(note, &found->stream);
     while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != found->stream.timeline, 0)) {
-        strata_note_cancel(note);
+        strata_use_record_cancel(note);
         found->stream = note->stream;
         if ((status = follow_place(self, found)) == STRATA_SUCCESS)
-            status = strata_note_begin_on(note, &found->stream);
+            status = strata_use_record_begin_on(note, &found->stream);
     }
     return status;
 }
@@ -158,7 +158,7 @@ static strata_status begin_note(const binning *self, search *found, strata_note 
  * for. After a failure the place is as it was. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
-    strata_note note;
+    strata_use_record note;
     bin_place *place = found->place;
     uint32_t before = atomic_load_explicit(&place->slot, memory_order_relaxed);
     uint32_t slot = strata_table_take_slot(table_of(self));
@@ -169,7 +169,7 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
     strata_status status = begin_note(self, found, &note);
     if (status == STRATA_SUCCESS) {
         publish(self, place, slot, note.stream.timeline, note.stream.known, &block);
-        status = strata_note_end(&note);
+        status = strata_use_record_end(&note);
     }
     if (status != STRATA_SUCCESS) {
         strata_entry_end(table_of(self), strata_table_entry(table_of(self), slot), slot);
@@ -405,12 +405,12 @@ static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *
  * that the stream has now, which need not be the one that it was found with. */
 static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
 {
-    strata_note note;
-    strata_status status = strata_note_begin_on(&note, stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     *point = strata_timeline_now(note.stream.timeline);
-    return strata_note_end(&note);
+    return strata_use_record_end(&note);
 }
 
 static inline void count_free(bin *of, int64_t by)

@@ -109,16 +109,16 @@ static __attribute__((noinline)) strata_status allocate_noted(async *self, const
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
-    strata_note note;
+    strata_use_record note;
     CUdeviceptr address = 0;
-    if ((status = strata_note_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
+    if ((status = strata_use_record_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
         return status;
     if ((status = allocate_memory(self, request, &address)) != STRATA_SUCCESS) {
-        strata_note_cancel(&note);
+        strata_use_record_cancel(&note);
         return status;
     }
     bool entered = enter_block(self, address, request, note.stream.timeline, note.stream.known, out);
-    status = strata_note_end(&note);
+    status = strata_use_record_end(&note);
     if (entered && status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
     if (entered)
@@ -218,27 +218,27 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
 /* Everything that was submitted to the stream so far, as a point that an event covers or can. */
 static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
 {
-    strata_note note;
-    strata_status status = strata_note_begin_on(&note, stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     *point = strata_timeline_now(note.stream.timeline);
-    return strata_note_end(&note);
+    return strata_use_record_end(&note);
 }
 
 static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block,
                                      const strata_stream_ref *stream, bool *reap)
 {
-    strata_note note;
-    strata_status status = strata_note_begin_on(&note, stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     if ((status = free_memory(self, block->address, stream->handle)) != STRATA_SUCCESS) {
-        strata_note_cancel(&note);
+        strata_use_record_cancel(&note);
         return status;
     }
     *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
-    strata_note_end(&note); /* the free is done; without its event it is found complete later, by a later one */
+    strata_use_record_end(&note); /* the free is done; without its event it is found complete later, by a later one */
     return STRATA_SUCCESS;
 }
 

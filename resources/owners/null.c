@@ -64,12 +64,12 @@ typedef struct null_resource {
 /* On a stream that may have to be asked about, or with an event. */
 static __attribute__((noinline)) strata_status publish_noted(null_resource *self, uint32_t slot, strata_block *made)
 {
-    strata_note note;
-    strata_status status = strata_note_begin(&note, self->device, made->stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin(&note, self->device, made->stream);
     if (status != STRATA_SUCCESS)
         return status;
     strata_entry_publish(strata_resource_table(&self->resource), slot, note.stream.timeline, note.stream.known, made);
-    return strata_note_end(&note);
+    return strata_use_record_end(&note);
 }
 
 static strata_status refuse_size(const strata_request *request)

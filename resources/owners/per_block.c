@@ -30,12 +30,12 @@ static strata_block facts_of(const strata_single *self, CUdeviceptr address, con
 
 static strata_status enter_block(strata_single *self, uint32_t slot, strata_block *block)
 {
-    strata_note note;
-    strata_status status = strata_note_begin(&note, self->device, block->stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin(&note, self->device, block->stream);
     if (status != STRATA_SUCCESS)
         return status;
     strata_entry_publish(strata_resource_table(&self->resource), slot, note.stream.timeline, note.stream.known, block);
-    return strata_note_end(&note);
+    return strata_use_record_end(&note);
 }
 
 static bool enter_index(strata_single *self, CUdeviceptr address, uint32_t slot)

@@ -48,14 +48,14 @@ static strata_status make_wait(strata_point point, void *stream)
 
 /* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
  * gone to another one since the piece was found by its number: then what the piece still says is waited for. */
-static strata_status begin_note(strata_note *note, strata_stream_ref *stream, const strata_entry *entry)
+static strata_status begin_note(strata_use_record *note, strata_stream_ref *stream, const strata_entry *entry)
 {
-    strata_status status = strata_note_begin_on(note, stream);
+    strata_status status = strata_use_record_begin_on(note, stream);
     while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != stream->timeline, 0)) {
-        strata_note_cancel(note);
+        strata_use_record_cancel(note);
         *stream = note->stream;
         if ((status = strata_uses_visit(entry, make_wait, stream)) == STRATA_SUCCESS)
-            status = strata_note_begin_on(note, stream);
+            status = strata_use_record_begin_on(note, stream);
     }
     return status;
 }
@@ -106,14 +106,14 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
         return status;
     if (!renew_piece(self, &slot))
         return strata_fail_host_memory("a block");
-    strata_note note;
+    strata_use_record note;
     if ((status = begin_note(&note, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
         pool_give_piece(self, slot);
         return status;
     }
     const pool_points points = pool_points_set_aside(pool_entry(&self->heap, slot));
     publish(self, slot, note.stream.timeline, note.stream.known, request, out);
-    status = strata_note_end(&note);
+    status = strata_use_record_end(&note);
     if (status == STRATA_SUCCESS) {
         pool_points_drop(points);
         pool_count_live_somewhere(self, cell, (int64_t)out->bytes, 1);

@@ -45,10 +45,10 @@ static bool is_followed(strata_point point, void *data)
  * *stream is the stream, if it was found. */
 static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
-    strata_note note;
+    strata_use_record note;
     strata_status status = strata_stream_resolve(self->device, handle, stream);
     if (status == STRATA_SUCCESS)
-        status = strata_note_begin_on(&note, stream);
+        status = strata_use_record_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         stream->timeline = NULL;
     if (status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
@@ -56,14 +56,14 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     if (status != STRATA_SUCCESS)
         return status;
     *stream = note.stream;
-    strata_clock *clock = strata_note_clock(&note); /* before the point: that covers all that the clock does */
+    strata_clock *clock = strata_use_record_clock(&note); /* before the point: that covers all that the clock does */
     const strata_point point = strata_timeline_now(stream->timeline);
     const bool added = pool_points_add(entry, point);
-    if ((status = strata_note_end(&note)) == STRATA_SUCCESS && !added)
+    if ((status = strata_use_record_end(&note)) == STRATA_SUCCESS && !added)
         status = strata_uses_wait_instead(self->device, handle, strata_point_synchronize(point));
     if (status == STRATA_SUCCESS)
         pool_points_forget(entry, is_followed, &(freeing){stream, clock});
-    strata_note_clock_done(&note, clock);
+    strata_use_record_clock_done(&note, clock);
     return status;
 }
 

@@ -206,12 +206,12 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
 /* Everything that was submitted to the stream so far, as in resources/owners/async.c. */
 static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
 {
-    strata_note note;
-    strata_status status = strata_note_begin_on(&note, stream);
+    strata_use_record note;
+    strata_status status = strata_use_record_begin_on(&note, stream);
     if (status != STRATA_SUCCESS)
         return status;
     *point = strata_timeline_now(note.stream.timeline);
-    return strata_note_end(&note);
+    return strata_use_record_end(&note);
 }
 
 static strata_status point_of_free(sampling *self, const strata_entry *entry, const strata_block *block,

@@ -417,14 +417,14 @@ static void an_event_that_is_waited_for_does_not_come_to_stand_for_later_work(te
 
 static _Thread_local meddler *in_note;
 
-strata_clock *__real_strata_note_clock(const strata_note *note);
-strata_clock *__wrap_strata_note_clock(const strata_note *note);
+strata_clock *__real_strata_use_record_clock(const strata_use_record *note);
+strata_clock *__wrap_strata_use_record_clock(const strata_use_record *note);
 
-strata_clock *__wrap_strata_note_clock(const strata_note *note)
+strata_clock *__wrap_strata_use_record_clock(const strata_use_record *note)
 {
     if (in_note)
         meddle_once(in_note);
-    return __real_strata_note_clock(note);
+    return __real_strata_use_record_clock(note);
 }
 
 typedef struct later_read {

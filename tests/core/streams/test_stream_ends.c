@@ -358,7 +358,7 @@ static void a_point_that_is_later_than_its_streams_last_event_is_complete_with_i
         strata_device *device;
         CUstream stream = make_stream();
         strata_stream_ref known, left;
-        strata_note note;
+        strata_use_record note;
         check_ok(strata_device_get(0, &device));
         check_ok(strata_stream_register(device, stream, false));
         check_ok(strata_stream_resolve(device, stream, &known));
@@ -377,9 +377,9 @@ static void a_point_that_is_later_than_its_streams_last_event_is_complete_with_i
             assert_true(strata_point_known_complete(late));
         }
         stall = test_stall_begin(stream);
-        check_ok(strata_note_begin(&note, device, stream));
+        check_ok(strata_use_record_begin(&note, device, stream));
         const strata_point later = strata_timeline_now(note.stream.timeline);
-        check_ok(strata_note_end(&note));
+        check_ok(strata_use_record_end(&note));
         assert_false(strata_point_query(later));
         test_stall_end(stall);
         check_ok(strata_point_synchronize(later));
