@@ -381,7 +381,7 @@ static void ask_stream(bin_list *list)
 
 static strata_status collect(strata_point point, void *pending)
 {
-    strata_pending_add(pending, point);
+    strata_pending_points_add(pending, point);
     return STRATA_SUCCESS;
 }
 
@@ -389,7 +389,7 @@ static strata_status collect(strata_point point, void *pending)
 static void ask_mixed(const binning *layer, bin_list *list)
 {
     enum { MOST = 8 };
-    strata_pending pending = {0};
+    strata_pending_points pending = {0};
     strata_spin_take(&list->lock);
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
     for (uint32_t i = 0; i < count && i < MOST; i++) {
@@ -426,7 +426,7 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask)
     return bytes;
 }
 
-static void collect_list(const binning *layer, bin_list *list, strata_pending *pending)
+static void collect_list(const binning *layer, bin_list *list, strata_pending_points *pending)
 {
     strata_spin_take(&list->lock);
     for (const bin_place *place = list->oldest; place; place = place->newer)
@@ -446,9 +446,9 @@ static strata_status settle_all(const binning *layer, bin *self, strata_status (
                                 size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
-    strata_pending pending = {0};
+    strata_pending_points pending = {0};
     do { /* each stream once, whatever others free meanwhile */
-        strata_pending_next(&pending);
+        strata_pending_points_next(&pending);
         begin_to_look(self);
         for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next)
             collect_list(layer, list, &pending);
@@ -456,7 +456,7 @@ static strata_status settle_all(const binning *layer, bin *self, strata_status (
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
             status = each(pending.points[i], NULL);
         *bytes += bin_sweep(layer, self, false);
-    } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
+    } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
     begin_to_look(self); /* what others finish */
     end_looking(self);
     return status;

@@ -32,7 +32,7 @@ typedef struct async {
     CUmemoryPool pool;
     bool own_pool;
     uint64_t limit; /* bytes that the pool may reserve, 0: what the device has; constant */
-    strata_retired retired;
+    strata_pending_frees retired;
     strata_lock lock;
     CUstream waiting; /* for frees that wait for several streams; made when first needed, guarded by lock */
 } async;
@@ -88,7 +88,7 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
 static inline bool enter_block(async *self, CUdeviceptr address, const strata_request *request,
                                strata_timeline *timeline, bool known, strata_block *out)
 {
-    uint32_t slot = strata_retired_enter(&self->retired, address, request->bytes);
+    uint32_t slot = strata_pending_frees_enter(&self->retired, address, request->bytes);
     if (__builtin_expect(!slot, 0))
         return false;
     out->address = address;
@@ -122,7 +122,7 @@ static __attribute__((noinline)) strata_status allocate_noted(async *self, const
     if (entered && status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
     if (entered)
-        strata_retired_leave(&self->retired, out->id.slot, address, request->bytes);
+        strata_pending_frees_leave(&self->retired, out->id.slot, address, request->bytes);
     else
         status = strata_fail_host_memory("a block");
     give_back(self, address, request->stream);
@@ -211,7 +211,7 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
         return status;
     if ((status = free_memory(self, block->address, handle)) != STRATA_SUCCESS)
         return status;
-    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
+    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
     return STRATA_SUCCESS;
 }
 
@@ -237,7 +237,7 @@ static strata_status free_on_unknown(async *self, strata_entry *entry, const str
         strata_use_record_cancel(&note);
         return status;
     }
-    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
+    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
     strata_use_record_end(&note); /* the free is done; without its event it is found complete later, by a later one */
     return STRATA_SUCCESS;
 }
@@ -248,7 +248,7 @@ static inline strata_status free_on_known(async *self, strata_entry *entry, cons
     strata_status status = free_memory(self, block->address, stream);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
-    *reap = strata_retired_settle(&self->retired, entry, block->bytes, strata_timeline_now(timeline));
+    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(timeline));
     return STRATA_SUCCESS;
 }
 
@@ -305,10 +305,10 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status != STRATA_ERROR_STREAM_CAPTURE)
         return status;
-    strata_retired_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
+    strata_pending_frees_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
     status = strata_capture_frees_add(deferred, &self->resource, carry_out, entry, block, stream);
     if (status != STRATA_SUCCESS)
-        strata_retired_undefer(&self->retired, entry, block->bytes);
+        strata_pending_frees_undefer(&self->retired, entry, block->bytes);
     return status;
 }
 
@@ -338,7 +338,7 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
     }
     size_t bytes;
     if (__builtin_expect(reap, 0)) /* keeps the pending frees few; what goes wrong here is met again by who waits */
-        strata_retired_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
+        strata_pending_frees_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
     return STRATA_SUCCESS;
 }
 
@@ -348,7 +348,7 @@ static strata_status async_reap(strata_resource *resource, strata_reap_mode mode
 {
     async *self = (async *)resource;
     strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
-    strata_status status = strata_retired_reap(&self->retired, mode, bytes);
+    strata_status status = strata_pending_frees_reap(&self->retired, mode, bytes);
     if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_capture_frees_any(&resource->stack->deferred))
         status = strata_capture_frees_refuse(&resource->stack->deferred);
     return status;
@@ -391,7 +391,7 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
 {
     async *self = (async *)resource;
     *usage = (strata_usage){0};
-    strata_retired_usage(&self->retired, usage);
+    strata_pending_frees_usage(&self->retired, usage);
     usage->limit = (size_t)self->limit;
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
@@ -431,7 +431,7 @@ static strata_status async_reusable(strata_resource *resource, const strata_requ
     *bytes = 0;
     *of = (strata_block_id){0};
     const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
-    if (timeline && charge && strata_retired_reusable(&self->retired, timeline->number, charge, of))
+    if (timeline && charge && strata_pending_frees_reusable(&self->retired, timeline->number, charge, of))
         *bytes = charge;
     return STRATA_SUCCESS;
 }
@@ -445,7 +445,7 @@ static uint32_t async_capabilities(strata_resource *resource)
 
 static strata_status async_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
-    if (strata_retired_find(&((async *)resource)->retired, address, out))
+    if (strata_pending_frees_find(&((async *)resource)->retired, address, out))
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
                        (unsigned long long)address);
@@ -480,14 +480,14 @@ static void async_destroy(strata_resource *resource)
         for (int i = 0; i < TRIES_TO_END && !pool_ended; i++)
             pool_ended = end_pool(self);
     }
-    strata_retired_end(&self->retired);
+    strata_pending_frees_destroy(&self->retired);
     strata_lock_destroy(&self->lock);
     strata_host_free(self);
 }
 
 static const strata_resource_ops async_ops = {
     .size = sizeof(strata_resource_ops),
-    .block_bytes = sizeof(strata_retired_bytes),
+    .block_bytes = sizeof(strata_pending_free),
     .name = "async",
     .allocate = async_allocate,
     .deallocate = async_deallocate,
@@ -691,7 +691,7 @@ strata_status strata_async_create(int ordinal, const strata_async_options *given
         strata_host_free(self);
         return status;
     }
-    strata_retired_init(&self->retired, &self->resource, CHARGE_GRANULE);
+    strata_pending_frees_init(&self->retired, &self->resource, CHARGE_GRANULE);
     strata_lock_init(&self->lock, STRATA_RANK_OWNER);
     *out = &self->resource;
     return STRATA_SUCCESS;

@@ -14,7 +14,7 @@
 enum { ALIGNMENT = 256 };
 
 typedef struct callback {
-    strata_single single;
+    strata_per_block single;
     strata_callback_options options; /* constant */
 } callback;
 
@@ -52,11 +52,11 @@ static strata_status refuse_address(const strata_request *request, size_t alignm
                               what);
 }
 
-static strata_status give_memory(strata_single *single, const strata_block *block, CUstream stream)
+static strata_status give_memory(strata_per_block *single, const strata_block *block, CUstream stream)
 {
     const strata_callback_options *options = &((callback *)single)->options;
     strata_scope scope;
-    strata_status status = strata_single_enter(single, &scope, block);
+    strata_status status = strata_per_block_enter(single, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_aside aside;
@@ -67,7 +67,7 @@ static strata_status give_memory(strata_single *single, const strata_block *bloc
     return status == STRATA_SUCCESS ? status : refuse_answer(block, status, "deallocate");
 }
 
-static void give_misaligned_back(strata_single *self, const strata_request *request, size_t alignment,
+static void give_misaligned_back(strata_per_block *self, const strata_request *request, size_t alignment,
                                  CUdeviceptr address)
 {
     const strata_block block = {.address = address, .bytes = request->bytes, .alignment = alignment};
@@ -76,12 +76,12 @@ static void give_misaligned_back(strata_single *self, const strata_request *requ
     strata_error_suppress_end(false);
 }
 
-static strata_status take_memory(strata_single *self, const strata_request *request, size_t alignment,
+static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     const strata_callback_options *options = &((callback *)self)->options;
     strata_scope scope;
-    strata_status status = strata_single_enter(self, &scope, NULL);
+    strata_status status = strata_per_block_enter(self, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     *address = 0;
@@ -100,12 +100,12 @@ static strata_status take_memory(strata_single *self, const strata_request *requ
         give_misaligned_back(self, request, alignment, *address);
         return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "that is not aligned");
     }
-    if (strata_single_has(self, *address))
+    if (strata_per_block_has(self, *address))
         return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "a live block is there");
     return STRATA_SUCCESS;
 }
 
-static const strata_single_source source = {
+static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = SIZE_MAX,
     .take = take_memory,
@@ -123,17 +123,17 @@ static uint32_t callback_capabilities(strata_resource *resource)
 static const strata_resource_ops callback_ops = {
     .size = sizeof(strata_resource_ops),
     .name = "callback",
-    .allocate = strata_single_allocate,
-    .deallocate = strata_single_deallocate,
+    .allocate = strata_per_block_allocate,
+    .deallocate = strata_per_block_deallocate,
     .prepare_use = strata_block_prepare_use,
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
-    .reap = strata_single_reap,
-    .usage = strata_single_usage,
+    .reap = strata_per_block_reap,
+    .usage = strata_per_block_usage,
     .capabilities = callback_capabilities,
-    .find = strata_single_find,
-    .destroy = strata_single_destroy,
-    .device = strata_single_device,
+    .find = strata_per_block_find,
+    .destroy = strata_per_block_destroy,
+    .device = strata_per_block_device,
 };
 
 strata_status strata_callback_create(int ordinal, const strata_callback_options *options, strata_resource **out)
@@ -151,7 +151,7 @@ strata_status strata_callback_create(int ordinal, const strata_callback_options 
     callback *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a callback resource");
-    strata_single_init(&self->single, &callback_ops, &source, device);
+    strata_per_block_init(&self->single, &callback_ops, &source, device);
     self->single.ordered = read.stream_ordered;
     self->options = read;
     *out = &self->single.resource;

@@ -14,12 +14,12 @@ enum {
     CHARGE_GRANULE = 512, /* what cuMemAlloc rounds to: tests/answers/h200.txt, "memory." */
 };
 
-static strata_status take_memory(strata_single *self, const strata_request *request, size_t alignment,
+static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     (void)alignment;
     strata_scope scope;
-    strata_status status = strata_single_enter(self, &scope, NULL);
+    strata_status status = strata_per_block_enter(self, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemAlloc(address, request->bytes);
@@ -29,11 +29,11 @@ static strata_status take_memory(strata_single *self, const strata_request *requ
     return strata_fail_allocation(&self->resource, request, result, "cuMemAlloc");
 }
 
-static const strata_single_source source = {
+static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = ALIGNMENT,
     .take = take_memory,
-    .give = strata_single_free_memory,
+    .give = strata_per_block_free_memory,
 };
 
 static strata_status direct_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
@@ -53,18 +53,18 @@ static uint32_t direct_capabilities(strata_resource *resource)
 static const strata_resource_ops direct_ops = {
     .size = sizeof(strata_resource_ops),
     .name = "direct",
-    .allocate = strata_single_allocate,
-    .deallocate = strata_single_deallocate,
+    .allocate = strata_per_block_allocate,
+    .deallocate = strata_per_block_deallocate,
     .prepare_use = strata_block_prepare_use,
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
-    .reap = strata_single_reap,
-    .usage = strata_single_usage,
+    .reap = strata_per_block_reap,
+    .usage = strata_per_block_usage,
     .charge = direct_charge,
     .capabilities = direct_capabilities,
-    .find = strata_single_find,
-    .destroy = strata_single_destroy,
-    .device = strata_single_device,
+    .find = strata_per_block_find,
+    .destroy = strata_per_block_destroy,
+    .device = strata_per_block_device,
 };
 
 strata_status strata_direct_create(int ordinal, const strata_direct_options *options, strata_resource **out)
@@ -76,10 +76,10 @@ strata_status strata_direct_create(int ordinal, const strata_direct_options *opt
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_single *self = strata_host_zalloc_aligned(64, sizeof *self);
+    strata_per_block *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a direct resource");
-    strata_single_init(self, &direct_ops, &source, device);
+    strata_per_block_init(self, &direct_ops, &source, device);
     *out = &self->resource;
     return STRATA_SUCCESS;
 }

@@ -17,7 +17,7 @@
 enum { ALIGNMENT = 256 }; /* cuMemAllocManaged gives at least 512: tests/answers/h200.txt, "managed.alloc.1000" */
 
 typedef struct managed {
-    strata_single single;
+    strata_per_block single;
     strata_managed_options options; /* constant */
     strata_lock room_lock;
     size_t claimed; /* bytes of blocks that live or are being allocated; guarded by room_lock */
@@ -106,7 +106,7 @@ static strata_status allocate_memory(managed *self, const strata_request *reques
     const unsigned flags =
         self->options.attach == STRATA_MANAGED_ATTACH_HOST ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_GLOBAL;
     strata_scope scope;
-    strata_status status = strata_single_enter(&self->single, &scope, NULL);
+    strata_status status = strata_per_block_enter(&self->single, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     const char *call = "cuMemAllocManaged";
@@ -121,7 +121,7 @@ static strata_status allocate_memory(managed *self, const strata_request *reques
     return strata_fail_allocation(&self->single.resource, request, result, call);
 }
 
-static strata_status take_memory(strata_single *single, const strata_request *request, size_t alignment,
+static strata_status take_memory(strata_per_block *single, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     (void)alignment;
@@ -135,15 +135,15 @@ static strata_status take_memory(strata_single *single, const strata_request *re
     return status;
 }
 
-static strata_status give_memory(strata_single *single, const strata_block *block, CUstream stream)
+static strata_status give_memory(strata_per_block *single, const strata_block *block, CUstream stream)
 {
-    strata_status status = strata_single_free_memory(single, block, stream);
+    strata_status status = strata_per_block_free_memory(single, block, stream);
     if (status == STRATA_SUCCESS)
         give_room_back((managed *)single, block->bytes);
     return status;
 }
 
-static const strata_single_source source = {
+static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = ALIGNMENT,
     .take = take_memory,
@@ -160,7 +160,7 @@ static uint32_t managed_capabilities(strata_resource *resource)
 static void managed_destroy(strata_resource *resource)
 {
     managed *self = (managed *)resource;
-    strata_single_end(&self->single);
+    strata_per_block_clear(&self->single);
     strata_lock_destroy(&self->room_lock);
     strata_host_free(self);
 }
@@ -168,17 +168,17 @@ static void managed_destroy(strata_resource *resource)
 static const strata_resource_ops managed_ops = {
     .size = sizeof(strata_resource_ops),
     .name = "managed",
-    .allocate = strata_single_allocate,
-    .deallocate = strata_single_deallocate,
+    .allocate = strata_per_block_allocate,
+    .deallocate = strata_per_block_deallocate,
     .prepare_use = strata_block_prepare_use,
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
-    .reap = strata_single_reap,
-    .usage = strata_single_usage,
+    .reap = strata_per_block_reap,
+    .usage = strata_per_block_usage,
     .capabilities = managed_capabilities,
-    .find = strata_single_find,
+    .find = strata_per_block_find,
     .destroy = managed_destroy,
-    .device = strata_single_device,
+    .device = strata_per_block_device,
 };
 
 /* ---- making ---- */
@@ -222,7 +222,7 @@ strata_status strata_managed_create(int ordinal, const strata_managed_options *o
     managed *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a managed resource");
-    strata_single_init(&self->single, &managed_ops, &source, device);
+    strata_per_block_init(&self->single, &managed_ops, &source, device);
     self->options = read;
     strata_lock_init(&self->room_lock, STRATA_RANK_INDEX);
     *out = &self->single.resource;

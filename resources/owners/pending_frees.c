@@ -29,46 +29,46 @@ typedef struct part {
     uint64_t length;
 } part;
 
-static strata_table *table_of(const strata_retired *set)
+static strata_table *table_of(const strata_pending_frees *set)
 {
     return strata_resource_table(set->owner);
 }
 
-static strata_retired_bytes *bytes_of(const strata_retired *set, strata_entry *entry)
+static strata_pending_free *bytes_of(const strata_pending_frees *set, strata_entry *entry)
 {
-    return (strata_retired_bytes *)(void *)((char *)entry + set->owner->block_offset);
+    return (strata_pending_free *)(void *)((char *)entry + set->owner->block_offset);
 }
 
-static strata_retired_bytes *bytes_at(const strata_retired *set, uint32_t slot)
+static strata_pending_free *bytes_at(const strata_pending_frees *set, uint32_t slot)
 {
     return bytes_of(set, strata_table_entry(table_of(set), slot));
 }
 
-static bool is_retired(const strata_retired *set, uint32_t slot)
+static bool is_retired(const strata_pending_frees *set, uint32_t slot)
 {
     uint64_t word = atomic_load_explicit(&strata_table_entry(table_of(set), slot)->word, memory_order_acquire);
     return (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_RETIRED;
 }
 
-void strata_retired_init(strata_retired *set, strata_resource *owner, size_t granule)
+void strata_pending_frees_init(strata_pending_frees *set, strata_resource *owner, size_t granule)
 {
     set->owner = owner;
     set->granule = granule;
     strata_spin_init(&set->lock, STRATA_RANK_INDEX);
 }
 
-void strata_retired_end(strata_retired *set)
+void strata_pending_frees_destroy(strata_pending_frees *set)
 {
     strata_index_end(&set->index);
     strata_counters_end(&set->counters);
 }
 
-static CUdeviceptr end_of(const strata_retired *set, CUdeviceptr start, uint64_t bytes)
+static CUdeviceptr end_of(const strata_pending_frees *set, CUdeviceptr start, uint64_t bytes)
 {
     return (start + bytes + set->granule - 1) & ~(CUdeviceptr)(set->granule - 1);
 }
 
-static __attribute__((cold)) void report(const strata_retired *set, uint32_t slot, uint64_t amount, bool ends,
+static __attribute__((cold)) void report(const strata_pending_frees *set, uint32_t slot, uint64_t amount, bool ends,
                                          strata_completion_kind kind)
 {
     const strata_entry *entry = strata_table_entry(table_of(set), slot);
@@ -83,7 +83,7 @@ static __attribute__((cold)) void report(const strata_retired *set, uint32_t slo
 }
 
 /* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
-static inline bool count_as_free(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes, uint64_t amount,
+static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strata_pending_free *bytes, uint64_t amount,
                                  strata_stripe *mine, strata_completion_kind kind)
 {
     bytes->outstanding -= amount;
@@ -96,7 +96,7 @@ static inline bool count_as_free(strata_retired *set, uint32_t slot, strata_reti
 }
 
 /* The same, and ends the block with the last of its bytes. It has left the index then. */
-static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
+static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     if (count_as_free(set, slot, bytes_at(set, slot), amount, mine, kind))
@@ -104,30 +104,30 @@ static void release(strata_retired *set, uint32_t slot, uint64_t amount, strata_
 }
 
 /* What of a retired block stands in the index; of a stray no bytes. The lock is held. */
-static inline part part_of(const strata_retired *set, strata_entry *entry)
+static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
 {
-    const strata_retired_bytes *bytes = bytes_of(set, entry);
+    const strata_pending_free *bytes = bytes_of(set, entry);
     if (!bytes->end)
         return (part){0};
     const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
     const uint64_t from = (uint64_t)bytes->from * UNIT;
-    const uint64_t end = bytes->end == STRATA_RETIRED_WHOLE ? atomic_load_explicit(&entry->bytes, memory_order_relaxed)
+    const uint64_t end = bytes->end == STRATA_PENDING_FREES_WHOLE ? atomic_load_explicit(&entry->bytes, memory_order_relaxed)
                                                             : (uint64_t)bytes->end * UNIT;
     return (part){.start = address + from, .length = end - from};
 }
 
 /* A block that is about to live stands in the index as a whole. The lock is held. */
-static inline void occupy(strata_retired_bytes *bytes, uint64_t length)
+static inline void occupy(strata_pending_free *bytes, uint64_t length)
 {
     bytes->from = 0;
-    bytes->end = STRATA_RETIRED_WHOLE;
+    bytes->end = STRATA_PENDING_FREES_WHOLE;
     bytes->outstanding = length;
     atomic_store_explicit(&bytes->point, not_settled, memory_order_relaxed);
 }
 
 /* ---- handing memory out ---- */
 
-static void make_stray(strata_retired *set, uint32_t slot, strata_retired_bytes *bytes)
+static void make_stray(strata_pending_frees *set, uint32_t slot, strata_pending_free *bytes)
 {
     bytes->end = 0;
     bytes->from = set->strays;
@@ -136,37 +136,37 @@ static void make_stray(strata_retired *set, uint32_t slot, strata_retired_bytes 
 
 /* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
  * other one is only counted. */
-static void shrink(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
+static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
     strata_entry *entry = strata_table_entry(table_of(set), slot);
-    strata_retired_bytes *bytes = bytes_of(set, entry);
+    strata_pending_free *bytes = bytes_of(set, entry);
     const part had = part_of(set, entry);
     const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
     CUdeviceptr own_end = had.start + had.length;
     uint64_t left = start > had.start ? start - had.start : 0;
     uint64_t right = own_end > end ? own_end - end : 0;
-    if (left >= right && left && (start - address) / UNIT < STRATA_RETIRED_WHOLE) {
+    if (left >= right && left && (start - address) / UNIT < STRATA_PENDING_FREES_WHOLE) {
         bytes->end = (uint32_t)((start - address) / UNIT);
         return;
     }
     if (had.start != start) /* else the new range takes this place */
         strata_index_remove(&set->index, had.start);
-    if (right && (end - address) / UNIT < STRATA_RETIRED_WHOLE && strata_index_insert(&set->index, end, slot))
+    if (right && (end - address) / UNIT < STRATA_PENDING_FREES_WHOLE && strata_index_insert(&set->index, end, slot))
         bytes->from = (uint32_t)((end - address) / UNIT);
     else
         make_stray(set, slot, bytes);
 }
 
 /* The driver has the memory back, so the call that freed it is only about to say so. */
-static void wait_until_settled(const strata_retired_bytes *bytes)
+static void wait_until_settled(const strata_pending_free *bytes)
 {
     for (unsigned spins = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
         strata_backoff(&spins);
 }
 
-static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
+static void reuse(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
-    const strata_retired_bytes *bytes = bytes_at(set, slot);
+    const strata_pending_free *bytes = bytes_at(set, slot);
     wait_until_settled(bytes);
     const part had = part_of(set, strata_table_entry(table_of(set), slot));
     CUdeviceptr from = start > had.start ? start : had.start;
@@ -180,7 +180,7 @@ static void reuse(strata_retired *set, uint32_t slot, CUdeviceptr start, CUdevic
 }
 
 /* Reuses what [start, end) overlaps, but for a block that begins at `start`. */
-static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr end)
+static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr found;
     uint32_t slot = start ? strata_index_floor(&set->index, start - 1, &found) : 0;
@@ -192,7 +192,7 @@ static void reuse_overlapped(strata_retired *set, CUdeviceptr start, CUdeviceptr
 }
 
 /* Puts a new slot where the index has `before`, or nothing. The lock is held. */
-static __attribute__((noinline)) uint32_t enter_fresh(strata_retired *set, uint32_t before, CUdeviceptr start,
+static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set, uint32_t before, CUdeviceptr start,
                                                       uint64_t length)
 {
     CUdeviceptr end = end_of(set, start, length);
@@ -213,8 +213,8 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_retired *set, uint3
 
 /* Whether a slot's block is retired, of the same range as the one to enter, and nothing of it was handed out since:
  * then the place in the index and the slot stay. The lock is held. */
-static inline bool comes_back_whole(const strata_retired *set, const strata_entry *entry,
-                                    const strata_retired_bytes *bytes, CUdeviceptr start, uint64_t length)
+static inline bool comes_back_whole(const strata_pending_frees *set, const strata_entry *entry,
+                                    const strata_pending_free *bytes, CUdeviceptr start, uint64_t length)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
     uint64_t had = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
@@ -222,7 +222,7 @@ static inline bool comes_back_whole(const strata_retired *set, const strata_entr
            end_of(set, start, had) == end_of(set, start, length) && strata_entry_is_renewable(entry);
 }
 
-static inline void take_over(strata_retired *set, uint32_t slot, strata_entry *entry, strata_retired_bytes *bytes,
+static inline void take_over(strata_pending_frees *set, uint32_t slot, strata_entry *entry, strata_pending_free *bytes,
                              strata_stripe *mine)
 {
     wait_until_settled(bytes);
@@ -230,13 +230,13 @@ static inline void take_over(strata_retired *set, uint32_t slot, strata_entry *e
     strata_entry_renew(entry, bytes);
 }
 
-uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t length)
+uint32_t strata_pending_frees_enter(strata_pending_frees *set, CUdeviceptr address, uint64_t length)
 {
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_spin_take(&set->lock);
     uint32_t slot = strata_index_at(&set->index, address);
     strata_entry *entry = slot ? strata_table_entry(table_of(set), slot) : NULL;
-    strata_retired_bytes *bytes = slot ? bytes_of(set, entry) : NULL;
+    strata_pending_free *bytes = slot ? bytes_of(set, entry) : NULL;
     if (__builtin_expect(slot && comes_back_whole(set, entry, bytes, address, length), 1)) {
         take_over(set, slot, entry, bytes, mine);
         occupy(bytes, length);
@@ -251,7 +251,7 @@ uint32_t strata_retired_enter(strata_retired *set, CUdeviceptr address, uint64_t
     return slot;
 }
 
-void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
+void strata_pending_frees_leave(strata_pending_frees *set, uint32_t slot, CUdeviceptr address, uint64_t bytes)
 {
     strata_spin_take(&set->lock);
     strata_index_remove(&set->index, address);
@@ -265,7 +265,7 @@ void strata_retired_leave(strata_retired *set, uint32_t slot, CUdeviceptr addres
 /* ---- freeing ---- */
 
 /* Reaping walks the index, so it waits until there is as much to find as to pass by. */
-static bool worth_reaping(const strata_retired *set)
+static bool worth_reaping(const strata_pending_frees *set)
 {
     int64_t ended = strata_counters_sum(&set->counters, ENDED_BLOCKS);
     int64_t freed = strata_counters_sum(&set->counters, FREED_BLOCKS);
@@ -275,28 +275,28 @@ static bool worth_reaping(const strata_retired *set)
 }
 
 /* `times` is 1, or -1 to take it back. Returns how many frees this thread has counted. */
-static inline int64_t count_free(strata_retired *set, uint64_t bytes, int64_t times)
+static inline int64_t count_free(strata_pending_frees *set, uint64_t bytes, int64_t times)
 {
     strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, FREED_BYTES, times * (int64_t)bytes);
     return strata_counters_add_to(&set->counters, mine, FREED_BLOCKS, times);
 }
 
-void strata_retired_defer(strata_retired *set, strata_entry *entry, uint64_t bytes)
+void strata_pending_frees_defer(strata_pending_frees *set, strata_entry *entry, uint64_t bytes)
 {
     count_free(set, bytes, 1);
     atomic_store_explicit(&bytes_of(set, entry)->point, deferred, memory_order_relaxed);
 }
 
-void strata_retired_undefer(strata_retired *set, strata_entry *entry, uint64_t bytes)
+void strata_pending_frees_undefer(strata_pending_frees *set, strata_entry *entry, uint64_t bytes)
 {
     atomic_store_explicit(&bytes_of(set, entry)->point, not_settled, memory_order_relaxed);
     count_free(set, bytes, -1);
 }
 
-bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t length, strata_point point)
+bool strata_pending_frees_add(strata_pending_frees *set, strata_entry *entry, uint64_t length, strata_point point)
 {
-    strata_retired_bytes *bytes = bytes_of(set, entry);
+    strata_pending_free *bytes = bytes_of(set, entry);
     bool counted = atomic_load_explicit(&bytes->point, memory_order_relaxed) == deferred;
     int64_t frees = __builtin_expect(counted, 0) ? 1 : count_free(set, length, 1);
     atomic_store_explicit(&bytes->point, point, memory_order_release);
@@ -306,7 +306,7 @@ bool strata_retired_settle(strata_retired *set, strata_entry *entry, uint64_t le
 /* ---- reaping ---- */
 
 /* A retired block whose free the driver has: its point; 0 for any other. The lock is held. */
-static strata_point settled_point(const strata_retired *set, uint32_t slot)
+static strata_point settled_point(const strata_pending_frees *set, uint32_t slot)
 {
     if (!is_retired(set, slot))
         return 0;
@@ -316,8 +316,8 @@ static strata_point settled_point(const strata_retired *set, uint32_t slot)
 
 /* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
  * held. */
-static void for_each_settled(strata_retired *set,
-                             void (*visit)(strata_retired *set, uint32_t slot, strata_point point, void *data),
+static void for_each_settled(strata_pending_frees *set,
+                             void (*visit)(strata_pending_frees *set, uint32_t slot, strata_point point, void *data),
                              void *data)
 {
     CUdeviceptr at = 0;
@@ -332,7 +332,7 @@ static void for_each_settled(strata_retired *set,
     }
 }
 
-static void unlink_stray(strata_retired *set, uint32_t slot)
+static void unlink_stray(strata_pending_frees *set, uint32_t slot)
 {
     uint32_t *link = &set->strays;
     while (*link != slot)
@@ -340,11 +340,11 @@ static void unlink_stray(strata_retired *set, uint32_t slot)
     *link = bytes_at(set, slot)->from;
 }
 
-static void end_if_complete(strata_retired *set, uint32_t slot, strata_point point, void *freed)
+static void end_if_complete(strata_pending_frees *set, uint32_t slot, strata_point point, void *freed)
 {
     if (!strata_point_known_complete(point))
         return;
-    const strata_retired_bytes *bytes = bytes_at(set, slot);
+    const strata_pending_free *bytes = bytes_at(set, slot);
     const part had = part_of(set, strata_table_entry(table_of(set), slot));
     if (had.length)
         strata_index_remove(&set->index, had.start);
@@ -354,10 +354,10 @@ static void end_if_complete(strata_retired *set, uint32_t slot, strata_point poi
     release(set, slot, bytes->outstanding, STRATA_COMPLETION_FINISHED);
 }
 
-static void collect(strata_retired *set, uint32_t slot, strata_point point, void *pending)
+static void collect(strata_pending_frees *set, uint32_t slot, strata_point point, void *pending)
 {
     (void)set, (void)slot;
-    strata_pending_add(pending, point);
+    strata_pending_points_add(pending, point);
 }
 
 /* Asks, or waits, for one stream. */
@@ -371,13 +371,13 @@ static strata_status ask(strata_point point, strata_reap_mode mode)
     return status;
 }
 
-strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, size_t *bytes)
+strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_mode mode, size_t *bytes)
 {
-    strata_pending pending = {0};
+    strata_pending_points pending = {0};
     strata_status status = STRATA_SUCCESS;
     *bytes = 0;
     do { /* each stream once, whatever others free meanwhile */
-        strata_pending_next(&pending);
+        strata_pending_points_next(&pending);
         strata_spin_take(&set->lock);
         for_each_settled(set, collect, &pending);
         strata_spin_release(&set->lock);
@@ -386,7 +386,7 @@ strata_status strata_retired_reap(strata_retired *set, strata_reap_mode mode, si
         strata_spin_take(&set->lock);
         for_each_settled(set, end_if_complete, bytes);
         strata_spin_release(&set->lock);
-    } while (strata_pending_is_full(&pending) && status == STRATA_SUCCESS);
+    } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
     return status;
 }
 
@@ -399,7 +399,7 @@ typedef struct reusable_search {
     strata_block_id *id;
 } reusable_search;
 
-static void look_for_reusable(strata_retired *set, uint32_t slot, strata_point point, void *data)
+static void look_for_reusable(strata_pending_frees *set, uint32_t slot, strata_point point, void *data)
 {
     reusable_search *search = data;
     const part whole = part_of(set, strata_table_entry(table_of(set), slot));
@@ -413,7 +413,7 @@ static void look_for_reusable(strata_retired *set, uint32_t slot, strata_point p
         .table = strata_table_id(table_of(set)), .slot = slot, .generation = word >> STRATA_WORD_GENERATION};
 }
 
-bool strata_retired_reusable(strata_retired *set, uint16_t timeline, uint64_t bytes, strata_block_id *id)
+bool strata_pending_frees_reusable(strata_pending_frees *set, uint16_t timeline, uint64_t bytes, strata_block_id *id)
 {
     reusable_search search = {.timeline = timeline, .bytes = bytes, .id = id};
     strata_spin_take(&set->lock);
@@ -422,7 +422,7 @@ bool strata_retired_reusable(strata_retired *set, uint16_t timeline, uint64_t by
     return search.found_bytes != 0;
 }
 
-bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block *out)
+bool strata_pending_frees_find(strata_pending_frees *set, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start;
     strata_spin_take(&set->lock);
@@ -435,7 +435,7 @@ bool strata_retired_find(strata_retired *set, CUdeviceptr address, strata_block 
     return found;
 }
 
-void strata_retired_usage(const strata_retired *set, strata_usage *usage)
+void strata_pending_frees_usage(const strata_pending_frees *set, strata_usage *usage)
 {
     int64_t ended = strata_counters_sum(&set->counters, ENDED_BYTES);
     int64_t freed = strata_counters_sum(&set->counters, FREED_BYTES);

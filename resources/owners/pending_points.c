@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void strata_pending_add(strata_pending *pending, strata_point point)
+void strata_pending_points_add(strata_pending_points *pending, strata_point point)
 {
     strata_point *points = pending->points;
     uint16_t timeline = strata_point_timeline(point);
@@ -17,9 +17,9 @@ void strata_pending_add(strata_pending *pending, strata_point point)
         points[at] = points[at] < point ? point : points[at];
         return;
     }
-    if (at == STRATA_PENDING_STREAMS)
+    if (at == STRATA_PENDING_POINTS_STREAMS)
         return;
-    size_t moved = (strata_pending_is_full(pending) ? STRATA_PENDING_STREAMS - 1 : pending->count++) - at;
+    size_t moved = (strata_pending_points_is_full(pending) ? STRATA_PENDING_POINTS_STREAMS - 1 : pending->count++) - at;
     memmove(&points[at + 1], &points[at], moved * sizeof *points);
     points[at] = point;
 }

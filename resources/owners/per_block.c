@@ -14,7 +14,7 @@ enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, DEFERRED_BY
 
 /* ---- allocating ---- */
 
-static strata_block facts_of(const strata_single *self, CUdeviceptr address, const strata_request *request)
+static strata_block facts_of(const strata_per_block *self, CUdeviceptr address, const strata_request *request)
 {
     size_t least = self->source->alignment;
     return (strata_block){
@@ -28,7 +28,7 @@ static strata_block facts_of(const strata_single *self, CUdeviceptr address, con
     };
 }
 
-static strata_status enter_block(strata_single *self, uint32_t slot, strata_block *block)
+static strata_status enter_block(strata_per_block *self, uint32_t slot, strata_block *block)
 {
     strata_use_record note;
     strata_status status = strata_use_record_begin(&note, self->device, block->stream);
@@ -38,7 +38,7 @@ static strata_status enter_block(strata_single *self, uint32_t slot, strata_bloc
     return strata_use_record_end(&note);
 }
 
-static bool enter_index(strata_single *self, CUdeviceptr address, uint32_t slot)
+static bool enter_index(strata_per_block *self, CUdeviceptr address, uint32_t slot)
 {
     strata_lock_take(&self->lock);
     bool entered = strata_index_insert(&self->index, address, slot);
@@ -47,7 +47,7 @@ static bool enter_index(strata_single *self, CUdeviceptr address, uint32_t slot)
 }
 
 /* Takes a block out of the index, unless its address has gone to another one. */
-static void leave_index(strata_single *self, CUdeviceptr address, uint32_t slot)
+static void leave_index(strata_per_block *self, CUdeviceptr address, uint32_t slot)
 {
     strata_lock_take(&self->lock);
     if (strata_index_at(&self->index, address) == slot)
@@ -55,9 +55,9 @@ static void leave_index(strata_single *self, CUdeviceptr address, uint32_t slot)
     strata_lock_release(&self->lock);
 }
 
-strata_status strata_single_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+strata_status strata_per_block_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
-    strata_single *self = (strata_single *)resource;
+    strata_per_block *self = (strata_per_block *)resource;
     strata_table *table = strata_resource_table(resource);
     *out = (strata_block){0};
     strata_stream_ref stream;
@@ -121,7 +121,7 @@ static strata_status order_after_point(strata_point point, void *freeing)
 
 /* Waits until nothing can touch the block: every noted use elsewhere, and what was submitted to the freeing stream.
  * That comes last: what was used elsewhere often came after it. In stream order the freeing stream waits instead. */
-static strata_status wait_for_block(strata_single *self, const strata_entry *entry, const strata_block *block,
+static strata_status wait_for_block(strata_per_block *self, const strata_entry *entry, const strata_block *block,
                                     CUstream stream)
 {
     strata_stream_ref ref;
@@ -142,7 +142,7 @@ static strata_status wait_for_block(strata_single *self, const strata_entry *ent
 
 /* Gives the memory back, and ends the block. It leaves the index only then: putting it in again, should the memory not
  * be taken, could fail. With STRATA_STREAM_GONE nothing is left to be ordered after, on any stream. */
-static strata_status give_memory_back(strata_single *self, strata_entry *entry, const strata_block *block,
+static strata_status give_memory_back(strata_per_block *self, strata_entry *entry, const strata_block *block,
                                       CUstream stream)
 {
     strata_status status = self->source->give(self, block, stream == STRATA_STREAM_GONE ? NULL : stream);
@@ -156,14 +156,14 @@ static strata_status give_memory_back(strata_single *self, strata_entry *entry, 
 }
 
 /* `times` is 1, or -1 to take it back. */
-static void count_free(strata_single *self, const strata_block *block, int64_t times)
+static void count_free(strata_per_block *self, const strata_block *block, int64_t times)
 {
     strata_thread *thread = strata_thread_self();
     strata_counters_add(&self->counters, thread, FREED_BYTES, times * (int64_t)block->bytes);
     strata_counters_add(&self->counters, thread, FREED_BLOCKS, times);
 }
 
-static void count_deferred(strata_single *self, const strata_block *block, int64_t times)
+static void count_deferred(strata_per_block *self, const strata_block *block, int64_t times)
 {
     strata_counters_add(&self->counters, strata_thread_self(), DEFERRED_BYTES, times * (int64_t)block->bytes);
 }
@@ -171,7 +171,7 @@ static void count_deferred(strata_single *self, const strata_block *block, int64
 static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
                                CUstream stream, bool finished)
 {
-    strata_single *self = (strata_single *)resource;
+    strata_per_block *self = (strata_per_block *)resource;
     strata_status status =
         finished ? strata_uses_visit(entry, wait_for_point, NULL) : wait_for_block(self, entry, block, stream);
     if (status == STRATA_SUCCESS)
@@ -182,7 +182,7 @@ static strata_status carry_out(strata_resource *resource, strata_entry *entry, c
 }
 
 /* Where the wait meets a capture, the free waits for its end. */
-static strata_status defer(strata_single *self, strata_entry *entry, const strata_block *block, CUstream stream)
+static strata_status defer(strata_per_block *self, strata_entry *entry, const strata_block *block, CUstream stream)
 {
     count_deferred(self, block, 1);
     count_free(self, block, 1); /* before another thread may carry it out */
@@ -205,9 +205,9 @@ static strata_block with_own_facts(const strata_entry *entry, const strata_block
     return block;
 }
 
-strata_status strata_single_deallocate(strata_resource *resource, const strata_block *given, CUstream stream)
+strata_status strata_per_block_deallocate(strata_resource *resource, const strata_block *given, CUstream stream)
 {
-    strata_single *self = (strata_single *)resource;
+    strata_per_block *self = (strata_per_block *)resource;
     strata_entry *entry;
     strata_status status = strata_entry_retire(strata_resource_table(resource), given, &entry);
     if (status != STRATA_SUCCESS)
@@ -226,9 +226,9 @@ strata_status strata_single_deallocate(strata_resource *resource, const strata_b
     return status;
 }
 
-strata_status strata_single_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+strata_status strata_per_block_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
-    strata_single *self = (strata_single *)resource;
+    strata_per_block *self = (strata_per_block *)resource;
     strata_capture_frees *deferred = &resource->stack->deferred;
     int64_t before = strata_counters_sum(&self->counters, DEFERRED_BYTES);
     strata_capture_frees_flush_for_reap(deferred, mode == STRATA_REAP_WAIT);
@@ -240,9 +240,9 @@ strata_status strata_single_reap(strata_resource *resource, strata_reap_mode mod
 
 /* ---- the rest of the interface ---- */
 
-strata_status strata_single_usage(strata_resource *resource, strata_usage *usage)
+strata_status strata_per_block_usage(strata_resource *resource, strata_usage *usage)
 {
-    strata_single *self = (strata_single *)resource;
+    strata_per_block *self = (strata_per_block *)resource;
     int64_t freed = strata_counters_sum(&self->counters, FREED_BYTES);
     int64_t freed_blocks = strata_counters_sum(&self->counters, FREED_BLOCKS);
     size_t live = strata_counters_between(freed, strata_counters_sum(&self->counters, ALLOCATED_BYTES));
@@ -260,7 +260,7 @@ strata_status strata_single_usage(strata_resource *resource, strata_usage *usage
 
 /* The last live block that starts at or before `address`. One whose free is under way may stand between, in a range
  * that is part of a new block already. The lock is held. */
-static bool find_live(const strata_single *self, CUdeviceptr address, strata_block *out)
+static bool find_live(const strata_per_block *self, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start = address;
     for (uint32_t slot; (slot = strata_index_floor(&self->index, start, &start)); start--)
@@ -269,9 +269,9 @@ static bool find_live(const strata_single *self, CUdeviceptr address, strata_blo
     return false;
 }
 
-strata_status strata_single_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
+strata_status strata_per_block_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
-    strata_single *self = (strata_single *)resource;
+    strata_per_block *self = (strata_per_block *)resource;
     strata_lock_take(&self->lock);
     bool found = find_live(self, address, out) && address - out->address < out->bytes;
     strata_lock_release(&self->lock);
@@ -282,7 +282,7 @@ strata_status strata_single_find(strata_resource *resource, CUdeviceptr address,
                        (unsigned long long)address);
 }
 
-strata_status strata_single_enter(strata_single *self, strata_scope *scope, const strata_block *given)
+strata_status strata_per_block_enter(strata_per_block *self, strata_scope *scope, const strata_block *given)
 {
     const unsigned needs = STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED;
     strata_status status = strata_scope_enter(scope, self->device, needs);
@@ -290,11 +290,11 @@ strata_status strata_single_enter(strata_single *self, strata_scope *scope, cons
     return again ? strata_scope_enter(scope, self->device, needs) : status;
 }
 
-strata_status strata_single_free_memory(strata_single *self, const strata_block *block, CUstream stream)
+strata_status strata_per_block_free_memory(strata_per_block *self, const strata_block *block, CUstream stream)
 {
     (void)stream;
     strata_scope scope;
-    strata_status status = strata_single_enter(self, &scope, block);
+    strata_status status = strata_per_block_enter(self, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFree(block->address);
@@ -304,7 +304,7 @@ strata_status strata_single_free_memory(strata_single *self, const strata_block 
     return strata_fail_driver(result, "cuMemFree", "freeing block 0x%llx", (unsigned long long)block->address);
 }
 
-bool strata_single_has(strata_single *self, CUdeviceptr address)
+bool strata_per_block_has(strata_per_block *self, CUdeviceptr address)
 {
     strata_block block;
     strata_lock_take(&self->lock);
@@ -314,12 +314,12 @@ bool strata_single_has(strata_single *self, CUdeviceptr address)
     return has;
 }
 
-int strata_single_device(strata_resource *resource)
+int strata_per_block_device(strata_resource *resource)
 {
-    return ((strata_single *)resource)->device->ordinal;
+    return ((strata_per_block *)resource)->device->ordinal;
 }
 
-void strata_single_init(strata_single *self, const strata_resource_ops *ops, const strata_single_source *source,
+void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops, const strata_per_block_source *source,
                         strata_device *device)
 {
     self->resource.ops = ops;
@@ -328,15 +328,15 @@ void strata_single_init(strata_single *self, const strata_resource_ops *ops, con
     strata_lock_init(&self->lock, STRATA_RANK_INDEX);
 }
 
-void strata_single_end(strata_single *self)
+void strata_per_block_clear(strata_per_block *self)
 {
     strata_index_end(&self->index);
     strata_counters_end(&self->counters);
     strata_lock_destroy(&self->lock);
 }
 
-void strata_single_destroy(strata_resource *resource)
+void strata_per_block_destroy(strata_resource *resource)
 {
-    strata_single_end((strata_single *)resource);
+    strata_per_block_clear((strata_per_block *)resource);
     strata_host_free(resource);
 }

@@ -11,18 +11,18 @@
 enum { ALIGNMENT = 256 }; /* cuMemHostAlloc gives pages, or parts of them at multiples of 512: "pinned.alloc_1000" */
 
 typedef struct pinned {
-    strata_single single;
+    strata_per_block single;
     unsigned flags; /* constant */
 } pinned;
 
 /* What the device has free says nothing here. */
-static strata_status refuse(strata_single *self, const strata_request *request, CUresult result)
+static strata_status refuse(strata_per_block *self, const strata_request *request, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return strata_fail_driver(result, "cuMemHostAlloc", "pinned: allocating %zu bytes (tag \"%s\")", request->bytes,
                                   strata_tag_name(request->tag));
     strata_usage usage;
-    strata_single_usage(&self->resource, &usage);
+    strata_per_block_usage(&self->resource, &usage);
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
     error->driver_code = result;
     error->driver_name = strata_driver_error_name(result);
@@ -37,12 +37,12 @@ static strata_status refuse(strata_single *self, const strata_request *request, 
                               usage.live_blocks == 1 ? "" : "s", usage.retired_bytes);
 }
 
-static strata_status take_memory(strata_single *self, const strata_request *request, size_t alignment,
+static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     (void)alignment;
     strata_scope scope;
-    strata_status status = strata_single_enter(self, &scope, NULL);
+    strata_status status = strata_per_block_enter(self, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     void *memory = NULL;
@@ -54,11 +54,11 @@ static strata_status take_memory(strata_single *self, const strata_request *requ
     return STRATA_SUCCESS;
 }
 
-static strata_status give_memory(strata_single *self, const strata_block *block, CUstream stream)
+static strata_status give_memory(strata_per_block *self, const strata_block *block, CUstream stream)
 {
     (void)stream;
     strata_scope scope;
-    strata_status status = strata_single_enter(self, &scope, block);
+    strata_status status = strata_per_block_enter(self, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFreeHost((void *)(uintptr_t)block->address);
@@ -68,7 +68,7 @@ static strata_status give_memory(strata_single *self, const strata_block *block,
     return strata_fail_driver(result, "cuMemFreeHost", "freeing block 0x%llx", (unsigned long long)block->address);
 }
 
-static const strata_single_source source = {
+static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = ALIGNMENT,
     .take = take_memory,
@@ -84,17 +84,17 @@ static uint32_t pinned_capabilities(strata_resource *resource)
 static const strata_resource_ops pinned_ops = {
     .size = sizeof(strata_resource_ops),
     .name = "pinned",
-    .allocate = strata_single_allocate,
-    .deallocate = strata_single_deallocate,
+    .allocate = strata_per_block_allocate,
+    .deallocate = strata_per_block_deallocate,
     .prepare_use = strata_block_prepare_use,
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
-    .reap = strata_single_reap,
-    .usage = strata_single_usage,
+    .reap = strata_per_block_reap,
+    .usage = strata_per_block_usage,
     .capabilities = pinned_capabilities,
-    .find = strata_single_find,
-    .destroy = strata_single_destroy,
-    .device = strata_single_device,
+    .find = strata_per_block_find,
+    .destroy = strata_per_block_destroy,
+    .device = strata_per_block_device,
 };
 
 strata_status strata_pinned_create(int ordinal, const strata_pinned_options *options, strata_resource **out)
@@ -109,7 +109,7 @@ strata_status strata_pinned_create(int ordinal, const strata_pinned_options *opt
     pinned *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a pinned resource");
-    strata_single_init(&self->single, &pinned_ops, &source, device);
+    strata_per_block_init(&self->single, &pinned_ops, &source, device);
     self->flags = (read.portable ? CU_MEMHOSTALLOC_PORTABLE : 0u) | (read.mapped ? CU_MEMHOSTALLOC_DEVICEMAP : 0u) |
                   (read.write_combined ? CU_MEMHOSTALLOC_WRITECOMBINED : 0u);
     *out = &self->single.resource;
