@@ -20,7 +20,7 @@ typedef struct strata_statistics {
                                                               of report.c */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed: statistics */
     _Atomic uint64_t free_failures;                        /* the same */
-    strata_tally tally;
+    strata_tag_counters tally;
 } strata_statistics;
 
 /* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the
@@ -53,7 +53,7 @@ static inline uint32_t strata_statistics_mark_stack(uint64_t mark)
 strata_statistics *strata_statistics_of(strata_resource *resource);
 
 /* Reads a public struct of counters; false if the scope is not open. `record` is the tally's own for all tags. */
-bool strata_statistics_counters_of(strata_statistics *self, strata_tally_record *record, uint32_t scope,
+bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
                                    strata_statistics_counters *out);
 
 /* How many values of these statuses there are in all; the number of one that is none is 0. */

@@ -45,7 +45,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
                                                                uint32_t call_stack, strata_block *out)
 {
     strata_resource *resource = &self->resource;
-    strata_tally_record *record = strata_tally_record_of(&self->tally, request->tag);
+    strata_tag_counters_record *record = strata_tag_counters_record_of(&self->tally, request->tag);
     if (!record) {
         *out = (strata_block){0};
         return count_failure(self, strata_fail_host_memory("the counters of a tag"));
@@ -55,13 +55,13 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
     if (!note)
         return status == STRATA_SUCCESS ? status : count_failure(self, status);
     write_note(self, note, out, request->tag, call_stack);
-    strata_tally_add_shared(&self->tally, record, out->bytes, out->requested);
+    strata_tag_counters_add_shared(&self->tally, record, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
 
 /* A block that came from below, perhaps an empty one. */
-static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tally_cell *cell,
-                                                             strata_tally_account *account, const strata_block *made,
+static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tag_counters_thread *cell,
+                                                             strata_tag_counters_account *account, const strata_block *made,
                                                              uint32_t call_stack)
 {
     if (__builtin_expect(!made->id.generation, 0))
@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) void count_made(strata_statistics *
     const strata_table *table = strata_resource_table(&self->resource);
     write_note(self, note_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
                call_stack);
-    strata_tally_add(&self->tally, cell, account, made->bytes, made->requested);
+    strata_tag_counters_add(&self->tally, cell, account, made->bytes, made->requested);
 }
 
 /* With call stacks, or by a thread whose account has to be looked for. */
@@ -80,8 +80,8 @@ static __attribute__((noinline)) strata_status allocate_otherwise(strata_statist
     uint32_t call_stack = 0;
     if (atomic_load_explicit(&self->stacks, memory_order_relaxed))
         call_stack = strata_call_stack_capture(0);
-    strata_tally_cell *cell = strata_tally_mine(&self->tally, strata_thread_self());
-    strata_tally_account *account = strata_tally_account_of(&self->tally, cell, request->tag);
+    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->tally, strata_thread_self());
+    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->tally, cell, request->tag);
     if (__builtin_expect(!account, 0))
         return allocate_shared(self, request, call_stack, out);
     strata_status status = upstream->ops->allocate(upstream, request, out);
@@ -94,8 +94,8 @@ static __attribute__((noinline)) strata_status allocate_otherwise(strata_statist
 static strata_status statistics_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     strata_statistics *self = (strata_statistics *)resource;
-    strata_tally_cell *cell;
-    strata_tally_account *account = strata_tally_account_at_once(&self->tally, request->tag, &cell);
+    strata_tag_counters_thread *cell;
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->tally, request->tag, &cell);
     if (__builtin_expect(!account || atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
         return allocate_otherwise(self, request, out);
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
@@ -106,31 +106,31 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
 }
 
 /* The record of a tag that an allocation had; of none, where a free came with a tag of its own making. */
-static strata_tally_record *record_of(strata_statistics *self, strata_tag tag)
+static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag tag)
 {
-    strata_tally_record *record = strata_tally_find(&self->tally, tag);
-    return record ? record : strata_tally_find(&self->tally, 0);
+    strata_tag_counters_record *record = strata_tag_counters_find(&self->tally, tag);
+    return record ? record : strata_tag_counters_find(&self->tally, 0);
 }
 
 static __attribute__((noinline)) strata_status count_free_otherwise(strata_statistics *self, strata_tag tag,
                                                                     size_t bytes)
 {
-    strata_tally_cell *cell = strata_tally_mine(&self->tally, strata_thread_self());
-    strata_tally_account *account = strata_tally_account_of(&self->tally, cell, tag);
+    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->tally, strata_thread_self());
+    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->tally, cell, tag);
     if (account)
-        strata_tally_sub(&self->tally, cell, account, bytes);
+        strata_tag_counters_sub(&self->tally, cell, account, bytes);
     else
-        strata_tally_sub_shared(&self->tally, record_of(self, tag), bytes);
+        strata_tag_counters_sub_shared(&self->tally, record_of(self, tag), bytes);
     return STRATA_SUCCESS;
 }
 
 static inline strata_status count_free(strata_statistics *self, strata_tag tag, size_t bytes)
 {
-    strata_tally_cell *cell;
-    strata_tally_account *account = strata_tally_account_at_once(&self->tally, tag, &cell);
+    strata_tag_counters_thread *cell;
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->tally, tag, &cell);
     if (__builtin_expect(!account, 0))
         return count_free_otherwise(self, tag, bytes);
-    strata_tally_sub(&self->tally, cell, account, bytes);
+    strata_tag_counters_sub(&self->tally, cell, account, bytes);
     return STRATA_SUCCESS;
 }
 
@@ -248,7 +248,7 @@ static strata_status statistics_get_value(strata_resource *resource, size_t whic
         *value = atomic_load_explicit(&self->free_failures, memory_order_relaxed);
         break;
     case SCOPES:
-        *value = strata_tally_scopes(&self->tally);
+        *value = strata_tag_counters_scopes(&self->tally);
         break;
     case STACKS:
         *value = atomic_load_explicit(&self->stacks, memory_order_relaxed);
@@ -269,7 +269,7 @@ static strata_status statistics_set_value(strata_resource *resource, size_t whic
     if (which == STACKS)
         atomic_store_explicit(&self->stacks, value != 0, memory_order_relaxed);
     else if (value)
-        strata_tally_reset_peaks(&self->tally);
+        strata_tag_counters_reset_peaks(&self->tally);
     return STRATA_SUCCESS;
 }
 
@@ -299,20 +299,20 @@ static strata_status begin(strata_resource *resource, strata_statistics **self)
     return *self ? STRATA_SUCCESS : STRATA_ERROR_INVALID_VALUE;
 }
 
-static strata_statistics_counters public_counters(const strata_tally_numbers *from)
+static strata_statistics_counters public_counters(const strata_tag_counters_numbers *from)
 {
     return (strata_statistics_counters){
-        .bytes = {from->current[STRATA_TALLY_BYTES], from->peak[STRATA_TALLY_BYTES], from->total_bytes},
-        .blocks = {from->current[STRATA_TALLY_BLOCKS], from->peak[STRATA_TALLY_BLOCKS], from->total_blocks},
+        .bytes = {from->current[STRATA_TAG_COUNTERS_BYTES], from->peak[STRATA_TAG_COUNTERS_BYTES], from->total_bytes},
+        .blocks = {from->current[STRATA_TAG_COUNTERS_BLOCKS], from->peak[STRATA_TAG_COUNTERS_BLOCKS], from->total_blocks},
         .requested = from->total_requested,
     };
 }
 
-bool strata_statistics_counters_of(strata_statistics *self, strata_tally_record *record, uint32_t scope,
+bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
                                    strata_statistics_counters *out)
 {
-    strata_tally_numbers numbers;
-    bool open = strata_tally_read(&self->tally, record, scope, &numbers);
+    strata_tag_counters_numbers numbers;
+    bool open = strata_tag_counters_read(&self->tally, record, scope, &numbers);
     *out = public_counters(&numbers);
     return open;
 }
@@ -327,11 +327,11 @@ static strata_status read_counters(strata_resource *resource, uint32_t scope, co
     strata_status status = begin(resource, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_tally_record *record = tag ? strata_tally_find(&self->tally, *tag) : self->tally.all;
-    strata_tally_numbers numbers;
-    if (!strata_tally_read(&self->tally, record, scope, &numbers))
+    strata_tag_counters_record *record = tag ? strata_tag_counters_find(&self->tally, *tag) : self->tally.all;
+    strata_tag_counters_numbers numbers;
+    if (!strata_tag_counters_read(&self->tally, record, scope, &numbers))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: scope %u is not open, %u are", scope,
-                           strata_tally_scopes(&self->tally));
+                           strata_tag_counters_scopes(&self->tally));
     *out = public_counters(&numbers);
     return STRATA_SUCCESS;
 }
@@ -353,19 +353,19 @@ strata_status strata_statistics_push(strata_resource *statistics)
     strata_status status = begin(statistics, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    return strata_tally_push(&self->tally) ? STRATA_SUCCESS : strata_fail_host_memory("a scope of statistics");
+    return strata_tag_counters_push(&self->tally) ? STRATA_SUCCESS : strata_fail_host_memory("a scope of statistics");
 }
 
 strata_status strata_statistics_pop(strata_resource *statistics, strata_statistics_counters *out)
 {
     strata_statistics *self;
-    strata_tally_numbers numbers;
+    strata_tag_counters_numbers numbers;
     if (out)
         *out = (strata_statistics_counters){0};
     strata_status status = begin(statistics, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!strata_tally_pop(&self->tally, &numbers))
+    if (!strata_tag_counters_pop(&self->tally, &numbers))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: a scope is popped that was not pushed");
     if (out)
         *out = public_counters(&numbers);
@@ -377,7 +377,7 @@ strata_status strata_statistics_reset_peaks(strata_resource *statistics)
     strata_statistics *self;
     strata_status status = begin(statistics, &self);
     if (status == STRATA_SUCCESS)
-        strata_tally_reset_peaks(&self->tally);
+        strata_tag_counters_reset_peaks(&self->tally);
     return status;
 }
 
@@ -390,7 +390,7 @@ strata_status strata_statistics_sizes(strata_resource *statistics, uint64_t coun
         counts[i] = 0;
     strata_status status = begin(statistics, &self);
     if (status == STRATA_SUCCESS)
-        strata_tally_sum_sizes(&self->tally, counts);
+        strata_tag_counters_sum_sizes(&self->tally, counts);
     return status;
 }
 
@@ -424,7 +424,7 @@ static void statistics_destroy(strata_resource *resource)
 {
     strata_statistics *self = (strata_statistics *)resource;
     strata_statistics_end_reports(self);
-    strata_tally_end(&self->tally);
+    strata_tag_counters_destroy(&self->tally);
     strata_host_free(self);
 }
 
@@ -477,11 +477,11 @@ strata_status strata_statistics_create(const strata_statistics_options *options,
     self->stacks = read.stacks;
     self->leaks = read.leaks;
     self->file = -1;
-    status = strata_tally_init(&self->tally) ? strata_statistics_begin_reports(self, read.file)
+    status = strata_tag_counters_init(&self->tally) ? strata_statistics_begin_reports(self, read.file)
                                              : strata_fail_host_memory("the counters of a statistics layer");
     if (status != STRATA_SUCCESS) {
         if (self->tally.all)
-            strata_tally_end(&self->tally);
+            strata_tag_counters_destroy(&self->tally);
         strata_host_free(self);
         return status;
     }

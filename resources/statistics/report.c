@@ -166,7 +166,7 @@ static strata_status collect(const strata_statistics *self, leak_list *list)
     uint32_t slot = 1;
     for (leak_group item = {0}; next_live(self, &slot, end, &block, &item.call_stack);) {
         item.tag = block.tag;
-        item.size_class = item.call_stack ? 0 : strata_tally_size_class(block.bytes);
+        item.size_class = item.call_stack ? 0 : strata_tag_counters_size_class(block.bytes);
         item.blocks = 1;
         item.bytes = block.bytes;
         if (add_item(list, &item))
@@ -270,7 +270,7 @@ static void describe_tags(strata_statistics *self, strata_emitter *to)
 {
     strata_statistics_counters counters;
     strata_emit_list_begin(to, "tags");
-    for (strata_tally_record *record = NULL; (record = strata_tally_next(&self->tally, record));) {
+    for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(&self->tally, record));) {
         strata_statistics_counters_of(self, record, 0, &counters);
         if (!counters.blocks.total)
             continue;
@@ -284,10 +284,10 @@ static void describe_tags(strata_statistics *self, strata_emitter *to)
 
 static void describe_sizes(strata_statistics *self, strata_emitter *to)
 {
-    uint64_t counts[STRATA_TALLY_SIZES];
-    strata_tally_sum_sizes(&self->tally, counts);
+    uint64_t counts[STRATA_TAG_COUNTERS_SIZES];
+    strata_tag_counters_sum_sizes(&self->tally, counts);
     strata_emit_list_begin(to, "sizes");
-    for (unsigned i = 0; i < STRATA_TALLY_SIZES; i++) {
+    for (unsigned i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++) {
         if (!counts[i])
             continue;
         strata_emit_object_begin(to, NULL);
@@ -314,7 +314,7 @@ static void describe_failures(const strata_statistics *self, strata_emitter *to)
 static void describe_scopes(strata_statistics *self, strata_emitter *to)
 {
     strata_statistics_counters counters;
-    uint32_t scopes = strata_tally_scopes(&self->tally);
+    uint32_t scopes = strata_tag_counters_scopes(&self->tally);
     if (!scopes)
         return;
     strata_emit_list_begin(to, "open_scopes");

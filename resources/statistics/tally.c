@@ -32,35 +32,35 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static bool has_its_numbers(const strata_tally_account *account)
+static bool has_its_numbers(const strata_tag_counters_account *account)
 {
     return !account->record->all || !account->same;
 }
 
 /* Of an account in a record's list. */
-static strata_tally_gauge *gauge_of(strata_tally_account *account, unsigned unit)
+static strata_tag_counters_gauge *gauge_of(strata_tag_counters_account *account, unsigned unit)
 {
     if (!has_its_numbers(account))
         account = account->same;
-    return unit == STRATA_TALLY_BYTES ? &account->bytes : &account->blocks;
+    return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
 }
 
 /* ---- records and accounts ---- */
 
-static _Atomic(strata_tally_record *) *chain_of(strata_tally *tally, strata_tag tag)
+static _Atomic(strata_tag_counters_record *) *chain_of(strata_tag_counters *tally, strata_tag tag)
 {
-    return &tally->chains[tag % STRATA_TALLY_CHAINS];
+    return &tally->chains[tag % STRATA_TAG_COUNTERS_CHAINS];
 }
 
-strata_tally_record *strata_tally_find(strata_tally *tally, strata_tag tag)
+strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *tally, strata_tag tag)
 {
-    strata_tally_record *record = atomic_load_explicit(chain_of(tally, tag), memory_order_acquire);
+    strata_tag_counters_record *record = atomic_load_explicit(chain_of(tally, tag), memory_order_acquire);
     while (record && record->tag != tag)
         record = record->chain;
     return record;
 }
 
-static void add_account(strata_tally_record *record, strata_tally_account *account)
+static void add_account(strata_tag_counters_record *record, strata_tag_counters_account *account)
 {
     account->record = record;
     account->tag = record->tag;
@@ -68,12 +68,12 @@ static void add_account(strata_tally_record *record, strata_tally_account *accou
     atomic_store_explicit(&record->accounts, account, memory_order_release);
 }
 
-static bool make_room(strata_tally_record *record, uint32_t scopes)
+static bool make_room(strata_tag_counters_record *record, uint32_t scopes)
 {
     if (record->room >= scopes)
         return true;
     uint32_t room = scopes > 2 * record->room ? scopes : 2 * record->room;
-    strata_tally_mark *marks = strata_host_zalloc(room * sizeof *marks);
+    strata_tag_counters_mark *marks = strata_host_zalloc(room * sizeof *marks);
     if (!marks)
         return false;
     if (record->marks)
@@ -84,11 +84,11 @@ static bool make_room(strata_tally_record *record, uint32_t scopes)
     return true;
 }
 
-static void free_record(strata_tally_record *record)
+static void free_record(strata_tag_counters_record *record)
 {
-    strata_tally_account *account = atomic_load_explicit(&record->accounts, memory_order_relaxed);
+    strata_tag_counters_account *account = atomic_load_explicit(&record->accounts, memory_order_relaxed);
     while (account) {
-        strata_tally_account *next = account->next;
+        strata_tag_counters_account *next = account->next;
         if (account != &record->rest)
             strata_host_free(account);
         account = next;
@@ -98,9 +98,9 @@ static void free_record(strata_tally_record *record)
 }
 
 /* The lock is held, or nobody else knows the tally. */
-static strata_tally_record *make_record(strata_tally *tally, strata_tag tag)
+static strata_tag_counters_record *make_record(strata_tag_counters *tally, strata_tag tag)
 {
-    strata_tally_record *record = strata_host_zalloc_aligned(_Alignof(strata_tally_record), sizeof *record);
+    strata_tag_counters_record *record = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_record), sizeof *record);
     if (!record)
         return NULL;
     record->tag = tag;
@@ -112,26 +112,26 @@ static strata_tally_record *make_record(strata_tally *tally, strata_tag tag)
     return record;
 }
 
-static strata_tally_record *enter_record(strata_tally *tally, strata_tag tag)
+static strata_tag_counters_record *enter_record(strata_tag_counters *tally, strata_tag tag)
 {
-    strata_tally_record *record = strata_tally_find(tally, tag);
+    strata_tag_counters_record *record = strata_tag_counters_find(tally, tag);
     if (record)
         return record;
     record = make_record(tally, tag);
     if (!record)
         return NULL;
-    _Atomic(strata_tally_record *) *chain = chain_of(tally, tag);
+    _Atomic(strata_tag_counters_record *) *chain = chain_of(tally, tag);
     record->chain = atomic_load_explicit(chain, memory_order_relaxed);
     atomic_store_explicit(chain, record, memory_order_release);
-    strata_tally_record *last = atomic_load_explicit(&tally->last, memory_order_relaxed);
+    strata_tag_counters_record *last = atomic_load_explicit(&tally->last, memory_order_relaxed);
     atomic_store_explicit(&last->next, record, memory_order_release);
     atomic_store_explicit(&tally->last, record, memory_order_relaxed);
     return record;
 }
 
-strata_tally_record *strata_tally_record_of(strata_tally *tally, strata_tag tag)
+strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *tally, strata_tag tag)
 {
-    strata_tally_record *record = strata_tally_find(tally, tag);
+    strata_tag_counters_record *record = strata_tag_counters_find(tally, tag);
     if (record)
         return record;
     strata_spin_take(&tally->lock);
@@ -140,14 +140,14 @@ strata_tally_record *strata_tally_record_of(strata_tally *tally, strata_tag tag)
     return record;
 }
 
-strata_tally_record *strata_tally_next(strata_tally *tally, const strata_tally_record *record)
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally, const strata_tag_counters_record *record)
 {
     return atomic_load_explicit(record ? &record->next : &tally->all->next, memory_order_acquire);
 }
 
-bool strata_tally_init(strata_tally *tally)
+bool strata_tag_counters_init(strata_tag_counters *tally)
 {
-    strata_per_thread_init(&tally->cells, sizeof(strata_tally_cell));
+    strata_per_thread_init(&tally->cells, sizeof(strata_tag_counters_thread));
     strata_per_thread_take_number(&tally->cells);
     strata_spin_init(&tally->lock, STRATA_RANK_TALLY);
     strata_barriers_open();
@@ -155,21 +155,21 @@ bool strata_tally_init(strata_tally *tally)
     if (tally->all) {
         tally->all->all = true;
         atomic_store_explicit(&tally->last, tally->all, memory_order_relaxed);
-        if (strata_tally_record_of(tally, 0))
+        if (strata_tag_counters_record_of(tally, 0))
             return true;
     }
-    strata_tally_end(tally);
+    strata_tag_counters_destroy(tally);
     return false;
 }
 
-void strata_tally_end(strata_tally *tally)
+void strata_tag_counters_destroy(strata_tag_counters *tally)
 {
-    strata_tally_cell *cell;
+    strata_tag_counters_thread *cell;
     for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
         strata_host_free(cell->table);
     strata_per_thread_destroy(&tally->cells);
-    for (strata_tally_record *record = tally->all; record;) {
-        strata_tally_record *next = atomic_load_explicit(&record->next, memory_order_relaxed);
+    for (strata_tag_counters_record *record = tally->all; record;) {
+        strata_tag_counters_record *next = atomic_load_explicit(&record->next, memory_order_relaxed);
         free_record(record);
         record = next;
     }
@@ -178,7 +178,7 @@ void strata_tally_end(strata_tally *tally)
 
 /* ---- a thread's accounts ---- */
 
-static void enter_account(strata_tally_account **table, uint32_t mask, strata_tally_account *account)
+static void enter_account(strata_tag_counters_account **table, uint32_t mask, strata_tag_counters_account *account)
 {
     uint32_t at = account->tag & mask;
     while (table[at])
@@ -186,10 +186,10 @@ static void enter_account(strata_tally_account **table, uint32_t mask, strata_ta
     table[at] = account;
 }
 
-static bool grow_table(strata_tally_cell *cell)
+static bool grow_table(strata_tag_counters_thread *cell)
 {
     uint32_t places = cell->table ? 2 * (cell->mask + 1) : FIRST_TABLE;
-    strata_tally_account **table = strata_host_zalloc(places * sizeof(strata_tally_account *));
+    strata_tag_counters_account **table = strata_host_zalloc(places * sizeof(strata_tag_counters_account *));
     if (!table)
         return false;
     for (uint32_t i = 0; cell->table && i <= cell->mask; i++)
@@ -201,20 +201,20 @@ static bool grow_table(strata_tally_cell *cell)
     return true;
 }
 
-static strata_tally_account *make_account(strata_tally_record *record)
+static strata_tag_counters_account *make_account(strata_tag_counters_record *record)
 {
-    strata_tally_account *account =
-        record ? strata_host_zalloc_aligned(_Alignof(strata_tally_account), sizeof *account) : NULL;
+    strata_tag_counters_account *account =
+        record ? strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *account) : NULL;
     if (account)
         add_account(record, account);
     return account;
 }
 
 /* The thread's first account, which has the numbers of all its tags for so long. */
-static strata_tally_account *make_first(strata_tally *tally, strata_tally_record *record)
+static strata_tag_counters_account *make_first(strata_tag_counters *tally, strata_tag_counters_record *record)
 {
-    strata_tally_account *all = strata_host_zalloc_aligned(_Alignof(strata_tally_account), sizeof *all);
-    strata_tally_account *account = all ? make_account(record) : NULL;
+    strata_tag_counters_account *all = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *all);
+    strata_tag_counters_account *account = all ? make_account(record) : NULL;
     if (!account) {
         strata_host_free(all);
         return NULL;
@@ -225,7 +225,7 @@ static strata_tally_account *make_first(strata_tally *tally, strata_tally_record
     return account;
 }
 
-static void copy_gauge(strata_tally_gauge *to, const strata_tally_gauge *from)
+static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_gauge *from)
 {
     store(&to->current, load(&from->current));
     store(&to->top, load(&from->top));
@@ -234,9 +234,9 @@ static void copy_gauge(strata_tally_gauge *to, const strata_tally_gauge *from)
 }
 
 /* The thread is about to have a second account: that of all its tags goes on by itself from where the first one is. */
-static strata_tally_account *part_from(strata_tally_account *first)
+static strata_tag_counters_account *part_from(strata_tag_counters_account *first)
 {
-    strata_tally_account *all = first->same;
+    strata_tag_counters_account *all = first->same;
     copy_gauge(&all->bytes, &first->bytes);
     copy_gauge(&all->blocks, &first->blocks);
     memcpy(all->settled, first->settled, sizeof all->settled);
@@ -247,14 +247,14 @@ static strata_tally_account *part_from(strata_tally_account *first)
 }
 
 /* The lock is held. */
-static strata_tally_account *open_account(strata_tally *tally, strata_tally_cell *cell, strata_tag tag)
+static strata_tag_counters_account *open_account(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
 {
-    strata_tally_record *record = enter_record(tally, tag);
+    strata_tag_counters_record *record = enter_record(tally, tag);
     if (!record)
         return NULL;
     if ((!cell->table || 2 * (cell->count + 1) > cell->mask + 1) && !grow_table(cell))
         return NULL;
-    strata_tally_account *account = cell->first ? make_account(record) : make_first(tally, record);
+    strata_tag_counters_account *account = cell->first ? make_account(record) : make_first(tally, record);
     if (!account)
         return NULL;
     if (!cell->first)
@@ -266,13 +266,13 @@ static strata_tally_account *open_account(strata_tally *tally, strata_tally_cell
     return account;
 }
 
-strata_tally_account *strata_tally_open(strata_tally *tally, strata_tally_cell *cell, strata_tag tag)
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
 {
     for (uint32_t at = tag & cell->mask; cell->table && cell->table[at]; at = (at + 1) & cell->mask)
         if (cell->table[at]->tag == tag)
             return cell->table[at];
     strata_spin_take(&tally->lock);
-    strata_tally_account *account = open_account(tally, cell, tag);
+    strata_tag_counters_account *account = open_account(tally, cell, tag);
     strata_spin_release(&tally->lock);
     return account;
 }
@@ -280,14 +280,14 @@ strata_tally_account *strata_tally_open(strata_tally *tally, strata_tally_cell *
 /* ---- reservations; the lock is held ---- */
 
 /* The most that the account can have had since `held` was set. */
-static int64_t bound(strata_tally_gauge *gauge, int64_t held)
+static int64_t bound(strata_tag_counters_gauge *gauge, int64_t held)
 {
     int64_t top = load(&gauge->top);
     return larger(top < held ? top : held, load(&gauge->current));
 }
 
 /* What an account reserves in a record: what it held becomes what it will. */
-static void count_reservation(strata_tally_record *record, unsigned unit, strata_tally_gauge *gauge, int64_t held,
+static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge, int64_t held,
                               int64_t now)
 {
     int64_t others = record->sum[unit] - held;
@@ -295,9 +295,9 @@ static void count_reservation(strata_tally_record *record, unsigned unit, strata
     record->sum[unit] = others + now;
 }
 
-static void reserve(strata_tally_account *account, unsigned unit, int64_t width)
+static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t width)
 {
-    strata_tally_gauge *gauge = gauge_of(account, unit);
+    strata_tag_counters_gauge *gauge = gauge_of(account, unit);
     int64_t current = load(&gauge->current), held = load(&gauge->held), change = current - account->settled[unit];
     count_reservation(account->record, unit, gauge, held, current + width);
     account->record->settled[unit] += change;
@@ -317,7 +317,7 @@ static int64_t size_of(int64_t number)
 }
 
 /* Of what the account has, as far as there is so much. */
-static int64_t part_of(strata_tally_account *account, unsigned unit)
+static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 {
     const int64_t own = size_of(load(&gauge_of(account, unit)->current)), all = account->record->settled[unit];
     return (own < all ? own : larger(all, 0)) / FINEST;
@@ -325,27 +325,27 @@ static int64_t part_of(strata_tally_account *account, unsigned unit)
 
 /* Some blocks such as it lately had more or fewer of, if its thread passes blocks on, or frees those of others: it has
  * more, or less than nothing by more, than there is. */
-static int64_t some_passed_on(strata_tally_account *account)
+static int64_t some_passed_on(strata_tag_counters_account *account)
 {
     const int64_t now = load(&account->bytes.current);
-    const int64_t bytes = size_of(now - account->settled[STRATA_TALLY_BYTES]);
-    const int64_t blocks = size_of(load(&account->blocks.current) - account->settled[STRATA_TALLY_BLOCKS]);
-    const int64_t all = account->record->settled[STRATA_TALLY_BYTES] + now - account->settled[STRATA_TALLY_BYTES];
+    const int64_t bytes = size_of(now - account->settled[STRATA_TAG_COUNTERS_BYTES]);
+    const int64_t blocks = size_of(load(&account->blocks.current) - account->settled[STRATA_TAG_COUNTERS_BLOCKS]);
+    const int64_t all = account->record->settled[STRATA_TAG_COUNTERS_BYTES] + now - account->settled[STRATA_TAG_COUNTERS_BYTES];
     return size_of(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
 }
 
-static void reserve_both(strata_tally_account *account, uint32_t spread, bool period)
+static void reserve_both(strata_tag_counters_account *account, uint32_t spread, bool period)
 {
     int64_t recent = larger(larger(account->largest, account->largest_before), some_passed_on(account));
-    reserve(account, STRATA_TALLY_BYTES, larger(recent, part_of(account, STRATA_TALLY_BYTES)) << spread);
-    reserve(account, STRATA_TALLY_BLOCKS, larger(LEAST_BLOCKS, part_of(account, STRATA_TALLY_BLOCKS)) << spread);
+    reserve(account, STRATA_TAG_COUNTERS_BYTES, larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
+    reserve(account, STRATA_TAG_COUNTERS_BLOCKS, larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
     if (period) {
         account->largest_before = account->largest;
         account->largest = 0;
     }
 }
 
-void strata_tally_settle(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account, bool period)
+void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag_counters_account *account, bool period)
 {
     if (strata_spin_take_meeting(&tally->lock)) {
         cell->met = true;
@@ -363,28 +363,28 @@ void strata_tally_settle(strata_tally *tally, strata_tally_cell *cell, strata_ta
 
 /* ---- counting without an account ---- */
 
-static void change_rest(strata_tally_record *record, int64_t bytes, int64_t blocks)
+static void change_rest(strata_tag_counters_record *record, int64_t bytes, int64_t blocks)
 {
-    strata_tally_account *rest = &record->rest;
-    strata_tally_raise(&rest->bytes, bytes);
-    strata_tally_raise(&rest->blocks, blocks);
-    reserve(rest, STRATA_TALLY_BYTES, 0);
-    reserve(rest, STRATA_TALLY_BLOCKS, 0);
+    strata_tag_counters_account *rest = &record->rest;
+    strata_tag_counters_raise(&rest->bytes, bytes);
+    strata_tag_counters_raise(&rest->blocks, blocks);
+    reserve(rest, STRATA_TAG_COUNTERS_BYTES, 0);
+    reserve(rest, STRATA_TAG_COUNTERS_BLOCKS, 0);
 }
 
-void strata_tally_add_shared(strata_tally *tally, strata_tally_record *record, size_t bytes, size_t requested)
+void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes, size_t requested)
 {
     strata_spin_take(&tally->lock);
-    strata_tally_bump(&record->rest.total_bytes, (int64_t)bytes);
-    strata_tally_bump(&record->rest.total_requested, (int64_t)requested);
-    strata_tally_bump(&record->rest.total_blocks, 1);
+    strata_tag_counters_bump(&record->rest.total_bytes, (int64_t)bytes);
+    strata_tag_counters_bump(&record->rest.total_requested, (int64_t)requested);
+    strata_tag_counters_bump(&record->rest.total_blocks, 1);
     change_rest(record, (int64_t)bytes, 1);
     change_rest(tally->all, (int64_t)bytes, 1);
     strata_spin_release(&tally->lock);
-    atomic_fetch_add_explicit(&tally->sizes[strata_tally_size_class(bytes)], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&tally->sizes[strata_tag_counters_size_class(bytes)], 1, memory_order_relaxed);
 }
 
-void strata_tally_sub_shared(strata_tally *tally, strata_tally_record *record, size_t bytes)
+void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes)
 {
     strata_spin_take(&tally->lock);
     change_rest(record, -(int64_t)bytes, -1);
@@ -394,65 +394,65 @@ void strata_tally_sub_shared(strata_tally *tally, strata_tally_record *record, s
 
 /* ---- adding up; the lock is held ---- */
 
-static strata_tally_account *first_account(const strata_tally_record *record)
+static strata_tag_counters_account *first_account(const strata_tag_counters_record *record)
 {
     return atomic_load_explicit(&record->accounts, memory_order_acquire);
 }
 
-static int64_t sum_current(const strata_tally_record *record, unsigned unit)
+static int64_t sum_current(const strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;
-    for (strata_tally_account *account = first_account(record); account; account = account->next)
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next)
         sum += load(&gauge_of(account, unit)->current);
     return sum;
 }
 
 /* Takes what every thread may have had since it last reserved into the peak. */
-static void bring_up_peak(strata_tally_record *record, unsigned unit)
+static void bring_up_peak(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;
-    for (strata_tally_account *account = first_account(record); account; account = account->next) {
-        strata_tally_gauge *gauge = gauge_of(account, unit);
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
+        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
         sum += bound(gauge, load(&gauge->held));
     }
     record->peak[unit] = larger(record->peak[unit], sum);
 }
 
-static void add_totals(const strata_tally_record *record, strata_tally_mark *totals)
+static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_mark *totals)
 {
-    for (strata_tally_account *account = first_account(record); account; account = account->next) {
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
         totals->total_bytes += load(&account->total_bytes);
         totals->total_requested += load(&account->total_requested);
         totals->total_blocks += load(&account->total_blocks);
     }
 }
 
-static void sum_totals(strata_tally *tally, const strata_tally_record *record, strata_tally_mark *totals)
+static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_record *record, strata_tag_counters_mark *totals)
 {
     totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
     if (!record->all) {
         add_totals(record, totals);
         return;
     }
-    for (record = strata_tally_next(tally, NULL); record; record = strata_tally_next(tally, record))
+    for (record = strata_tag_counters_next(tally, NULL); record; record = strata_tag_counters_next(tally, record))
         add_totals(record, totals);
 }
 
 /* ---- scopes ---- */
 
 /* All records, the one of all tags first. */
-static strata_tally_record *next_of_all(strata_tally *tally, strata_tally_record *record)
+static strata_tag_counters_record *next_of_all(strata_tag_counters *tally, strata_tag_counters_record *record)
 {
     return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : tally->all;
 }
 
-static void take_reservations(strata_tally *tally)
+static void take_reservations(strata_tag_counters *tally)
 {
-    for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));) {
-        for (strata_tally_account *account = first_account(record); account; account = account->next) {
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
+        for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
             if (!has_its_numbers(account))
                 continue;
-            for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+            for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
                 account->kept[unit] = load(&gauge_of(account, unit)->held);
                 store(&gauge_of(account, unit)->held, nothing_held);
             }
@@ -462,11 +462,11 @@ static void take_reservations(strata_tally *tally)
 
 /* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
  * has by another one has been given by then. */
-static void give_reservations(strata_tally_record *record, unsigned unit)
+static void give_reservations(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t most = 0, sum = 0;
-    for (strata_tally_account *account = first_account(record); account; account = account->next) {
-        strata_tally_gauge *gauge = gauge_of(account, unit);
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
+        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
         const bool own = has_its_numbers(account);
         most += bound(gauge, own ? account->kept[unit] : account->same->kept[unit]);
         if (own)
@@ -478,37 +478,37 @@ static void give_reservations(strata_tally_record *record, unsigned unit)
 }
 
 /* Brings every reservation down to what its thread has. */
-static void settle_all(strata_tally *tally)
+static void settle_all(strata_tag_counters *tally)
 {
     take_reservations(tally);
     strata_heavy_barrier();
-    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
-        for (strata_tally_record *record = NULL; (record = strata_tally_next(tally, record));)
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(tally, record));)
             give_reservations(record, unit);
         give_reservations(tally->all, unit);
     }
 }
 
-static void begin_scope(strata_tally *tally, strata_tally_record *record)
+static void begin_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
 {
-    strata_tally_mark *mark = &record->marks[tally->scopes];
+    strata_tag_counters_mark *mark = &record->marks[tally->scopes];
     sum_totals(tally, record, mark);
-    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         mark->current[unit] = record->sum[unit];
         mark->peak[unit] = record->peak[unit];
         record->peak[unit] = record->sum[unit];
     }
 }
 
-bool strata_tally_push(strata_tally *tally)
+bool strata_tag_counters_push(strata_tag_counters *tally)
 {
     bool room = true;
     strata_spin_take(&tally->lock);
-    for (strata_tally_record *record = NULL; room && (record = next_of_all(tally, record));)
+    for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(tally, record));)
         room = tally->scopes < UINT32_MAX - 1 && make_room(record, tally->scopes + 1);
     if (room) {
         settle_all(tally);
-        for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));)
+        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
             begin_scope(tally, record);
         tally->scopes++;
     }
@@ -517,11 +517,11 @@ bool strata_tally_push(strata_tally *tally)
 }
 
 /* The lock is held, and the scope is open. */
-static void read_record(strata_tally *tally, strata_tally_record *record, uint32_t scope, strata_tally_numbers *numbers)
+static void read_record(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope, strata_tag_counters_numbers *numbers)
 {
-    const strata_tally_mark *from = scope ? &record->marks[scope - 1] : &(strata_tally_mark){0};
-    strata_tally_mark now;
-    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+    const strata_tag_counters_mark *from = scope ? &record->marks[scope - 1] : &(strata_tag_counters_mark){0};
+    strata_tag_counters_mark now;
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         int64_t current = sum_current(record, unit);
         bring_up_peak(record, unit);
         int64_t peak = larger(record->peak[unit], current);
@@ -536,9 +536,9 @@ static void read_record(strata_tally *tally, strata_tally_record *record, uint32
     numbers->total_blocks = now.total_blocks - from->total_blocks;
 }
 
-bool strata_tally_read(strata_tally *tally, strata_tally_record *record, uint32_t scope, strata_tally_numbers *numbers)
+bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope, strata_tag_counters_numbers *numbers)
 {
-    *numbers = (strata_tally_numbers){0};
+    *numbers = (strata_tag_counters_numbers){0};
     strata_spin_take(&tally->lock);
     bool open = scope <= tally->scopes || scope == UINT32_MAX;
     if (open && record)
@@ -547,23 +547,23 @@ bool strata_tally_read(strata_tally *tally, strata_tally_record *record, uint32_
     return open;
 }
 
-static void end_scope(strata_tally *tally, strata_tally_record *record)
+static void end_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
 {
-    const strata_tally_mark *mark = &record->marks[tally->scopes - 1];
-    for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+    const strata_tag_counters_mark *mark = &record->marks[tally->scopes - 1];
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         bring_up_peak(record, unit);
         record->peak[unit] = larger(record->peak[unit], mark->peak[unit]);
     }
 }
 
-bool strata_tally_pop(strata_tally *tally, strata_tally_numbers *numbers)
+bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers)
 {
-    *numbers = (strata_tally_numbers){0};
+    *numbers = (strata_tag_counters_numbers){0};
     strata_spin_take(&tally->lock);
     bool open = tally->scopes > 0;
     if (open) {
         read_record(tally, tally->all, tally->scopes, numbers);
-        for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));)
+        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
             end_scope(tally, record);
         tally->scopes--;
     }
@@ -571,12 +571,12 @@ bool strata_tally_pop(strata_tally *tally, strata_tally_numbers *numbers)
     return open;
 }
 
-void strata_tally_reset_peaks(strata_tally *tally)
+void strata_tag_counters_reset_peaks(strata_tag_counters *tally)
 {
     strata_spin_take(&tally->lock);
     settle_all(tally);
-    for (strata_tally_record *record = NULL; (record = next_of_all(tally, record));) {
-        for (unsigned unit = 0; unit < STRATA_TALLY_UNITS; unit++) {
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
+        for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
             record->peak[unit] = record->sum[unit];
             for (uint32_t i = 0; i < tally->scopes; i++)
                 record->marks[i].peak[unit] = record->sum[unit];
@@ -585,7 +585,7 @@ void strata_tally_reset_peaks(strata_tally *tally)
     strata_spin_release(&tally->lock);
 }
 
-uint32_t strata_tally_scopes(strata_tally *tally)
+uint32_t strata_tag_counters_scopes(strata_tag_counters *tally)
 {
     strata_spin_take(&tally->lock);
     uint32_t scopes = tally->scopes;
@@ -595,12 +595,12 @@ uint32_t strata_tally_scopes(strata_tally *tally)
 
 /* ---- what needs no lock ---- */
 
-void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SIZES])
+void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES])
 {
-    const strata_tally_cell *cell;
-    for (size_t i = 0; i < STRATA_TALLY_SIZES; i++)
+    const strata_tag_counters_thread *cell;
+    for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
         counts[i] = atomic_load_explicit(&tally->sizes[i], memory_order_relaxed);
     for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
-        for (size_t i = 0; i < STRATA_TALLY_SIZES; i++)
+        for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
             counts[i] += atomic_load_explicit(&cell->sizes[i], memory_order_relaxed);
 }

@@ -43,175 +43,175 @@
 #include <strata/block.h>
 
 enum {
-    STRATA_TALLY_SIZES = 65,    /* class n: more than 2^(n-1) and at most 2^n bytes */
-    STRATA_TALLY_PERIOD = 1024, /* allocations of an account after which a largest block is no longer recent, at most
+    STRATA_TAG_COUNTERS_SIZES = 65,    /* class n: more than 2^(n-1) and at most 2^n bytes */
+    STRATA_TAG_COUNTERS_PERIOD = 1024, /* allocations of an account after which a largest block is no longer recent, at most
                                    twice that */
-    STRATA_TALLY_CHAINS = 64,
+    STRATA_TAG_COUNTERS_CHAINS = 64,
 };
 
-typedef struct strata_tally_record strata_tally_record;
+typedef struct strata_tag_counters_record strata_tag_counters_record;
 
 /* Of an account's numbers, those without another rule are written by the account's thread and read by any: a reader
  * gets some recent value. Those of a record's own account are written under the lock. */
-typedef struct strata_tally_gauge {
+typedef struct strata_tag_counters_gauge {
     _Atomic int64_t current;
     _Atomic int64_t top;  /* highest current since held was set; stale where it is above held */
     _Atomic int64_t held; /* written by any thread, under the lock */
     _Atomic int64_t low;
-} strata_tally_gauge;
+} strata_tag_counters_gauge;
 
-typedef struct strata_tally_account {
-    _Alignas(64) strata_tally_gauge bytes;
-    strata_tally_gauge blocks;
+typedef struct strata_tag_counters_account {
+    _Alignas(64) strata_tag_counters_gauge bytes;
+    strata_tag_counters_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts of all tags together */
     int64_t largest, largest_before;   /* block in this period and the one before; the thread's alone */
     strata_tag tag;                    /* constant */
     int64_t kept[2];                   /* of held, while a scope begins; guarded by the lock */
     int64_t settled[2];                /* current values when it last reserved; the same */
-    strata_tally_record *record;       /* constant */
-    struct strata_tally_account *next; /* of the record's accounts; constant once it is among them */
-    struct strata_tally_account *same; /* in the list of all tags: the thread's one account, which has the numbers;
+    strata_tag_counters_record *record;       /* constant */
+    struct strata_tag_counters_account *next; /* of the record's accounts; constant once it is among them */
+    struct strata_tag_counters_account *same; /* in the list of all tags: the thread's one account, which has the numbers;
                                           NULL: this one has. Of a tag: that one in the list of all, of which the same
                                           is so; NULL: it has its own. Guarded by the lock */
-} strata_tally_account;
+} strata_tag_counters_account;
 
 /* What a thread keeps. */
-typedef struct strata_tally_cell {
-    strata_tally_account *all;    /* for all tags together; NULL before the second account. The thread's alone */
-    strata_tally_account *first;  /* the first account; the same */
-    strata_tally_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
+typedef struct strata_tag_counters_thread {
+    strata_tag_counters_account *all;    /* for all tags together; NULL before the second account. The thread's alone */
+    strata_tag_counters_account *first;  /* the first account; the same */
+    strata_tag_counters_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
     uint32_t mask, count;
     uint32_t spread;                            /* widths are this many times doubled; the thread's alone */
     bool met;                                   /* another thread had the lock in this period; the thread's alone */
-    _Atomic uint64_t sizes[STRATA_TALLY_SIZES]; /* allocations by size class; written by the thread */
-} strata_tally_cell;
+    _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* allocations by size class; written by the thread */
+} strata_tag_counters_thread;
 
-enum { STRATA_TALLY_BYTES, STRATA_TALLY_BLOCKS, STRATA_TALLY_UNITS };
+enum { STRATA_TAG_COUNTERS_BYTES, STRATA_TAG_COUNTERS_BLOCKS, STRATA_TAG_COUNTERS_UNITS };
 
 /* How a scope began. */
-typedef struct strata_tally_mark {
-    int64_t current[STRATA_TALLY_UNITS];
-    int64_t peak[STRATA_TALLY_UNITS]; /* until then, since the scope outside of it began */
+typedef struct strata_tag_counters_mark {
+    int64_t current[STRATA_TAG_COUNTERS_UNITS];
+    int64_t peak[STRATA_TAG_COUNTERS_UNITS]; /* until then, since the scope outside of it began */
     int64_t total_bytes, total_requested, total_blocks;
-} strata_tally_mark;
+} strata_tag_counters_mark;
 
-struct strata_tally_record {
+struct strata_tag_counters_record {
     strata_tag tag;                           /* constant */
     bool all;                                 /* all tags together; constant */
-    strata_tally_record *chain;               /* of its hash; constant */
-    _Atomic(strata_tally_record *) next;      /* in the order in which they came; set under the lock */
-    _Atomic(strata_tally_account *) accounts; /* changes under the lock */
-    int64_t sum[STRATA_TALLY_UNITS];          /* of all held; guarded by the lock */
-    int64_t settled[STRATA_TALLY_UNITS];      /* of all settled: what is live, but for what is between; the same */
-    int64_t peak[STRATA_TALLY_UNITS];         /* since the innermost scope began; guarded by the lock */
-    strata_tally_mark *marks;                 /* one for each open scope; guarded by the lock */
+    strata_tag_counters_record *chain;               /* of its hash; constant */
+    _Atomic(strata_tag_counters_record *) next;      /* in the order in which they came; set under the lock */
+    _Atomic(strata_tag_counters_account *) accounts; /* changes under the lock */
+    int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all held; guarded by the lock */
+    int64_t settled[STRATA_TAG_COUNTERS_UNITS];      /* of all settled: what is live, but for what is between; the same */
+    int64_t peak[STRATA_TAG_COUNTERS_UNITS];         /* since the innermost scope began; guarded by the lock */
+    strata_tag_counters_mark *marks;                 /* one for each open scope; guarded by the lock */
     uint32_t room;                            /* for marks; guarded by the lock */
-    strata_tally_account rest;                /* of threads without an account; written under the lock */
+    strata_tag_counters_account rest;                /* of threads without an account; written under the lock */
 };
 
-typedef struct strata_tally {
+typedef struct strata_tag_counters {
     strata_per_thread cells;
-    strata_tally_record *all; /* constant */
+    strata_tag_counters_record *all; /* constant */
     /* Spins: threads keep away from it. Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
     uint32_t scopes;                                            /* open ones; guarded by the lock */
-    _Atomic(strata_tally_record *) last;                        /* guarded by the lock */
-    _Atomic(strata_tally_record *) chains[STRATA_TALLY_CHAINS]; /* by tag; heads change under the lock */
-    _Atomic uint64_t sizes[STRATA_TALLY_SIZES]; /* of threads without a cell; any thread, relaxed: statistics */
-} strata_tally;
+    _Atomic(strata_tag_counters_record *) last;                        /* guarded by the lock */
+    _Atomic(strata_tag_counters_record *) chains[STRATA_TAG_COUNTERS_CHAINS]; /* by tag; heads change under the lock */
+    _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* of threads without a cell; any thread, relaxed: statistics */
+} strata_tag_counters;
 
-typedef struct strata_tally_numbers {
-    int64_t current[STRATA_TALLY_UNITS], peak[STRATA_TALLY_UNITS];
+typedef struct strata_tag_counters_numbers {
+    int64_t current[STRATA_TAG_COUNTERS_UNITS], peak[STRATA_TAG_COUNTERS_UNITS];
     int64_t total_bytes, total_requested, total_blocks;
-} strata_tally_numbers;
+} strata_tag_counters_numbers;
 
 /* Of a struct that is all zero. False without host memory; nothing is left then, and `all` is NULL. */
-bool strata_tally_init(strata_tally *tally);
+bool strata_tag_counters_init(strata_tag_counters *tally);
 
 /* No call is in flight. */
-void strata_tally_end(strata_tally *tally);
+void strata_tag_counters_destroy(strata_tag_counters *tally);
 
 /* The record of a tag; NULL if no block ever had it. */
-strata_tally_record *strata_tally_find(strata_tally *tally, strata_tag tag);
+strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *tally, strata_tag tag);
 
 /* The same, and makes it; NULL without host memory. */
-strata_tally_record *strata_tally_record_of(strata_tally *tally, strata_tag tag);
+strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *tally, strata_tag tag);
 
 /* The calling thread's account for a tag, made now; NULL without host memory. */
-strata_tally_account *strata_tally_open(strata_tally *tally, strata_tally_cell *cell, strata_tag tag);
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag);
 
 /* For a thread that left its reservation, or whose period is over. */
-void strata_tally_settle(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account, bool period);
+void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag_counters_account *account, bool period);
 
 /* Count without an account. */
-void strata_tally_add_shared(strata_tally *tally, strata_tally_record *record, size_t bytes, size_t requested);
-void strata_tally_sub_shared(strata_tally *tally, strata_tally_record *record, size_t bytes);
+void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes, size_t requested);
+void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes);
 
 /* ---- scopes; 0 is the time since the tally was made, n the n-th of those that are open ---- */
 
 /* Begins a scope; false without host memory. */
-bool strata_tally_push(strata_tally *tally);
+bool strata_tag_counters_push(strata_tag_counters *tally);
 
 /* Ends the innermost scope, and *numbers is what it came to. False if none is open. */
-bool strata_tally_pop(strata_tally *tally, strata_tally_numbers *numbers);
+bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers);
 
 /* Every peak of every scope becomes what is live. */
-void strata_tally_reset_peaks(strata_tally *tally);
+void strata_tag_counters_reset_peaks(strata_tag_counters *tally);
 
-uint32_t strata_tally_scopes(strata_tally *tally);
+uint32_t strata_tag_counters_scopes(strata_tag_counters *tally);
 
 /* Numbers of one tag, or of all, within a scope, UINT32_MAX being the innermost. Without a record they are zero. False
  * if the scope is not open. */
-bool strata_tally_read(strata_tally *tally, strata_tally_record *record, uint32_t scope, strata_tally_numbers *numbers);
+bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope, strata_tag_counters_numbers *numbers);
 
 /* The records of tags, in the order in which they came: the first after `record`; the first one for NULL. */
-strata_tally_record *strata_tally_next(strata_tally *tally, const strata_tally_record *record);
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally, const strata_tag_counters_record *record);
 
-void strata_tally_sum_sizes(strata_tally *tally, uint64_t counts[STRATA_TALLY_SIZES]);
+void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
 
 /* ---- the fast path ---- */
 
 /* The calling thread's cell, NULL where it has none. */
-static inline strata_tally_cell *strata_tally_mine(strata_tally *tally, strata_thread *thread)
+static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_counters *tally, strata_thread *thread)
 {
     return strata_per_thread_self(&tally->cells, thread);
 }
 
 /* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
-static inline strata_tally_account *strata_tally_account_at_once(strata_tally *tally, strata_tag tag,
-                                                                 strata_tally_cell **mine)
+static inline strata_tag_counters_account *strata_tag_counters_account_if_present(strata_tag_counters *tally, strata_tag tag,
+                                                                 strata_tag_counters_thread **mine)
 {
-    strata_tally_cell *cell = strata_per_thread_if_present(&tally->cells, strata_thread_current);
+    strata_tag_counters_thread *cell = strata_per_thread_if_present(&tally->cells, strata_thread_current);
     if (__builtin_expect(!cell || !cell->table, 0))
         return NULL;
     *mine = cell;
-    strata_tally_account *account = cell->table[tag & cell->mask];
+    strata_tag_counters_account *account = cell->table[tag & cell->mask];
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
 /* The calling thread's account for a tag; NULL where it can have none. */
-static inline strata_tally_account *strata_tally_account_of(strata_tally *tally, strata_tally_cell *cell,
+static inline strata_tag_counters_account *strata_tag_counters_account_of(strata_tag_counters *tally, strata_tag_counters_thread *cell,
                                                             strata_tag tag)
 {
     if (__builtin_expect(!cell, 0))
         return NULL;
     if (__builtin_expect(cell->table != NULL, 1)) {
-        strata_tally_account *account = cell->table[tag & cell->mask];
+        strata_tag_counters_account *account = cell->table[tag & cell->mask];
         if (__builtin_expect(account && account->tag == tag, 1))
             return account;
     }
-    return strata_tally_open(tally, cell, tag);
+    return strata_tag_counters_open(tally, cell, tag);
 }
 
 /* Adds to a number that only the calling thread writes. */
-static inline int64_t strata_tally_bump(_Atomic int64_t *number, int64_t by)
+static inline int64_t strata_tag_counters_bump(_Atomic int64_t *number, int64_t by)
 {
     int64_t now = atomic_load_explicit(number, memory_order_relaxed) + by;
     atomic_store_explicit(number, now, memory_order_release);
     return now;
 }
 
-static inline int64_t strata_tally_raise(strata_tally_gauge *gauge, int64_t by)
+static inline int64_t strata_tag_counters_raise(strata_tag_counters_gauge *gauge, int64_t by)
 {
     int64_t now = atomic_load_explicit(&gauge->current, memory_order_relaxed) + by;
     if (now > atomic_load_explicit(&gauge->top, memory_order_relaxed))
@@ -221,75 +221,75 @@ static inline int64_t strata_tally_raise(strata_tally_gauge *gauge, int64_t by)
 }
 
 /* Negative if the value is above what is held: several are looked at together. */
-static inline int64_t strata_tally_room(strata_tally_gauge *gauge, int64_t now)
+static inline int64_t strata_tag_counters_room(strata_tag_counters_gauge *gauge, int64_t now)
 {
     return atomic_load_explicit(&gauge->held, memory_order_relaxed) - now;
 }
 
 /* Negative if the value falls below what it may. */
-static inline int64_t strata_tally_lower(strata_tally_gauge *gauge, int64_t by)
+static inline int64_t strata_tag_counters_lower(strata_tag_counters_gauge *gauge, int64_t by)
 {
-    return strata_tally_bump(&gauge->current, -by) - atomic_load_explicit(&gauge->low, memory_order_relaxed);
+    return strata_tag_counters_bump(&gauge->current, -by) - atomic_load_explicit(&gauge->low, memory_order_relaxed);
 }
 
-static inline unsigned strata_tally_size_class(size_t bytes)
+static inline unsigned strata_tag_counters_size_class(size_t bytes)
 {
     return bytes <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(bytes - 1);
 }
 
 /* What an account has after a change. */
-typedef struct strata_tally_change {
+typedef struct strata_tag_counters_change {
     int64_t bytes, blocks;
-} strata_tally_change;
+} strata_tag_counters_change;
 
-static inline strata_tally_change strata_tally_grow(strata_tally_account *account, int64_t bytes)
+static inline strata_tag_counters_change strata_tag_counters_grow(strata_tag_counters_account *account, int64_t bytes)
 {
     if (bytes > account->largest)
         account->largest = bytes;
-    return (strata_tally_change){strata_tally_raise(&account->bytes, bytes), strata_tally_raise(&account->blocks, 1)};
+    return (strata_tag_counters_change){strata_tag_counters_raise(&account->bytes, bytes), strata_tag_counters_raise(&account->blocks, 1)};
 }
 
 /* Negative if the account fell out of what it reserved. */
-static inline int64_t strata_tally_shrink(strata_tally_account *account, int64_t bytes)
+static inline int64_t strata_tag_counters_shrink(strata_tag_counters_account *account, int64_t bytes)
 {
-    return strata_tally_lower(&account->bytes, bytes) | strata_tally_lower(&account->blocks, 1);
+    return strata_tag_counters_lower(&account->bytes, bytes) | strata_tag_counters_lower(&account->blocks, 1);
 }
 
 /* A block of the account's tag was allocated. */
-static inline __attribute__((always_inline)) void strata_tally_add(strata_tally *tally, strata_tally_cell *cell,
-                                                                   strata_tally_account *account, size_t bytes,
+static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                                                   strata_tag_counters_account *account, size_t bytes,
                                                                    size_t requested)
 {
-    strata_tally_account *all = cell->all;
+    strata_tag_counters_account *all = cell->all;
     const int64_t amount = (int64_t)bytes;
-    _Atomic uint64_t *size = &cell->sizes[strata_tally_size_class(bytes)];
+    _Atomic uint64_t *size = &cell->sizes[strata_tag_counters_size_class(bytes)];
     atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
-    strata_tally_bump(&account->total_bytes, amount);
-    strata_tally_bump(&account->total_requested, (int64_t)requested);
-    const uint64_t in_period = (uint64_t)strata_tally_bump(&account->total_blocks, 1) % STRATA_TALLY_PERIOD;
-    const strata_tally_change one = strata_tally_grow(account, amount);
-    strata_tally_change both = {0};
+    strata_tag_counters_bump(&account->total_bytes, amount);
+    strata_tag_counters_bump(&account->total_requested, (int64_t)requested);
+    const uint64_t in_period = (uint64_t)strata_tag_counters_bump(&account->total_blocks, 1) % STRATA_TAG_COUNTERS_PERIOD;
+    const strata_tag_counters_change one = strata_tag_counters_grow(account, amount);
+    strata_tag_counters_change both = {0};
     if (__builtin_expect(all != NULL, 0))
-        both = strata_tally_grow(all, amount);
+        both = strata_tag_counters_grow(all, amount);
     strata_light_barrier();
-    int64_t room = strata_tally_room(&account->bytes, one.bytes) | strata_tally_room(&account->blocks, one.blocks);
+    int64_t room = strata_tag_counters_room(&account->bytes, one.bytes) | strata_tag_counters_room(&account->blocks, one.blocks);
     if (__builtin_expect(all != NULL, 0))
-        room |= strata_tally_room(&all->bytes, both.bytes) | strata_tally_room(&all->blocks, both.blocks);
+        room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
     room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
     if (__builtin_expect(room < 0, 0))
-        strata_tally_settle(tally, cell, account, in_period == 0);
+        strata_tag_counters_settle(tally, cell, account, in_period == 0);
 }
 
 /* A block of the account's tag was freed. */
-static inline void strata_tally_sub(strata_tally *tally, strata_tally_cell *cell, strata_tally_account *account,
+static inline void strata_tag_counters_sub(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag_counters_account *account,
                                     size_t bytes)
 {
-    strata_tally_account *all = cell->all;
-    int64_t room = strata_tally_shrink(account, (int64_t)bytes);
+    strata_tag_counters_account *all = cell->all;
+    int64_t room = strata_tag_counters_shrink(account, (int64_t)bytes);
     if (__builtin_expect(all != NULL, 0))
-        room |= strata_tally_shrink(all, (int64_t)bytes);
+        room |= strata_tag_counters_shrink(all, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
-        strata_tally_settle(tally, cell, account, false);
+        strata_tag_counters_settle(tally, cell, account, false);
 }
 
 #endif

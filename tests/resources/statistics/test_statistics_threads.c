@@ -383,8 +383,8 @@ static void scopes_that_begin_and_end_amid_threads_never_show_less_than_there_wa
 /* The most doublings that a thread is at. */
 static uint32_t doublings(void)
 {
-    strata_tally *tally = &((strata_statistics *)layer)->tally;
-    const strata_tally_cell *cell;
+    strata_tag_counters *tally = &((strata_statistics *)layer)->tally;
+    const strata_tag_counters_thread *cell;
     uint32_t most = 0;
     for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
         most = cell->spread > most ? cell->spread : most;
@@ -395,7 +395,7 @@ static uint32_t doublings(void)
 static void a_thread_that_meets_others_at_the_lock_keeps_away_from_it_for_a_while(void **state)
 {
     (void)state;
-    strata_tally *tally = &((strata_statistics *)layer)->tally;
+    strata_tag_counters *tally = &((strata_statistics *)layer)->tally;
     worker *other = worker_begin();
     for (size_t i = 0; doublings() == 0; i++) {
         assert_true(i < 200);
