@@ -285,7 +285,7 @@ static inline bool alloc_stream_is_known(const strata_runtime *runtime, const st
         return false;
     const strata_timeline *alloc_timeline = strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
     return alloc_timeline && is_turn(entry, alloc_timeline) &&
-           (__builtin_expect(strata_timeline_is_plain(alloc_timeline, block->stream), 1) ||
+           (__builtin_expect(strata_timeline_is_late(alloc_timeline, block->stream), 1) ||
             strata_known_timeline(runtime->device, block->stream) == alloc_timeline);
 }
 
@@ -393,7 +393,7 @@ deallocate_in_flight(strata_runtime *runtime, const strata_block *block, strata_
     return status;
 }
 
-static __attribute__((noinline)) strata_status deallocate_slowly(strata_runtime *runtime, const strata_block *block)
+static __attribute__((noinline)) strata_status deallocate_slow(strata_runtime *runtime, const strata_block *block)
 {
     if (!runtime || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
@@ -413,7 +413,7 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     strata_thread *thread = strata_thread_current;
     const bool plain = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!plain, 0))
-        return deallocate_slowly(runtime, block);
+        return deallocate_slow(runtime, block);
     const strata_status status = deallocate_in_flight(runtime, block, thread);
     return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
                                                                  : status;

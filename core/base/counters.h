@@ -28,7 +28,7 @@ typedef struct strata_counters {
 strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
 
 /* The calling thread's stripe, or NULL if it has to use the shared one. */
-static inline strata_stripe *strata_counters_mine(strata_counters *counters, const strata_thread *thread)
+static inline strata_stripe *strata_counters_self(strata_counters *counters, const strata_thread *thread)
 {
     if (__builtin_expect(!thread || !thread->index, 0))
         return NULL;
@@ -38,7 +38,7 @@ static inline strata_stripe *strata_counters_mine(strata_counters *counters, con
                                               : strata_counters_make_stripe(counters, thread);
 }
 
-/* Adds to one counter; `mine` is from strata_counters_mine. Returns what it now is in this thread's stripe, or in the
+/* Adds to one counter; `mine` is from strata_counters_self. Returns what it now is in this thread's stripe, or in the
  * shared one. */
 static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
                                              int64_t delta)
@@ -53,7 +53,7 @@ static inline int64_t strata_counters_add_to(strata_counters *counters, strata_s
 static inline void strata_counters_add(strata_counters *counters, const strata_thread *thread, unsigned which,
                                        int64_t delta)
 {
-    strata_counters_add_to(counters, strata_counters_mine(counters, thread), which, delta);
+    strata_counters_add_to(counters, strata_counters_self(counters, thread), which, delta);
 }
 
 /* The sum over all threads. Exact when none of them is adding. */

@@ -87,12 +87,12 @@ static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *w
 }
 
 /* The general way: waits for a lock bit, and finds out what is wrong. */
-strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out);
+strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* The plain case of strata_entry_retire: a live block that nobody has pinned, and whose generation another one can
  * follow. NULL: ask that. The word is looked at first, so that the facts are not those of the block before, and changed
  * last, which fails if they were those of the next one. */
-static inline strata_entry *strata_entry_retire_plain(const strata_table *table, const strata_block *block)
+static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     const uint64_t generation = block->id.generation;
@@ -108,8 +108,8 @@ static inline strata_entry *strata_entry_retire_plain(const strata_table *table,
  * raises what is wrong. After that the entry is the caller's alone. */
 static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
 {
-    *out = strata_entry_retire_plain(table, block);
-    return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : strata_entry_retire_slowly(table, block, out);
+    *out = strata_entry_retire_fast(table, block);
+    return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : strata_entry_retire_slow(table, block, out);
 }
 
 #endif

@@ -272,7 +272,7 @@ strata_status strata_block_check_facts(const strata_block *allocated, const stra
 }
 
 /* The general way: waits for a lock bit, and finds out what is wrong. */
-strata_status strata_entry_retire_slowly(strata_table *table, const strata_block *block, strata_entry **out)
+strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out)
 {
     *out = NULL;
     strata_entry *entry = strata_table_lookup(table, block->id);

@@ -291,7 +291,7 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
     return wait_for_points(table, entry, block, stream, access);
 }
 
-__attribute__((noinline)) static strata_status prepare_slowly(strata_table *table, strata_entry *entry,
+__attribute__((noinline)) static strata_status prepare_slow(strata_table *table, strata_entry *entry,
                                                               const strata_block *block,
                                                               const strata_stream_ref *stream, strata_access access)
 {
@@ -322,7 +322,7 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
     entry_points points = load_points(entry);
     if (only_of(&points, stream.timeline->number) && is_owner(entry) && pin_own(entry, block->id.generation))
         return STRATA_SUCCESS;
-    return prepare_slowly(table, entry, block, &stream, access);
+    return prepare_slow(table, entry, block, &stream, access);
 }
 
 /* ---- finish ---- */
@@ -512,7 +512,7 @@ static __attribute__((cold)) strata_status finish_unidentified(strata_table *tab
 }
 
 /* The general way. `stream` is NULL if the work was not submitted. */
-__attribute__((noinline)) static strata_status finish_slowly(strata_table *table, strata_entry *entry,
+__attribute__((noinline)) static strata_status finish_slow(strata_table *table, strata_entry *entry,
                                                              const strata_block *block, const strata_stream_ref *stream,
                                                              strata_access access)
 {
@@ -531,7 +531,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
         return refuse_stale(table, block);
     if (__builtin_expect(access == STRATA_ACCESS_NONE, 0))
-        return finish_slowly(table, entry, block, NULL, access);
+        return finish_slow(table, entry, block, NULL, access);
     strata_stream_ref stream;
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
@@ -540,7 +540,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
                  (stream.known ? !stream.timeline->early : strata_timeline_rerecord(&stream, point));
     if (__builtin_expect(!plain, 0))
-        return finish_slowly(table, entry, block, &stream, access);
+        return finish_slow(table, entry, block, &stream, access);
     unpin_own(entry);
     return STRATA_SUCCESS;
 }

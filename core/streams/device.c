@@ -244,7 +244,7 @@ void strata_scope_leave_again(strata_scope *scope)
         strata_cu.CtxSetCurrent(scope->restore);
 }
 
-strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs)
+strata_status strata_scope_enter_slow(strata_scope *scope, strata_device *device, unsigned needs)
 {
     *scope = (strata_scope){0};
     strata_status status = needs & STRATA_SCOPE_CONTEXT ? make_current(scope, device) : STRATA_SUCCESS;

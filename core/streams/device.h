@@ -64,7 +64,7 @@ static inline unsigned strata_scope_for(CUstream stream)
     return stream == CU_STREAM_PER_THREAD ? STRATA_SCOPE_CONTEXT : STRATA_SCOPE_CONTEXT | STRATA_SCOPE_LEGACY;
 }
 
-strata_status strata_scope_enter_slowly(strata_scope *scope, strata_device *device, unsigned needs);
+strata_status strata_scope_enter_slow(strata_scope *scope, strata_device *device, unsigned needs);
 
 /* Puts back what could not be put back the first time: the caller's context and mode are the caller's, and nobody else
  * can do it later. */
@@ -86,10 +86,10 @@ static inline strata_status strata_scope_enter(strata_scope *scope, strata_devic
     if (needs == 0)
         return STRATA_SUCCESS;
     if (__builtin_expect(needs != STRATA_SCOPE_RELAXED, 0))
-        return strata_scope_enter_slowly(scope, device, needs);
+        return strata_scope_enter_slow(scope, device, needs);
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (__builtin_expect(strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS, 0))
-        return strata_scope_enter_slowly(scope, device, needs);
+        return strata_scope_enter_slow(scope, device, needs);
     scope->relaxed = scope->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     return STRATA_SUCCESS;
 }

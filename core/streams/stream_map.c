@@ -448,7 +448,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     timeline->stream = handle;
     timeline->early = early;
     atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
-    atomic_store_explicit(&timeline->known_as, early ? STRATA_NOBODY : handle, memory_order_release);
+    atomic_store_explicit(&timeline->known_as, early ? STRATA_NO_STREAM : handle, memory_order_release);
     strata_spin_release(&timeline->lock);
     return timeline;
 }
@@ -538,7 +538,7 @@ static strata_status leave_known(strata_timeline *timeline, CUstream handle, uin
         atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
         timeline->kind = STRATA_TIMELINE_UNKNOWN;
         timeline->stream = NULL;
-        atomic_store_explicit(&timeline->known_as, STRATA_NOBODY, memory_order_release);
+        atomic_store_explicit(&timeline->known_as, STRATA_NO_STREAM, memory_order_release);
         atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
     }
     strata_spin_release(&timeline->lock);

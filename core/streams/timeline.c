@@ -11,7 +11,7 @@
 #include "core/base/thread.h"
 
 _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
-const char strata_nobody = 0;
+const char strata_no_stream = 0;
 _Atomic bool strata_timelines_uncovered;
 static strata_timeline *free_timelines; /* guarded by the stream map's lock */
 static uint32_t timeline_count = 1;     /* the same; number 0 stays unused */
@@ -45,7 +45,7 @@ static strata_timeline *make_timeline(void)
     strata_spin_init(&timeline->lock, STRATA_RANK_TIMELINE);
     timeline->number = (uint16_t)timeline_count;
     atomic_init(&timeline->epoch, 1);
-    atomic_init(&timeline->known_as, STRATA_NOBODY);
+    atomic_init(&timeline->known_as, STRATA_NO_STREAM);
     atomic_store_explicit(&strata_timelines[timeline_count++], timeline, memory_order_release);
     return timeline;
 }

@@ -48,7 +48,7 @@ typedef struct strata_timeline {
     _Atomic uint32_t live_blocks;
     _Atomic uint32_t holders;   /* raised under the lock, lowered by any thread */
     _Atomic(CUstream) known_as; /* the stream's handle, NULL for the legacy one, while it is known and no event is
-                                   recorded early there; else STRATA_NOBODY. Written under the map's lock, read by any
+                                   recorded early there; else STRATA_NO_STREAM. Written under the map's lock, read by any
                                    thread. */
     bool early;                 /* known: close the epoch at each launch. Written before the stream becomes known. */
     strata_timeline_kind kind;  /* the rest is guarded by the lock */
@@ -63,8 +63,8 @@ typedef struct strata_timeline {
 } strata_timeline;
 
 /* No stream's handle. */
-extern const char strata_nobody __attribute__((visibility("hidden")));
-#define STRATA_NOBODY ((CUstream)(uintptr_t)&strata_nobody)
+extern const char strata_no_stream __attribute__((visibility("hidden")));
+#define STRATA_NO_STREAM ((CUstream)(uintptr_t)&strata_no_stream)
 
 /* A stream during one call. */
 typedef struct strata_stream_ref {
@@ -95,7 +95,7 @@ static inline strata_timeline *strata_timeline_of(strata_point point)
 
 /* Whether the timeline is that of the known stream behind `handle`, where no event is recorded early. False also for
  * the legacy stream under its other handle. */
-static inline bool strata_timeline_is_plain(const strata_timeline *timeline, CUstream handle)
+static inline bool strata_timeline_is_late(const strata_timeline *timeline, CUstream handle)
 {
     return atomic_load_explicit(&timeline->known_as, memory_order_acquire) == handle;
 }

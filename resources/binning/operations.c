@@ -84,7 +84,7 @@ static inline bool hand_out_again(binning *self, bin *of, bin_place *place, stra
     strata_entry_renew(entry, bin_bytes_in(&self->resource, entry));
     fill_facts(out, of, place, request);
     publish(self, place, slot, timeline, true, out);
-    strata_stripe *mine = strata_counters_mine(&of->counters, strata_thread_current);
+    strata_stripe *mine = strata_counters_self(&of->counters, strata_thread_current);
     strata_counters_add_to(&of->counters, mine, BIN_ENDED, 1);
     strata_counters_add_to(&of->counters, mine, BIN_ALLOCATED, 1);
     return true;
@@ -286,7 +286,7 @@ static void count_search(bin *of, const search *found)
 }
 
 /* The general way: on any stream, from wherever there is a place. */
-static __attribute__((noinline)) strata_status allocate_slowly(binning *self, bin *of, const strata_request *request,
+static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin *of, const strata_request *request,
                                                                strata_block *out)
 {
     strata_stack *stack = self->resource.stack;
@@ -364,7 +364,7 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
             return STRATA_SUCCESS;
         bin_list_put(list, place);
     }
-    return allocate_slowly(self, of, request, out);
+    return allocate_slow(self, of, request, out);
 }
 
 /* ---- freeing ---- */

@@ -377,7 +377,7 @@ static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, s
 }
 
 /* After the first charge failed. SUCCESS with *done false: it is charged now. Limits may change while it waits. */
-static strata_status charge_slowly(budget *self, budget_attempt *attempt, strata_block *out, bool *done)
+static strata_status charge_slow(budget *self, budget_attempt *attempt, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;
     *done = false;
@@ -390,11 +390,11 @@ static strata_status charge_slowly(budget *self, budget_attempt *attempt, strata
     return refuse(attempt);
 }
 
-static __attribute__((noinline)) strata_status allocate_slowly(budget *self, budget_attempt *attempt, strata_block *out)
+static __attribute__((noinline)) strata_status allocate_slow(budget *self, budget_attempt *attempt, strata_block *out)
 {
     bool done;
     *out = (strata_block){0};
-    strata_status status = charge_slowly(self, attempt, out, &done);
+    strata_status status = charge_slow(self, attempt, out, &done);
     if (status == STRATA_SUCCESS && !done)
         status = allocate_charged(self, attempt->account, attempt->request, attempt->bytes, out);
     tell(self);
@@ -413,7 +413,7 @@ static __attribute__((noinline)) strata_status allocate_otherwise(budget *self, 
     }
     budget_attempt attempt = {
         .account = account, .request = request, .bytes = bytes, .failing = failing, .patience = patience};
-    return allocate_slowly(self, &attempt, out);
+    return allocate_slow(self, &attempt, out);
 }
 
 static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -658,7 +658,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
     budget_attempt attempt = {.account = parent, .bytes = bytes, .patience = budget_patience_ns};
     bool done;
     if (!budget_charge(parent, bytes, &attempt.patience, &attempt.failing))
-        status = charge_slowly(self, &attempt, NULL, &done);
+        status = charge_slow(self, &attempt, NULL, &done);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
         budget_decide(parent, bytes, status != STRATA_SUCCESS);

@@ -110,7 +110,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
             return status;
         }
     }
-    strata_stripe *mine = strata_counters_mine(&self->counters, strata_thread_current);
+    strata_stripe *mine = strata_counters_self(&self->counters, strata_thread_current);
     strata_counters_add_to(&self->counters, mine, ALLOCATED_BYTES, (int64_t)request->bytes);
     strata_counters_add_to(&self->counters, mine, ALLOCATED_BLOCKS, 1);
     return STRATA_SUCCESS;
@@ -131,7 +131,7 @@ static strata_status null_deallocate(strata_resource *resource, const strata_blo
     if (resource->stack->interested_count)
         strata_report_completion(resource, &(strata_completion){.id = id, .bytes = bytes, .last = true});
     strata_entry_end(table, entry, id.slot);
-    strata_stripe *mine = strata_counters_mine(&self->counters, strata_thread_self());
+    strata_stripe *mine = strata_counters_self(&self->counters, strata_thread_self());
     strata_counters_add_to(&self->counters, mine, FREED_BYTES, (int64_t)bytes);
     strata_counters_add_to(&self->counters, mine, FREED_BLOCKS, 1);
     return STRATA_SUCCESS;

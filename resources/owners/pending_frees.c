@@ -98,7 +98,7 @@ static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strat
 /* The same, and ends the block with the last of its bytes. It has left the index then. */
 static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
-    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
     if (count_as_free(set, slot, bytes_at(set, slot), amount, mine, kind))
         strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
@@ -232,7 +232,7 @@ static inline void take_over(strata_pending_frees *set, uint32_t slot, strata_en
 
 uint32_t strata_pending_frees_enter(strata_pending_frees *set, CUdeviceptr address, uint64_t length)
 {
-    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
     strata_spin_take(&set->lock);
     uint32_t slot = strata_index_at(&set->index, address);
     strata_entry *entry = slot ? strata_table_entry(table_of(set), slot) : NULL;
@@ -257,7 +257,7 @@ void strata_pending_frees_leave(strata_pending_frees *set, uint32_t slot, CUdevi
     strata_index_remove(&set->index, address);
     strata_spin_release(&set->lock);
     strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
-    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, -(int64_t)bytes);
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, -1);
 }
@@ -277,7 +277,7 @@ static bool worth_reaping(const strata_pending_frees *set)
 /* `times` is 1, or -1 to take it back. Returns how many frees this thread has counted. */
 static inline int64_t count_free(strata_pending_frees *set, uint64_t bytes, int64_t times)
 {
-    strata_stripe *mine = strata_counters_mine(&set->counters, strata_thread_self());
+    strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, FREED_BYTES, times * (int64_t)bytes);
     return strata_counters_add_to(&set->counters, mine, FREED_BLOCKS, times);
 }

@@ -127,7 +127,7 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
 }
 
 /* Whatever the request and its stream are. */
-static __attribute__((noinline)) strata_status allocate_slowly(pool *self, const strata_request *request,
+static __attribute__((noinline)) strata_status allocate_slow(pool *self, const strata_request *request,
                                                                strata_block *out)
 {
     *out = (strata_block){0};
@@ -155,7 +155,7 @@ static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool
     uint64_t id;
     pool_cache *cache = plain ? pool_cache_of_unknown_at(cell, request->stream, &id) : NULL;
     if (__builtin_expect(!cache, 0))
-        return allocate_slowly(self, request, out);
+        return allocate_slow(self, request, out);
     if (__builtin_expect(make_for_unknown(self, cell, cache, request, out), 1))
         return STRATA_SUCCESS;
     *out = (strata_block){0};
@@ -180,7 +180,7 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
 {
     pool_cell *cell = pool_cell_mine(self);
     if (!cell || request->alignment > POOL_GRANULE)
-        return allocate_slowly(self, request, out);
+        return allocate_slow(self, request, out);
     const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
     if (!timeline)
         return allocate_unknown(self, cell, request, out);
@@ -189,7 +189,7 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
     pool_cache *cache = pool_cache_find(cell, timeline, request->stream);
     strata_entry *entry = cache ? pool_cache_take(self, cell, cache, granules, &slot) : NULL;
     if (!entry)
-        return allocate_slowly(self, request, out);
+        return allocate_slow(self, request, out);
     make_for_known(self, cell, entry, slot, cache, granules, request, out);
     return STRATA_SUCCESS;
 }

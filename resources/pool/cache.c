@@ -123,7 +123,7 @@ strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, ui
     return entry;
 }
 
-void pool_cache_keep_slowly(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot)
+void pool_cache_keep_slow(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot)
 {
     const uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, slot));
     const bool entered = pool_cell_enter(self, cell);
@@ -157,7 +157,7 @@ static void hand_over(pool *self, pool_bundle *bundle)
     *bundle = (pool_bundle){0};
 }
 
-void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
+void pool_bundle_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
     const uint64_t bytes = pool_bytes_of(entry);

@@ -137,7 +137,7 @@ _Static_assert(POOL_CACHES == 1 << (32 - 28), "the hash chooses among all places
 static inline pool_cache *pool_cache_at(pool_cell *cell, CUstream handle)
 {
     pool_cache *cache = *pool_cache_place(cell, handle);
-    return __builtin_expect(cache && strata_timeline_is_plain(cache->timeline, handle), 1) ? cache : NULL;
+    return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
 }
 
 /* The same for an unknown stream, which the driver is asked about: its capture and its id. */
@@ -272,7 +272,7 @@ static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_ti
 }
 
 /* Bundles a piece, handing over the bundle that is in its place, or gives it to the heap. */
-void pool_bundle_keep_slowly(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
+void pool_bundle_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
 
 /* A bundle of that size out of the depot: its first piece; 0: none. The rest of it is the cell's then, where those who
  * empty the caches find it, or without a cell free. */
@@ -287,7 +287,7 @@ void pool_cache_open(pool *self, pool_cell *cell, strata_timeline *timeline);
 
 /* Keeps a piece in the cache for its timeline, making room for it, or gives it to the heap. The cache then stands in
  * the handle's place. */
-void pool_cache_keep_slowly(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot);
+void pool_cache_keep_slow(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot);
 
 /* Gives the large piece of the thread's cache for a stream to the heap, or with `all` everything. True if there was
  * any. */

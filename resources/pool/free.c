@@ -101,7 +101,7 @@ static void keep_for_unknown(pool *self, pool_cell *cell, strata_entry *entry, u
         return;
     }
     pool_points_join(entry);
-    pool_cache_keep_slowly(self, cell, timeline, stream->handle, slot);
+    pool_cache_keep_slow(self, cell, timeline, stream->handle, slot);
 }
 
 /* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. With a cell, the
@@ -152,7 +152,7 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
     return status;
 }
 
-static __attribute__((noinline)) strata_status free_slowly(pool *self, strata_entry *entry, const strata_block *block,
+static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entry *entry, const strata_block *block,
                                                            CUstream stream)
 {
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
@@ -193,7 +193,7 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
                                   const strata_timeline *timeline, CUstream handle)
 {
     if (__builtin_expect(atomic_load_explicit(&strata_timelines_uncovered, memory_order_relaxed), 0))
-        return free_slowly(self, entry, block, handle); /* it looks whether both can be waited for */
+        return free_slow(self, entry, block, handle); /* it looks whether both can be waited for */
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
@@ -201,7 +201,7 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     end_block(entry, block->id.generation);
     pool_count_live(cell, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_bundle_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
-        pool_bundle_keep_slowly(self, cell, timeline, slot);
+        pool_bundle_keep_slow(self, cell, timeline, slot);
     return STRATA_SUCCESS;
 }
 
@@ -228,7 +228,7 @@ static inline __attribute__((always_inline)) void keep_seen_block(pool *self, po
         pool_cell_leave(cell);
     }
     if (!kept)
-        pool_cache_keep_slowly(self, cell, timeline, handle, block->id.slot);
+        pool_cache_keep_slow(self, cell, timeline, handle, block->id.slot);
 }
 
 /* Frees what saw one stream on a known one. */
@@ -236,7 +236,7 @@ static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry
                                 strata_timeline *timeline, CUstream handle)
 {
     if (timeline->early || !home_was_known(entry))
-        return free_slowly(self, entry, block, handle);
+        return free_slow(self, entry, block, handle);
     pool_cache_open(self, cell, timeline);
     pool_cache *cache = pool_cache_find(cell, timeline, handle);
     if (seen_timeline(entry) != timeline->number)
@@ -265,11 +265,11 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
     uint64_t id;
     pool_cache *cache = pool_cache_of_unknown_at(cell, handle, &id);
     if (__builtin_expect(!cache || seen_timeline(entry) != cache->timeline->number, 0))
-        return free_slowly(self, entry, block, handle);
+        return free_slow(self, entry, block, handle);
     const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
     const strata_point now = strata_timeline_now(cache->timeline);
     if (__builtin_expect(!strata_timeline_rerecord(&stream, now), 0))
-        return free_slowly(self, entry, block, handle);
+        return free_slow(self, entry, block, handle);
     leave_home(cache, entry);
     keep_seen_block(self, cell, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
     return STRATA_SUCCESS;
@@ -287,7 +287,7 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
     pool_cell *cell = pool_cell_mine(self);
     if (!cell || handle == STRATA_STREAM_GONE || block->id.generation == STRATA_GENERATION_LAST ||
         !is_plain_free(self, entry))
-        return free_slowly(self, entry, block, handle);
+        return free_slow(self, entry, block, handle);
     strata_timeline *timeline = strata_known_timeline(self->device, handle);
     return timeline ? free_known(self, cell, entry, block, timeline, handle)
                     : free_unknown(self, cell, entry, block, handle);
@@ -319,7 +319,7 @@ free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstrea
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
     pool_cell_leave(cell);
     if (__builtin_expect(!kept, 0))
-        pool_cache_keep_slowly(self, cell, timeline, handle, slot);
+        pool_cache_keep_slow(self, cell, timeline, handle, slot);
     return STRATA_SUCCESS;
 }
 
@@ -333,14 +333,14 @@ static __attribute__((noinline)) strata_status deallocate_carefully(pool *self, 
                                                                     CUstream handle)
 {
     strata_entry *entry;
-    strata_status status = strata_entry_retire_slowly(strata_resource_table(&self->resource), block, &entry);
+    strata_status status = strata_entry_retire_slow(strata_resource_table(&self->resource), block, &entry);
     return status == STRATA_SUCCESS ? free_retired(self, entry, block, handle) : status;
 }
 
 strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle)
 {
     pool *self = (pool *)resource;
-    strata_entry *entry = strata_entry_retire_plain(strata_resource_table(resource), block);
+    strata_entry *entry = strata_entry_retire_fast(strata_resource_table(resource), block);
     if (__builtin_expect(!entry, 0))
         return deallocate_carefully(self, block, handle);
     return resource->stack->interested_count ? free_heard(self, entry, block, handle)

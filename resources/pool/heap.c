@@ -327,7 +327,7 @@ static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_
     if (!heap->joins_complete || home == POOL_HOME_NONE || home == POOL_HOME_SEVERAL)
         return false;
     const uint64_t pending = heap->free_bytes - heap->complete.bytes, others = pending - tree->bytes;
-    return others <= pending / OTHERS_SHARE && !strata_timeline_is_plain(strata_timeline_numbered(home), NULL);
+    return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(home), NULL);
 }
 
 /* Whether a neighbour is of the same kind, and of the same home or, if it has at most `complete` bytes, nobody's. */

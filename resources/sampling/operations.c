@@ -163,7 +163,7 @@ static strata_status allocate_below(sampling *self, const strata_request *reques
     return below->ops->allocate(below, request, out);
 }
 
-static __attribute__((noinline)) strata_status allocate_slowly(sampling *self, const strata_request *request,
+static __attribute__((noinline)) strata_status allocate_slow(sampling *self, const strata_request *request,
                                                                strata_block *out)
 {
     strata_thread *thread = strata_thread_self();
@@ -195,7 +195,7 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
     strata_resource *below = resource->upstream;
     sampling_cell *cell = strata_per_thread_self(&self->cells, strata_thread_current);
     if (__builtin_expect(!cell || cell->gap <= 1 || wants_attention(self), 0))
-        return allocate_slowly(self, request, out);
+        return allocate_slow(self, request, out);
     cell->gap -= request->bytes != 0;
     strata_status status = below->ops->allocate(below, request, out);
     return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : sampling_notice(self, status);

@@ -92,7 +92,7 @@ static void a_thread_without_a_number_counts_too(void **state)
 static void a_thread_without_a_number_is_told_how_often_it_was_added(void **state)
 {
     (void)state;
-    strata_stripe *stripes[] = {NULL, strata_counters_mine(&counters, strata_thread_self())};
+    strata_stripe *stripes[] = {NULL, strata_counters_self(&counters, strata_thread_self())};
     assert_non_null(stripes[1]);
     for (size_t i = 0; i < 2; i++)
         for (int64_t n = 1; n <= 300; n++)

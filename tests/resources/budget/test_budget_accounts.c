@@ -280,7 +280,7 @@ static void *open_and_close(void *data)
 }
 
 /* Takes so long with the first account that another thread opens one and closes it meanwhile. */
-static void read_slowly(const char *text, size_t length, void *data)
+static void read_slow(const char *text, size_t length, void *data)
 {
     slow_reader *reader = data;
     struct timespec until;
@@ -305,7 +305,7 @@ static void nobody_waits_for_who_writes_a_report(test_fixture *fixture)
     slow_reader reader = {.base = use_stack(fixture, "budget, null"), .opened = &opened};
     strata_budget_account *tenant;
     check_ok(strata_budget_account_open(reader.base, &(strata_budget_account_options){.name = "tenant"}, &tenant));
-    check_ok(strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_TEXT, read_slowly, &reader));
+    check_ok(strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_TEXT, read_slow, &reader));
     assert_true(reader.begun && reader.waited);
     check_ok(strata_budget_account_close(tenant));
     sem_destroy(&opened);

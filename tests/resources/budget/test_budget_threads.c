@@ -465,7 +465,7 @@ typedef struct slow_ear {
     pthread_t thread[TOLD];
 } slow_ear;
 
-static void hear_slowly(strata_budget_account *account, bool above, size_t in_use, void *data)
+static void hear_slow(strata_budget_account *account, bool above, size_t in_use, void *data)
 {
     slow_ear *self = data;
     size_t at = self->count++;
@@ -501,7 +501,7 @@ static size_t cross_meanwhile(slow_ear *ear, size_t crossings)
     const strata_budget_options options = {.limit.bytes = 100 * MIB,
                                            .soft.bytes = 8 * MIB,
                                            .soft_low.bytes = 5 * MIB,
-                                           .soft_callback = hear_slowly,
+                                           .soft_callback = hear_slow,
                                            .soft_data = ear};
     memset(ear, 0, sizeof *ear);
     assert_int_equal(sem_init(&ear->entered, 0, 0) + sem_init(&ear->go_on, 0, 0), 0);

@@ -352,7 +352,7 @@ typedef struct slow_free {
     strata_status status;
 } slow_free;
 
-static void *free_slowly(void *data)
+static void *free_slow(void *data)
 {
     slow_free *self = data;
     test_make_current();
@@ -375,7 +375,7 @@ static void a_record_that_comes_late_is_marked_counted_and_put_in_its_place_by_i
     test_stall *stall = test_stall_begin(slow.stream);
     test_calls calls;
     test_calls_begin(&calls);
-    assert_int_equal(pthread_create(&thread, NULL, free_slowly, &slow), 0);
+    assert_int_equal(pthread_create(&thread, NULL, free_slow, &slow), 0);
     for (int i = 0; i < 1000 && !test_calls_of(&calls, "cuStreamSynchronize"); i++) /* until it waits */
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     check_status(strata_resource_deallocate(slow.top, &(strata_block){.address = 1}, NULL),

@@ -319,7 +319,7 @@ static void *take_what_is_free(void *data)
 }
 
 /* The first time another thread takes what lies free beside the place that the new memory is for. */
-static CUresult CUDAAPI create_slowly(CUmemGenericAllocationHandle *handle, size_t bytes,
+static CUresult CUDAAPI create_slow(CUmemGenericAllocationHandle *handle, size_t bytes,
                                       const CUmemAllocationProp *properties, unsigned long long flags)
 {
     if (!quick.calls++) {
@@ -340,7 +340,7 @@ static void an_allocation_that_loses_its_neighbour_to_another_thread_grows_again
     quick.fixture = fixture;
     quick.stream = stream;
     quick.create = strata_cu.MemCreate;
-    strata_cu.MemCreate = create_slowly;
+    strata_cu.MemCreate = create_slow;
     strata_status status = strata_runtime_allocate(fixture->runtime, GRANULE + MIB, stream, &block);
     strata_cu.MemCreate = quick.create;
     check_ok(status);

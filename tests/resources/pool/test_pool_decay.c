@@ -511,7 +511,7 @@ static void *reap_and_look(void *data)
 
 /* The thread that moves memory waits for a stream, with some of it in hand. The other one waits for that stream, too.
  */
-static CUresult CUDAAPI synchronize_slowly(CUevent event)
+static CUresult CUDAAPI synchronize_slow(CUevent event)
 {
     pthread_t thread;
     strata_cu.EventSynchronize = meanwhile.synchronize;
@@ -539,7 +539,7 @@ static void move_while_another_thread_gives_back(test_fixture *fixture, const ch
     meanwhile.good = false;
     meanwhile.synchronize = strata_cu.EventSynchronize;
     const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
-    strata_cu.EventSynchronize = synchronize_slowly;
+    strata_cu.EventSynchronize = synchronize_slow;
     strata_status status = try_to_allocate(fixture, 2 * (size_t)FRAME, stream, &large);
     const bool waited = strata_cu.EventSynchronize == meanwhile.synchronize;
     strata_cu.EventSynchronize = meanwhile.synchronize;
