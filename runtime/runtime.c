@@ -264,16 +264,16 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
 }
 
 /* Whether no other stream has had the block's home timeline since. */
-static inline bool is_turn(const strata_entry *entry, const strata_timeline *alloc_timeline)
+static inline bool is_incarnation(const strata_entry *entry, const strata_timeline *alloc_timeline)
 {
-    return atomic_load_explicit(&alloc_timeline->turn, memory_order_relaxed) ==
+    return atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed) ==
            atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
 /* Whether the block was allocated on the stream that has the timeline now, and not on one that had it before. */
 static inline bool is_alloc_timeline(const strata_entry *entry, const strata_timeline *timeline)
 {
-    return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) && is_turn(entry, timeline);
+    return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) && is_incarnation(entry, timeline);
 }
 
 /* Whether a block's own stream is known now and still the one on which it was allocated. Its timeline mostly knows that
@@ -284,7 +284,7 @@ static inline bool alloc_stream_is_known(const strata_runtime *runtime, const st
     if (__builtin_expect(!entry, 0))
         return false;
     const strata_timeline *alloc_timeline = strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
-    return alloc_timeline && is_turn(entry, alloc_timeline) &&
+    return alloc_timeline && is_incarnation(entry, alloc_timeline) &&
            (__builtin_expect(strata_timeline_is_late(alloc_timeline, block->stream), 1) ||
             strata_known_timeline(runtime->device, block->stream) == alloc_timeline);
 }
@@ -297,11 +297,11 @@ static strata_status came_back(const strata_entry *entry, const strata_stream_re
 {
     uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     const strata_timeline *alloc_timeline = strata_timeline_of(strata_point_make(number, 1));
-    if (is_turn(entry, alloc_timeline) && strata_cu.StreamGetId) {
+    if (is_incarnation(entry, alloc_timeline) && strata_cu.StreamGetId) {
         *stream = STRATA_STREAM_GONE;
         return STRATA_SUCCESS;
     }
-    strata_point last = is_turn(entry, alloc_timeline) ? strata_timeline_last_closed(number) : 0;
+    strata_point last = is_incarnation(entry, alloc_timeline) ? strata_timeline_last_closed(number) : 0;
     return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
 }
 

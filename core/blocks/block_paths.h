@@ -21,8 +21,8 @@ strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *alloc_
     atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
     atomic_store_explicit(&entry->origin, strata_entry_origin(block->tag, alloc_timeline->number, thread ? thread->index : 0),
                           memory_order_relaxed);
-    const uint32_t turn = atomic_load_explicit(&alloc_timeline->turn, memory_order_relaxed);
-    atomic_store_explicit(&entry->beginning, strata_entry_beginning(turn, block->alignment, alloc_known),
+    const uint32_t incarnation = atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed);
+    atomic_store_explicit(&entry->beginning, strata_entry_beginning(incarnation, block->alignment, alloc_known),
                           memory_order_relaxed);
     if (__builtin_expect(!alloc_known, 0))
         strata_timeline_add_block(alloc_timeline);

@@ -94,12 +94,12 @@ strata_point strata_timeline_last_closed(uint16_t number)
     return point;
 }
 
-bool strata_timeline_is_known(uint16_t number, uint32_t turn)
+bool strata_timeline_is_known(uint16_t number, uint32_t incarnation)
 {
     strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
     strata_spin_take(&timeline->lock);
     bool known =
-        timeline->kind == STRATA_TIMELINE_KNOWN && atomic_load_explicit(&timeline->turn, memory_order_relaxed) == turn;
+        timeline->kind == STRATA_TIMELINE_KNOWN && atomic_load_explicit(&timeline->incarnation, memory_order_relaxed) == incarnation;
     strata_spin_release(&timeline->lock);
     return known;
 }
@@ -153,7 +153,7 @@ static void forget_stream(strata_timeline *timeline)
     raise_completed(timeline, epoch);
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_release);
     atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
-    atomic_fetch_add_explicit(&timeline->turn, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&timeline->incarnation, 1, memory_order_relaxed);
     timeline->kind = STRATA_TIMELINE_FREE;
     timeline->stream = NULL;
     timeline->next_event = 0;
@@ -581,7 +581,7 @@ static void ask_events(strata_timeline *timeline)
     }
 }
 
-void strata_timeline_ask(strata_timeline *timeline)
+void strata_timeline_poll(strata_timeline *timeline)
 {
     strata_scope scope;
     strata_spin_take(&timeline->lock);
@@ -618,7 +618,7 @@ static CUresult query_stream(strata_timeline *timeline)
     return result;
 }
 
-void strata_timeline_ask_up_to_now(strata_timeline *timeline)
+void strata_timeline_poll_up_to_now(strata_timeline *timeline)
 {
     strata_spin_take(&timeline->lock);
     ask_events(timeline);

@@ -38,7 +38,7 @@ typedef enum strata_timeline_kind {
 typedef struct strata_timeline {
     strata_spin lock;
     uint16_t number;            /* constant */
-    _Atomic uint32_t turn;      /* counts the streams that had it before; changes as one leaves, read by any thread */
+    _Atomic uint32_t incarnation;      /* counts the streams that had it before; changes as one leaves, read by any thread */
     _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */
     _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
@@ -167,12 +167,12 @@ static inline strata_event *strata_timeline_open_event(strata_timeline *timeline
 bool strata_point_query(strata_point point);
 
 /* Asks the driver how far the timeline is, whatever is still under way at its end; never waits. */
-void strata_timeline_ask(strata_timeline *timeline);
+void strata_timeline_poll(strata_timeline *timeline);
 
 /* The same up to what was submitted until now, where the stream is known and its events are over: the stream itself is
  * asked, and one that still works gets another event, for the next time; a default stream gets one in any case. The
  * calling thread's capture mode is relaxed. */
-void strata_timeline_ask_up_to_now(strata_timeline *timeline);
+void strata_timeline_poll_up_to_now(strata_timeline *timeline);
 
 /* Blocks the calling thread until `point` is complete. */
 strata_status strata_point_synchronize(strata_point point);
@@ -198,7 +198,7 @@ strata_status strata_timeline_close_epoch(strata_point point);
 strata_point strata_timeline_last_closed(uint16_t number);
 
 /* Whether the stream that had the timeline in that turn has it still, and is known. */
-bool strata_timeline_is_known(uint16_t number, uint32_t turn);
+bool strata_timeline_is_known(uint16_t number, uint32_t incarnation);
 
 /* ---- for core/streams/stream_map.c, which holds its own lock around these ---- */
 

@@ -365,7 +365,7 @@ static strata_status ask_about(strata_point point, void *data)
 {
     (void)data;
     if (!strata_point_known_complete(point) && strata_timeline_close_epoch(point) == STRATA_SUCCESS)
-        strata_timeline_ask(strata_timeline_of(point));
+        strata_timeline_poll(strata_timeline_of(point));
     return STRATA_SUCCESS;
 }
 

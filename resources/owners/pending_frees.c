@@ -367,7 +367,7 @@ static strata_status ask(strata_point point, strata_reap_mode mode)
         return strata_point_synchronize(point);
     strata_status status = strata_timeline_close_epoch(point);
     if (status == STRATA_SUCCESS)
-        strata_timeline_ask(strata_timeline_of(point));
+        strata_timeline_poll(strata_timeline_of(point));
     return status;
 }
 

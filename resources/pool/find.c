@@ -195,7 +195,7 @@ static void ask_all(const pool_numbers *numbers)
 {
     for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
         for (uint64_t bits = numbers->words[word]; bits; bits &= bits - 1)
-            strata_timeline_ask_up_to_now(
+            strata_timeline_poll_up_to_now(
                 strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
 }
 

@@ -172,7 +172,7 @@ static CUresult CUDAAPI free_and_meet(CUdeviceptr address, CUstream stream)
         come_by();
     for (unsigned i = 1; i < STRATA_TIMELINE_LIMIT; i++) /* somebody asks how far the streams are */
         if (strata_timeline_numbered((uint16_t)i))
-            strata_timeline_ask(strata_timeline_numbered((uint16_t)i));
+            strata_timeline_poll(strata_timeline_numbered((uint16_t)i));
     const CUresult result = meeting.free(address, stream);
     meeting.freed = true;
     return result;
@@ -365,7 +365,7 @@ static void a_point_that_is_later_than_its_streams_last_event_is_complete_with_i
         test_stall *stall = test_stall_begin(stream);
         check_ok(strata_stream_unregister(device, stream, &left));
         strata_stream_await_frees(&left);
-        strata_timeline_ask(left.timeline);
+        strata_timeline_poll(left.timeline);
         const strata_point late = strata_timeline_now(known.timeline);
         assert_false(strata_point_query(late));
         test_stall_end(stall);
