@@ -250,7 +250,7 @@ static strata_status raise_with(strata_error *error, const char *format, va_list
     char text[sizeof error->message + 4]; /* where it is cut, it is cut again, between characters */
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
-        strata_suspects_append(text, sizeof text, (size_t)length);
+        strata_fault_candidates_append(text, sizeof text, (size_t)length);
     strata_escape(error->message, sizeof error->message, text);
     report_unless_suppressed(error);
     return error->status;

@@ -6,9 +6,9 @@
 #include <string.h>
 
 static strata_lock lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SUSPECTS);
-static strata_suspects *all; /* guarded by lock, which is held while one is asked */
+static strata_fault_candidates *all; /* guarded by lock, which is held while one is asked */
 
-void strata_suspects_enter(strata_suspects *self)
+void strata_fault_candidates_enter(strata_fault_candidates *self)
 {
     strata_lock_take(&lock);
     self->next = all;
@@ -16,10 +16,10 @@ void strata_suspects_enter(strata_suspects *self)
     strata_lock_release(&lock);
 }
 
-void strata_suspects_leave(strata_suspects *self)
+void strata_fault_candidates_leave(strata_fault_candidates *self)
 {
     strata_lock_take(&lock);
-    for (strata_suspects **link = &all; *link; link = &(*link)->next) {
+    for (strata_fault_candidates **link = &all; *link; link = &(*link)->next) {
         if (*link != self)
             continue;
         *link = self->next;
@@ -28,12 +28,12 @@ void strata_suspects_leave(strata_suspects *self)
     strata_lock_release(&lock);
 }
 
-void strata_suspects_append(char *text, size_t room, size_t length)
+void strata_fault_candidates_append(char *text, size_t room, size_t length)
 {
     static const char between[] = ". ";
     enum { BETWEEN = sizeof between - 1 };
     strata_lock_take(&lock);
-    for (strata_suspects *one = all; one && length + BETWEEN + 1 < room; one = one->next) {
+    for (strata_fault_candidates *one = all; one && length + BETWEEN + 1 < room; one = one->next) {
         size_t written = one->name(one, text + length + BETWEEN, room - length - BETWEEN);
         if (!written) {
             text[length] = '\0';

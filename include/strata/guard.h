@@ -135,7 +135,7 @@ STRATA_API bool strata_guard_take_finding(strata_resource *resource, strata_guar
  * "suspect", as nobody asks here whether there was such an access. For a program
  * that is told CUDA_ERROR_ILLEGAL_ADDRESS by a call of its own. `resource` is the guard or any layer above it, another
  * guard included; without a sampling guard nothing is written. Any thread; it asks the driver nothing. */
-STRATA_API void strata_guard_suspects_print(strata_resource *resource, strata_write_callback write, void *data);
+STRATA_API void strata_guard_fault_candidates_print(strata_resource *resource, strata_write_callback write, void *data);
 
 /* Writes a finding as text of several lines: block, tag, generation, the changed bytes in hexadecimal, and where the
  * block was allocated and freed. Any thread, at any time. */

@@ -117,7 +117,7 @@ bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *
     return found && out && strata_not_forked() == STRATA_SUCCESS && guard_take_kept(report_of(found), out);
 }
 
-void strata_guard_suspects_print(strata_resource *resource, strata_write_callback write, void *data)
+void strata_guard_fault_candidates_print(strata_resource *resource, strata_write_callback write, void *data)
 {
     if (!write || strata_not_forked() != STRATA_SUCCESS)
         return;

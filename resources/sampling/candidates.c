@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static sampling *sampling_of(strata_suspects *suspects)
+static sampling *sampling_of(strata_fault_candidates *suspects)
 {
     return (sampling *)(void *)((char *)suspects - offsetof(sampling, suspects));
 }
@@ -29,7 +29,7 @@ static bool append_suspect(char *text, size_t room, size_t *length, const strata
     return true;
 }
 
-size_t sampling_name_suspects(strata_suspects *suspects, char *text, size_t room)
+size_t sampling_name_suspects(strata_fault_candidates *suspects, char *text, size_t room)
 {
     sampling *self = sampling_of(suspects);
     strata_guard_finding list[SAMPLE_SUSPECTS];

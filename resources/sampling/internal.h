@@ -95,7 +95,7 @@ typedef struct sampling {
     uint64_t range, least_range;  /* bytes of addresses to reserve, and how few may do */
     strata_per_thread cells;
     guard_report report;
-    strata_suspects suspects;
+    strata_fault_candidates suspects;
 
     /* Written once, when the first block is sampled, under `making`: the span last, whose release publishes the rest.
      */
@@ -205,8 +205,8 @@ guard_memory samples_remembered(sampling *self, const strata_block *block);
 
 /* ---- suspects.c ---- */
 
-/* For strata_suspects. */
-size_t sampling_name_suspects(strata_suspects *suspects, char *text, size_t room);
+/* For strata_fault_candidates. */
+size_t sampling_name_suspects(strata_fault_candidates *suspects, char *text, size_t room);
 
 /* Looks at what an operation answers, and tells of the suspects when the device was stopped, once. Returns `status`. */
 strata_status sampling_notice(sampling *self, strata_status status);

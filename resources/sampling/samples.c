@@ -100,7 +100,7 @@ strata_status samples_open(sampling *self)
     bool there = atomic_load_explicit(&self->span, memory_order_relaxed) != 0;
     strata_status status = there ? STRATA_SUCCESS : make_shared(self);
     if (!there && status == STRATA_SUCCESS) {
-        strata_suspects_enter(&self->suspects);
+        strata_fault_candidates_enter(&self->suspects);
         self->named = true;
     }
     strata_lock_release(&self->making);
@@ -666,7 +666,7 @@ static void end_shared(sampling *self)
 void samples_close(sampling *self)
 {
     if (self->named)
-        strata_suspects_leave(&self->suspects);
+        strata_fault_candidates_leave(&self->suspects);
     if (!self->stream || strata_driver_state_now() != STRATA_DRIVER_OPEN)
         return; /* nothing was made: without host memory there is no array of samples either */
     for (size_t i = 0; i < self->capacity; i++)

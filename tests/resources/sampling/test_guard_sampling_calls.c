@@ -316,7 +316,7 @@ static void count_bytes(const char *text, size_t length, void *data)
 static size_t bytes_of_suspects(strata_resource *from)
 {
     size_t bytes = 0;
-    strata_guard_suspects_print(from, count_bytes, &bytes);
+    strata_guard_fault_candidates_print(from, count_bytes, &bytes);
     return bytes;
 }
 

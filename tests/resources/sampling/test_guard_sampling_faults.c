@@ -93,7 +93,7 @@ static void check_printed(const strata_block *block)
     char words[64];
     snprintf(words, sizeof words, "block 0x%llx, %zu bytes", (unsigned long long)block->address, block->requested);
     memset(printed, 0, sizeof printed);
-    strata_guard_suspects_print(top(), collect, NULL);
+    strata_guard_fault_candidates_print(top(), collect, NULL);
     child_check(strstr(printed, words) != NULL);
     child_check(strstr(printed, "allocated at") != NULL);
 }

@@ -473,7 +473,7 @@ static void suspects_are_freed_blocks_that_are_mapped_still_and_live_ones_by_tur
     assert_int_equal(value("guard.missed"), 1);
     assert_int_equal(value("guard.mapped_bytes"), 5 * GRANULE);
     memset(printed, 0, sizeof printed);
-    strata_guard_suspects_print(top(), collect, NULL);
+    strata_guard_fault_candidates_print(top(), collect, NULL);
     const char *order[] = {place_of(&freed[1], "freed"), place_of(&live[1], "live"), place_of(&freed[0], "freed"),
                            place_of(&live[0], "live")};
     for (size_t i = 0; i < 4; i++)
@@ -484,8 +484,8 @@ static void suspects_are_freed_blocks_that_are_mapped_still_and_live_ones_by_tur
     assert_non_null(strstr(printed, "freed\n  if the device was stopped, it could be by an access after this free\n"));
     assert_non_null(strstr(printed, "live\n  if the device was stopped, it could be by an access past its end\n"));
     assert_null(strstr(printed, "the device was stopped by")); /* it was not */
-    strata_guard_suspects_print(top(), NULL, NULL);
-    strata_guard_suspects_print(NULL, collect, NULL);
+    strata_guard_fault_candidates_print(top(), NULL, NULL);
+    strata_guard_fault_candidates_print(NULL, collect, NULL);
     test_stall_end(stall);
     for (size_t i = 0; i < 2; i++)
         release(&live[i]);
@@ -717,7 +717,7 @@ static void a_forked_child_gets_no_findings(void **state)
             child_status(strata_guard_check(top(), &findings), STRATA_ERROR_FORKED);
             child_check(findings == 0);
             child_check(!strata_guard_take_finding(top(), &finding));
-            strata_guard_suspects_print(top(), collect, NULL);
+            strata_guard_fault_candidates_print(top(), collect, NULL);
             child_check(printed[0] == '\0');
             test_child_leave(0);
         }
