@@ -163,9 +163,9 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (status == STRATA_SUCCESS && strata_driver_state_now() == STRATA_DRIVER_OPEN)
         status = runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes); /* while nothing is half done */
     if (status == STRATA_SUCCESS || status == STRATA_ERROR_SHUT_DOWN)
-        status = strata_streams_end(runtime);
+        status = strata_streams_destroy(runtime);
     if (status == STRATA_SUCCESS)
-        status = strata_stack_end(runtime->stack);
+        status = strata_stack_close(runtime->stack);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_destroy(&runtime->streams_lock);

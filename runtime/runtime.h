@@ -37,7 +37,7 @@ strata_status strata_streams_check_released(strata_runtime *runtime);
 
 /* Ends what runtime/streams.c made for the runtime. On an error the streams that are left stay as they were, for the
  * next try; one that the driver would not destroy is reported once, and is none of them. */
-strata_status strata_streams_end(strata_runtime *runtime);
+strata_status strata_streams_destroy(strata_runtime *runtime);
 
 /* SUCCESS, or why this call cannot be made: no runtime, shut down, forked. */
 static inline strata_status strata_runtime_usable(const strata_runtime *runtime)

@@ -166,7 +166,7 @@ static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot 
     return status;
 }
 
-strata_status strata_streams_end(strata_runtime *runtime)
+strata_status strata_streams_destroy(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&runtime->streams_lock);

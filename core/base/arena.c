@@ -47,7 +47,7 @@ static inline int cache_flags(void)
     return thread->host_cache ? MALLOCX_TCACHE(thread->host_cache - 1) : MALLOCX_TCACHE_NONE;
 }
 
-void strata_arena_thread_end(strata_thread *thread)
+void strata_arena_thread_exit(strata_thread *thread)
 {
     unsigned cache = thread->host_cache - 1;
     if (thread->host_cache)

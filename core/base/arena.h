@@ -26,7 +26,7 @@ bool strata_arena_make(void);
 /* As in core/base/host_memory.h. */
 void *strata_arena_zalloc(size_t alignment, size_t bytes);
 void strata_arena_free(void *memory);
-void strata_arena_thread_end(struct strata_thread *thread);
+void strata_arena_thread_exit(struct strata_thread *thread);
 uint64_t strata_arena_bytes(void);
 uint64_t strata_arena_resident(void);
 

@@ -30,7 +30,7 @@ int64_t strata_counters_sum(const strata_counters *counters, unsigned which)
     return sum;
 }
 
-void strata_counters_end(strata_counters *counters)
+void strata_counters_destroy(strata_counters *counters)
 {
     for (size_t i = 0; i < STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK; i++)
         strata_host_free(atomic_load_explicit(&counters->chunks[i], memory_order_relaxed));

@@ -66,6 +66,6 @@ static inline size_t strata_counters_between(int64_t less, int64_t more)
 }
 
 /* Frees the stripes. */
-void strata_counters_end(strata_counters *counters);
+void strata_counters_destroy(strata_counters *counters);
 
 #endif

@@ -125,10 +125,10 @@ void strata_host_free(void *memory)
         strata_arena_free(memory);
 }
 
-void strata_host_thread_end(struct strata_thread *thread)
+void strata_host_thread_exit(struct strata_thread *thread)
 {
     if (in_arena())
-        strata_arena_thread_end(thread);
+        strata_arena_thread_exit(thread);
 }
 
 uint64_t strata_host_bytes(void)

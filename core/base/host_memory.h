@@ -24,7 +24,7 @@ struct strata_thread;
 
 /* Gives back what the allocator keeps for a thread that ends. By that thread, once its state is no longer the calling
  * thread's: what it frees from then on goes past it. */
-void strata_host_thread_end(struct strata_thread *thread);
+void strata_host_thread_exit(struct strata_thread *thread);
 
 /* Bytes of all memory that is not given back, as the allocator rounded it. Any thread; of what changes meanwhile it is
  * some moment's. */

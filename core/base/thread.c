@@ -62,7 +62,7 @@ static void end_thread(void *state)
     strata_lock_release(&threads_lock);
     strata_thread_current = NULL;
     strata_error_drop_notices(thread);
-    strata_host_thread_end(thread);
+    strata_host_thread_exit(thread);
     strata_host_free(thread);
 }
 

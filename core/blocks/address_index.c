@@ -801,7 +801,7 @@ uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr add
     return 0;
 }
 
-void strata_index_end(strata_address_index *index)
+void strata_index_destroy(strata_address_index *index)
 {
     free_below((uintptr_t)index->root, index->top);
     index->root = NULL;

@@ -34,6 +34,6 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start);
 
 /* Frees the nodes. */
-void strata_index_end(strata_address_index *index);
+void strata_index_destroy(strata_address_index *index);
 
 #endif

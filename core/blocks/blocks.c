@@ -184,7 +184,7 @@ bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_bloc
     return true;
 }
 
-uint32_t strata_table_slots_end(strata_table *table)
+uint32_t strata_table_slot_limit(strata_table *table)
 {
     strata_lock_take(&table->lock);
     uint32_t end = table->fresh;
@@ -329,7 +329,7 @@ void strata_entry_clear(strata_entry *entry)
         strata_timeline_remove_block(entry->alloc_timeline);
 }
 
-void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot)
+void strata_entry_destroy(strata_table *table, strata_entry *entry, uint32_t slot)
 {
     if (strata_entry_end_life(entry) < STRATA_GENERATION_LAST)
         strata_table_give_slot(table, slot);

@@ -177,7 +177,7 @@ bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_bloc
 strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block);
 
 /* For walks over the table: slots from here on were never handed out. */
-uint32_t strata_table_slots_end(strata_table *table);
+uint32_t strata_table_slot_limit(strata_table *table);
 
 /* The first live entry from *slot on and before `end`, its lock bit taken, which the caller gives back at once: until
  * then its block cannot be freed. Moves *slot behind it. NULL: there is none. */
@@ -206,7 +206,7 @@ static inline uint64_t strata_entry_end_life(strata_entry *entry)
 }
 
 /* Ends a retired block, or a slot whose block was never given out: its identity is stale from now on, its slot free. */
-void strata_entry_end(strata_table *table, strata_entry *entry, uint32_t slot);
+void strata_entry_destroy(strata_table *table, strata_entry *entry, uint32_t slot);
 
 /* Why an identity does not name a live block: raises `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
 __attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
@@ -228,7 +228,7 @@ static inline void strata_entry_zero_layers(strata_entry *entry, const void *end
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 
-/* Ends a retired block like strata_entry_end, but keeps the slot for the block that is about to be published in it. Of
+/* Ends a retired block like strata_entry_destroy, but keeps the slot for the block that is about to be published in it. Of
  * the layers' bytes, those before `owner_bytes` are zeroed; the rest is its caller's. */
 static inline void strata_entry_renew(strata_entry *entry, const void *owner_bytes)
 {

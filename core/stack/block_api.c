@@ -29,7 +29,7 @@ strata_status strata_block_create(strata_resource *owner, const strata_block *fa
     if (status == STRATA_SUCCESS)
         *out = made;
     else
-        strata_entry_end(table, strata_table_entry(table, slot), slot);
+        strata_entry_destroy(table, strata_table_entry(table, slot), slot);
     return status;
 }
 
@@ -43,7 +43,7 @@ strata_status strata_block_free(strata_resource *owner, const strata_block *bloc
     if (status != STRATA_SUCCESS)
         return status;
     strata_report_completion(owner, &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
-    strata_entry_end(table, entry, block->id.slot);
+    strata_entry_destroy(table, entry, block->id.slot);
     return STRATA_SUCCESS;
 }
 

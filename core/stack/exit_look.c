@@ -22,7 +22,7 @@ static unsigned ending;  /* stacks */
 static bool looked;
 static void (*look_at_stacks)(void); /* written once, before the thread begins */
 
-bool strata_stack_ends_enter(void)
+bool strata_exit_look_enter(void)
 {
     strata_lock_take(&ends_lock);
     while (state == LOOK_HOLDS)
@@ -33,7 +33,7 @@ bool strata_stack_ends_enter(void)
     return may_end;
 }
 
-void strata_stack_ends_leave(void)
+void strata_exit_look_leave(void)
 {
     strata_lock_take(&ends_lock);
     ending--;
@@ -81,7 +81,7 @@ static struct timespec after(unsigned milliseconds)
     return end;
 }
 
-bool strata_stack_ends_hold(void (*look)(void), unsigned patience_ms)
+bool strata_exit_look_hold(void (*look)(void), unsigned patience_ms)
 {
     const struct timespec end = after(patience_ms);
     pthread_t thread;

@@ -6,11 +6,11 @@
 
 /* Around the end of a stack. Waits while somebody looks. False, and then there is no leave: somebody still does who was
  * given up on; the process exits, and everything stays where it is. Any thread. */
-bool strata_stack_ends_enter(void);
-void strata_stack_ends_leave(void);
+bool strata_exit_look_enter(void);
+void strata_exit_look_leave(void);
 
 /* Calls `look` on a thread of its own, whose errors are nobody's, while no stack ends, and waits at most so long. False
  * if it was not begun, or not over by then. Once in a process: from its exit handlers. */
-bool strata_stack_ends_hold(void (*look)(void), unsigned patience_ms);
+bool strata_exit_look_hold(void (*look)(void), unsigned patience_ms);
 
 #endif

@@ -475,7 +475,7 @@ static void end_layer(strata_stack *stack, strata_resource *layer)
         stack->keeper_count--;
 }
 
-strata_status strata_stack_end(strata_stack *stack)
+strata_status strata_stack_close(strata_stack *stack)
 {
     char what[64];
     snprintf(what, sizeof what, "the stack \"%.40s\"", stack->text);
@@ -487,12 +487,12 @@ strata_status strata_stack_end(strata_stack *stack)
     status = strata_usable() == STRATA_SUCCESS ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
         return status;
-    if (!strata_stack_ends_enter())
+    if (!strata_exit_look_enter())
         return STRATA_SUCCESS;
     for (size_t i = 0; i < stack->count; i++)
         end_layer(stack, stack->layers[i]);
     free_stack(stack);
-    strata_stack_ends_leave();
+    strata_exit_look_leave();
     return STRATA_SUCCESS;
 }
 
@@ -512,7 +512,7 @@ strata_status strata_stack_destroy(strata_stack *stack)
     if (atomic_load(&stack->owned))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stack \"%s\" belongs to a runtime, which ends it",
                            stack->text);
-    return strata_stack_end(stack);
+    return strata_stack_close(stack);
 }
 
 strata_status strata_resource_destroy(strata_resource *resource)
@@ -558,7 +558,7 @@ strata_status strata_stack_visit_blocks(strata_stack *stack, void (*visit)(const
     strata_status status = strata_not_forked();
     if (status != STRATA_SUCCESS)
         return status;
-    const uint32_t end = strata_table_slots_end(stack->table);
+    const uint32_t end = strata_table_slot_limit(stack->table);
     strata_entry *entry;
     for (uint32_t slot = 1; (entry = strata_table_lock_next(stack->table, &slot, end));) {
         strata_block block;

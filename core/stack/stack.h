@@ -114,7 +114,7 @@ bool strata_stack_claim(strata_stack *stack);
 strata_status strata_stack_refuse_live(strata_stack *stack, const char *what);
 
 /* What strata_stack_destroy does with a stack that is nobody's, and a runtime with its own. */
-strata_status strata_stack_end(strata_stack *stack);
+strata_status strata_stack_close(strata_stack *stack);
 
 /* Whether `text` can be read, once the layers that come with the library are registered. Makes nothing and needs no
  * driver. Errors: SYNTAX, OUT_OF_HOST_MEMORY. */

@@ -172,7 +172,7 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
         status = strata_use_record_end(&note);
     }
     if (status != STRATA_SUCCESS) {
-        strata_entry_end(table_of(self), strata_table_entry(table_of(self), slot), slot);
+        strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), slot), slot);
         return status;
     }
     atomic_store_explicit(&place->slot, slot, memory_order_release); /* from here on it is found by its address */
@@ -180,7 +180,7 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
         tell_reused(self, of, entry, before);
-        strata_entry_end(table_of(self), entry, before);
+        strata_entry_destroy(table_of(self), entry, before);
         strata_counters_add(&of->counters, thread, BIN_ENDED, 1);
     }
     strata_counters_add(&of->counters, thread, BIN_ALLOCATED, 1);

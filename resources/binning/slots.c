@@ -41,7 +41,7 @@ void bin_end(bin *self)
     free_chunks(self->whole);
     for (size_t i = 0; i < STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE; i++)
         strata_host_free(atomic_load_explicit(&self->lists[i], memory_order_relaxed));
-    strata_counters_end(&self->counters);
+    strata_counters_destroy(&self->counters);
     strata_host_free(self);
 }
 
@@ -342,7 +342,7 @@ void bin_finish(const binning *layer, bin *self, bin_place *place)
     if (atomic_load_explicit(&place->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
         atomic_store_explicit(&place->chunk->point, 0, memory_order_relaxed);
     atomic_store_explicit(&place->slot, 0, memory_order_relaxed);
-    strata_entry_end(table, entry, slot);
+    strata_entry_destroy(table, entry, slot);
     strata_counters_add(&self->counters, strata_thread_self(), BIN_ENDED, 1);
     bin_put_clean(self, place);
 }

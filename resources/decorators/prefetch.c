@@ -165,7 +165,7 @@ static strata_status prefetch_set(strata_resource *resource, size_t which, uint6
 static void prefetch_destroy(strata_resource *resource)
 {
     prefetch *self = (prefetch *)resource;
-    strata_counters_end(&self->counters);
+    strata_counters_destroy(&self->counters);
     strata_host_free(self);
 }
 

@@ -203,7 +203,7 @@ static void look_at_exit(void)
     if (strata_driver_state_now() != STRATA_DRIVER_OPEN || strata_error_is_being_reported() || !any_guard())
         return;
     atomic_store(&exiting, true);
-    bool over = strata_stack_ends_hold(look_at_all, PATIENCE_MS);
+    bool over = strata_exit_look_hold(look_at_all, PATIENCE_MS);
     tell_failure(over);
     tell_all();
 }

@@ -105,7 +105,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     } else {
         strata_status status = publish_noted(self, slot, out);
         if (status != STRATA_SUCCESS) {
-            strata_entry_end(table, strata_table_entry(table, slot), slot);
+            strata_entry_destroy(table, strata_table_entry(table, slot), slot);
             *out = (strata_block){0};
             return status;
         }
@@ -130,7 +130,7 @@ static strata_status null_deallocate(strata_resource *resource, const strata_blo
     const size_t bytes = block->bytes;
     if (resource->stack->interested_count)
         strata_report_completion(resource, &(strata_completion){.id = id, .bytes = bytes, .last = true});
-    strata_entry_end(table, entry, id.slot);
+    strata_entry_destroy(table, entry, id.slot);
     strata_stripe *mine = strata_counters_self(&self->counters, strata_thread_self());
     strata_counters_add_to(&self->counters, mine, FREED_BYTES, (int64_t)bytes);
     strata_counters_add_to(&self->counters, mine, FREED_BLOCKS, 1);
@@ -179,7 +179,7 @@ static int null_device(strata_resource *resource)
 static void null_destroy(strata_resource *resource)
 {
     null_resource *self = (null_resource *)resource;
-    strata_counters_end(&self->counters);
+    strata_counters_destroy(&self->counters);
     strata_host_free(self);
 }
 

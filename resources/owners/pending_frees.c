@@ -59,8 +59,8 @@ void strata_pending_frees_init(strata_pending_frees *set, strata_resource *owner
 
 void strata_pending_frees_destroy(strata_pending_frees *set)
 {
-    strata_index_end(&set->index);
-    strata_counters_end(&set->counters);
+    strata_index_destroy(&set->index);
+    strata_counters_destroy(&set->counters);
 }
 
 static CUdeviceptr end_of(const strata_pending_frees *set, CUdeviceptr start, uint64_t bytes)
@@ -100,7 +100,7 @@ static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, s
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
     if (count_as_free(set, slot, bytes_at(set, slot), amount, mine, kind))
-        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+        strata_entry_destroy(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
 /* What of a retired block stands in the index; of a stray no bytes. The lock is held. */
@@ -207,7 +207,7 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set,
     }
     strata_index_remove(&set->index, start);
     if (slot)
-        strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+        strata_entry_destroy(table_of(set), strata_table_entry(table_of(set), slot), slot);
     return 0;
 }
 
@@ -256,7 +256,7 @@ void strata_pending_frees_leave(strata_pending_frees *set, uint32_t slot, CUdevi
     strata_spin_take(&set->lock);
     strata_index_remove(&set->index, address);
     strata_spin_release(&set->lock);
-    strata_entry_end(table_of(set), strata_table_entry(table_of(set), slot), slot);
+    strata_entry_destroy(table_of(set), strata_table_entry(table_of(set), slot), slot);
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BYTES, -(int64_t)bytes);
     strata_counters_add_to(&set->counters, mine, ALLOCATED_BLOCKS, -1);

@@ -90,7 +90,7 @@ give_memory:
     self->source->give(self, &block, request->stream);
     strata_error_suppress_end(false);
 give_slot:
-    strata_entry_end(table, strata_table_entry(table, slot), slot);
+    strata_entry_destroy(table, strata_table_entry(table, slot), slot);
     return status;
 }
 
@@ -151,7 +151,7 @@ static strata_status give_memory_back(strata_per_block *self, strata_entry *entr
     leave_index(self, block->address, block->id.slot);
     strata_report_completion(&self->resource,
                              &(strata_completion){.id = block->id, .bytes = block->bytes, .last = true});
-    strata_entry_end(strata_resource_table(&self->resource), entry, block->id.slot);
+    strata_entry_destroy(strata_resource_table(&self->resource), entry, block->id.slot);
     return STRATA_SUCCESS;
 }
 
@@ -330,8 +330,8 @@ void strata_per_block_init(strata_per_block *self, const strata_resource_ops *op
 
 void strata_per_block_clear(strata_per_block *self)
 {
-    strata_index_end(&self->index);
-    strata_counters_end(&self->counters);
+    strata_index_destroy(&self->index);
+    strata_counters_destroy(&self->counters);
     strata_lock_destroy(&self->lock);
 }
 

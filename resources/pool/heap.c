@@ -232,7 +232,7 @@ void pool_heap_end(pool_heap *heap)
 {
     for (size_t i = 0; i < sizeof heap->pages / sizeof *heap->pages; i++)
         strata_host_free(heap->pages[i]);
-    strata_index_end(&heap->index);
+    strata_index_destroy(&heap->index);
 }
 
 uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)

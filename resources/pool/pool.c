@@ -195,7 +195,7 @@ static void pool_destroy(strata_resource *resource)
     pool_decay_end(self);
     pool_caches_end(self);
     pool_heap_end(&self->heap);
-    strata_counters_end(&self->deferred);
+    strata_counters_destroy(&self->deferred);
     strata_lock_destroy(&self->growth);
     strata_lock_destroy(&self->patience);
     strata_host_free(self);

@@ -544,7 +544,7 @@ static void end_block(sampling *self, const sample *one)
         return;
     strata_report_completion_above(&self->resource,
                                    &(strata_completion){.id = one->freed_id, .bytes = one->block.bytes, .last = true});
-    strata_entry_end(strata_resource_table(&self->resource), one->entry, one->block.id.slot);
+    strata_entry_destroy(strata_resource_table(&self->resource), one->entry, one->block.id.slot);
 }
 
 static guard_memory memory_of(const sample *one)

@@ -72,7 +72,7 @@ strata_status strata_statistics_visit(strata_resource *statistics,
     strata_status status = begin(statistics, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    const uint32_t end = strata_table_slots_end(strata_resource_table(statistics));
+    const uint32_t end = strata_table_slot_limit(strata_resource_table(statistics));
     strata_block block;
     uint32_t call_stack, slot = 1;
     while (next_live(self, &slot, end, &block, &call_stack))
@@ -161,7 +161,7 @@ static void merge(leak_list *list)
 static strata_status collect(const strata_statistics *self, leak_list *list)
 {
     *list = (leak_list){0};
-    const uint32_t end = strata_table_slots_end(strata_resource_table(&self->resource));
+    const uint32_t end = strata_table_slot_limit(strata_resource_table(&self->resource));
     strata_block block;
     uint32_t slot = 1;
     for (leak_group item = {0}; next_live(self, &slot, end, &block, &item.call_stack);) {

@@ -25,7 +25,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    strata_counters_end(&counters);
+    strata_counters_destroy(&counters);
     return 0;
 }
 

@@ -128,8 +128,8 @@ static void an_empty_index_finds_nothing(void **state)
     check_floor(&index, &none, UINT64_MAX >> 8);
     check_ceiling(&index, &none, 0);
     strata_index_remove(&index, 256);
-    strata_index_end(&index);
-    strata_index_end(&index);
+    strata_index_destroy(&index);
+    strata_index_destroy(&index);
 }
 
 static void one_start_is_the_floor_of_all_above_and_the_ceiling_of_all_below(void **state)
@@ -150,7 +150,7 @@ static void one_start_is_the_floor_of_all_above_and_the_ceiling_of_all_below(voi
                 check_ceiling(&index, &all, lone[i] - distances[j]);
             }
         }
-        strata_index_end(&index);
+        strata_index_destroy(&index);
     }
 }
 
@@ -164,7 +164,7 @@ static void inserting_again_replaces_the_slot(void **state)
     assert_int_equal(strata_index_floor(&index, 5000, &start), 2);
     strata_index_remove(&index, 4096);
     assert_int_equal(strata_index_floor(&index, 5000, &start), 0);
-    strata_index_end(&index);
+    strata_index_destroy(&index);
 }
 
 static void an_address_above_all_that_there_can_be_is_not_taken_for_a_low_one(void **state)
@@ -183,7 +183,7 @@ static void an_address_above_all_that_there_can_be_is_not_taken_for_a_low_one(vo
         check_floor(&index, &all, beyond[i]);
         check_ceiling(&index, &all, beyond[i]);
     }
-    strata_index_end(&index);
+    strata_index_destroy(&index);
 }
 
 static void an_emptied_index_holds_no_memory(void **state)
@@ -286,7 +286,7 @@ static void a_start_costs_little_host_memory_wherever_it_lies(void **state)
                      (unsigned long long)rows[i].most, bytes_each(before, STARTS));
         for (uint32_t k = 0; k < STARTS; k++)
             assert_int_equal(strata_index_at(&index, starts[k]), k + 1);
-        strata_index_end(&index);
+        strata_index_destroy(&index);
         assert_true(strata_host_bytes() == before);
     }
 }
@@ -327,7 +327,7 @@ static void what_starts_leave_behind_is_given_back(void **state)
                      (unsigned long long)rows[i].bytes, each);
         for (size_t k = 0; k < rows[i].left; k++)
             assert_true(strata_index_at(&index, starts[k]) != 0);
-        strata_index_end(&index);
+        strata_index_destroy(&index);
         assert_true(strata_host_bytes() == before);
     }
 }
