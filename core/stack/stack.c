@@ -295,8 +295,8 @@ static void free_stack(strata_stack *stack)
     strata_host_free(stack->text);
     strata_host_free(stack->ops);
     strata_host_free(stack->layers);
-    strata_host_free(stack->interested);
-    strata_host_free(stack->keepers);
+    strata_host_free(stack->completion_sinks);
+    strata_host_free(stack->internal_owners);
     strata_host_free(stack);
 }
 
@@ -323,8 +323,8 @@ static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource 
 static const strata_resource *find_reporter(const strata_stack *stack)
 {
     const strata_resource *bottom = stack->layers[stack->count - 1];
-    for (size_t i = 0; i < stack->keeper_count; i++)
-        if (stack->keepers[i] != bottom)
+    for (size_t i = 0; i < stack->internal_owner_count; i++)
+        if (stack->internal_owners[i] != bottom)
             return NULL;
     return bottom;
 }
@@ -348,11 +348,11 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     }
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].completed)
-            stack->interested[stack->interested_count++] =
-                (strata_interest){stack->ops[i].completed, resources[i], (uint32_t)i};
+            stack->completion_sinks[stack->completion_sink_count++] =
+                (strata_completion_sink){stack->ops[i].completed, resources[i], (uint32_t)i};
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].keeps)
-            stack->keepers[stack->keeper_count++] = resources[i];
+            stack->internal_owners[stack->internal_owner_count++] = resources[i];
     stack->reporter = find_reporter(stack);
 }
 
@@ -418,9 +418,9 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(resources, count);
     stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
     stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
-    stack->interested = strata_host_zalloc((count + 1) * sizeof *stack->interested);
-    stack->keepers = strata_host_zalloc(count * sizeof *stack->keepers);
-    if (!stack->text || !stack->ops || !stack->layers || !stack->interested || !stack->keepers) {
+    stack->completion_sinks = strata_host_zalloc((count + 1) * sizeof *stack->completion_sinks);
+    stack->internal_owners = strata_host_zalloc(count * sizeof *stack->internal_owners);
+    if (!stack->text || !stack->ops || !stack->layers || !stack->completion_sinks || !stack->internal_owners) {
         free_stack(stack);
         return strata_fail_host_memory("a stack");
     }
@@ -469,10 +469,10 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
 static void end_layer(strata_stack *stack, strata_resource *layer)
 {
     layer->ops->destroy(layer);
-    if (stack->interested_count && stack->interested[stack->interested_count - 1].layer == layer)
-        stack->interested[--stack->interested_count] = (strata_interest){0};
-    if (stack->keeper_count && stack->keepers[stack->keeper_count - 1] == layer)
-        stack->keeper_count--;
+    if (stack->completion_sink_count && stack->completion_sinks[stack->completion_sink_count - 1].layer == layer)
+        stack->completion_sinks[--stack->completion_sink_count] = (strata_completion_sink){0};
+    if (stack->internal_owner_count && stack->internal_owners[stack->internal_owner_count - 1] == layer)
+        stack->internal_owner_count--;
 }
 
 strata_status strata_stack_close(strata_stack *stack)
@@ -586,18 +586,18 @@ const char *strata_stack_text(const strata_stack *stack)
 }
 
 /* The position of the layer that has a block for itself; 0 if those from the top on had it. */
-static uint32_t position_of_keeper(const strata_stack *stack, strata_block_id id)
+static uint32_t position_of_internal_owner(const strata_stack *stack, strata_block_id id)
 {
-    for (size_t i = 0; i < stack->keeper_count; i++)
-        if (stack->keepers[i]->ops->keeps(stack->keepers[i], id))
-            return stack->keepers[i]->position;
+    for (size_t i = 0; i < stack->internal_owner_count; i++)
+        if (stack->internal_owners[i]->ops->keeps(stack->internal_owners[i], id))
+            return stack->internal_owners[i]->position;
     return 0;
 }
 
 /* Tells the layers from position `from` on and above `below`. */
 static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from, uint32_t below)
 {
-    for (const strata_interest *each = stack->interested; each->completed; each++)
+    for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
         if (each->position >= from && each->position < below)
             each->completed(each->layer, completion);
 }
@@ -605,13 +605,13 @@ static void tell_layers(const strata_stack *stack, const strata_completion *comp
 void strata_report_to_some(const strata_resource *owner, const strata_completion *completion)
 {
     const strata_stack *stack = owner->stack;
-    tell_layers(stack, completion, position_of_keeper(stack, completion->id), UINT32_MAX);
+    tell_layers(stack, completion, position_of_internal_owner(stack, completion->id), UINT32_MAX);
 }
 
 void strata_report_to_some_above(const strata_resource *layer, const strata_completion *completion)
 {
     const strata_stack *stack = layer->stack;
-    tell_layers(stack, completion, position_of_keeper(stack, completion->id), layer->position);
+    tell_layers(stack, completion, position_of_internal_owner(stack, completion->id), layer->position);
 }
 
 void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)

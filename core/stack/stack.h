@@ -9,11 +9,11 @@
 #include <strata/stack.h>
 
 /* A layer that wants to know of completions, with what its call takes beside it. */
-typedef struct strata_interest {
+typedef struct strata_completion_sink {
     void (*completed)(strata_resource *self, const strata_completion *completion);
     strata_resource *layer;
     uint32_t position;
-} strata_interest;
+} strata_completion_sink;
 
 struct strata_stack {
     strata_device *device;
@@ -23,11 +23,11 @@ struct strata_stack {
     size_t count;
     strata_resource_ops *ops;    /* filled copies, one a layer */
     strata_resource **layers;    /* outermost first */
-    strata_interest *interested; /* those with a `completed`, lowest first; one without ends the list */
-    size_t interested_count;
+    strata_completion_sink *completion_sinks; /* those with a `completed`, lowest first; one without ends the list */
+    size_t completion_sink_count;
     const strata_resource *reporter; /* the owner at the bottom, if what it reports is for all of those; else NULL */
-    strata_resource **keepers;       /* those with a `keeps`, lowest first */
-    size_t keeper_count;
+    strata_resource **internal_owners;       /* those with a `keeps`, lowest first */
+    size_t internal_owner_count;
     uint32_t facts_from; /* layers from this position on see blocks as the table has them */
     _Atomic bool owned;  /* by a runtime, which ends it: claimed once, given up by that runtime alone */
 };
@@ -47,7 +47,7 @@ static inline bool strata_resource_sees_table(const strata_resource *resource)
 /* Tells all that are interested. */
 static inline void strata_tell_all(const strata_stack *stack, const strata_completion *completion)
 {
-    for (const strata_interest *each = stack->interested; each->completed; each++)
+    for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
         each->completed(each->layer, completion);
 }
 
