@@ -163,7 +163,8 @@ static bool own_file(char *path, size_t size)
 {
     Dl_info symbol;
     struct link_map *object = NULL;
-    if (dladdr1((void *)&strata_driver_state_word, &symbol, (void **)&object, RTLD_DL_LINKMAP) && object && *object->l_name)
+    if (dladdr1((void *)&strata_driver_state_word, &symbol, (void **)&object, RTLD_DL_LINKMAP) && object &&
+        *object->l_name)
         return (size_t)snprintf(path, size, "%s", object->l_name) < size;
     ssize_t length = readlink("/proc/self/exe", path, size);
     if (length < 0 || (size_t)length >= size)
@@ -355,7 +356,8 @@ void strata_driver_describe(strata_driver_facts *facts)
 const char *strata_driver_error_name(CUresult result)
 {
     const char *name = NULL;
-    if (strata_driver_state_now() == STRATA_DRIVER_CLOSED || strata_cu.GetErrorName(result, &name) != CUDA_SUCCESS || !name)
+    if (strata_driver_state_now() == STRATA_DRIVER_CLOSED || strata_cu.GetErrorName(result, &name) != CUDA_SUCCESS ||
+        !name)
         return "an unknown CUDA error";
     return name;
 }

@@ -131,7 +131,8 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
 
 strata_status strata_runtime_get(int ordinal, strata_runtime **out)
 {
-    if (__builtin_expect(out && ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT && strata_driver_state_now() == STRATA_DRIVER_OPEN,
+    if (__builtin_expect(out && ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT &&
+                             strata_driver_state_now() == STRATA_DRIVER_OPEN,
                          1)) {
         *out = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
         return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : build_singleton(ordinal, out);
@@ -273,7 +274,8 @@ static inline bool is_incarnation(const strata_entry *entry, const strata_timeli
 /* Whether the block was allocated on the stream that has the timeline now, and not on one that had it before. */
 static inline bool is_alloc_timeline(const strata_entry *entry, const strata_timeline *timeline)
 {
-    return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) && is_incarnation(entry, timeline);
+    return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) &&
+           is_incarnation(entry, timeline);
 }
 
 /* Whether a block's own stream is known now and still the one on which it was allocated. Its timeline mostly knows that
@@ -283,7 +285,8 @@ static inline bool alloc_stream_is_known(const strata_runtime *runtime, const st
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
     if (__builtin_expect(!entry, 0))
         return false;
-    const strata_timeline *alloc_timeline = strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
+    const strata_timeline *alloc_timeline =
+        strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
     return alloc_timeline && is_incarnation(entry, alloc_timeline) &&
            (__builtin_expect(strata_timeline_is_late(alloc_timeline, block->stream), 1) ||
             strata_known_timeline(runtime->device, block->stream) == alloc_timeline);
@@ -331,7 +334,7 @@ static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *bl
 
 /* The stream on which a live block is freed in the order of its allocation: its own, if that can still be named. */
 static strata_status alloc_stream(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
-                                 CUstream *stream)
+                                  CUstream *stream)
 {
     *stream = entry->stream;
     for (unsigned spins = 0;; strata_backoff(&spins)) {
@@ -365,7 +368,8 @@ static strata_status deallocate_gone(strata_runtime *runtime, const strata_block
 
 /* Within a free that has begun as core/streams/inflight_frees.h has it. Of a block that does not live the free itself
  * says what is wrong. */
-static __attribute__((noinline)) strata_status deallocate_on_alloc_stream(strata_runtime *runtime, const strata_block *block)
+static __attribute__((noinline)) strata_status deallocate_on_alloc_stream(strata_runtime *runtime,
+                                                                          const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
     strata_status status;

@@ -68,12 +68,14 @@ static inline strata_status strata_usable(void);
 /* SUCCESS, or FORKED: for calls that need no driver and take a lock, which another thread may have held at the fork. */
 static inline strata_status strata_not_forked(void)
 {
-    return __builtin_expect(strata_driver_state_now() == STRATA_DRIVER_FORKED, 0) ? strata_refuse_unusable() : STRATA_SUCCESS;
+    return __builtin_expect(strata_driver_state_now() == STRATA_DRIVER_FORKED, 0) ? strata_refuse_unusable()
+                                                                                  : STRATA_SUCCESS;
 }
 
 static inline strata_status strata_usable(void)
 {
-    return __builtin_expect(strata_driver_state_now() == STRATA_DRIVER_OPEN, 1) ? STRATA_SUCCESS : strata_refuse_unusable();
+    return __builtin_expect(strata_driver_state_now() == STRATA_DRIVER_OPEN, 1) ? STRATA_SUCCESS
+                                                                                : strata_refuse_unusable();
 }
 
 #endif

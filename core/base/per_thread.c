@@ -68,8 +68,8 @@ void *strata_per_thread_find(strata_per_thread *cells, strata_thread *thread)
     if (!thread->index)
         return NULL;
     char *chunk = atomic_load_explicit(&cells->chunks[thread->index / STRATA_PER_THREAD_CHUNK], memory_order_acquire);
-    void *cell =
-        chunk ? chunk + (thread->index % STRATA_PER_THREAD_CHUNK) * cells->stride : strata_per_thread_make(cells, thread);
+    void *cell = chunk ? chunk + (thread->index % STRATA_PER_THREAD_CHUNK) * cells->stride
+                       : strata_per_thread_make(cells, thread);
     if (cells->number)
         thread->cells[cells->number] = cell;
     return cell;

@@ -15,8 +15,8 @@
 enum { STRATA_PER_THREAD_CHUNK = 64 };
 
 typedef struct strata_per_thread {
-    size_t stride;                                                    /* bytes of a cell; constant */
-    uint32_t number;                                                  /* threads keep their cell under it; 0: none */
+    size_t stride;   /* bytes of a cell; constant */
+    uint32_t number; /* threads keep their cell under it; 0: none */
     _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_PER_THREAD_CHUNK]; /* made on demand, never moved */
 } strata_per_thread;
 

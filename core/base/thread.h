@@ -60,7 +60,7 @@ typedef struct strata_thread {
     uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
     uint64_t serial; /* from 1, of no other thread ever */
     strata_error error;
-    uint32_t suppress_depth;     /* how many strata_error_suppress_begin are open */
+    uint32_t suppress_depth; /* how many strata_error_suppress_begin are open */
     strata_error suppressed; /* the last one raised since then */
     strata_notice *notices, *last_notice;
     strata_stream_batch batch;
@@ -68,13 +68,13 @@ typedef struct strata_thread {
     strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a
                                                      lock; dropped under the threads' lock, when it ends or no call that
                                                      could use them is in flight any more, as the table ends */
-    uint32_t host_calls;         /* for host memory, until they are many: core/base/arena.c. The thread's own */
-    uint32_t host_cache;         /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
+    uint32_t host_calls;             /* for host memory, until they are many: core/base/arena.c. The thread's own */
+    uint32_t host_cache;             /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
     _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h. Written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *cells[STRATA_PER_THREAD_LIMIT];        /* by number of the cells: this thread's, once it was looked for; NULL
-                                               for 0. The same rule */
-    struct strata_thread *next, *previous;  /* all threads; guarded by the threads' lock */
+    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, once it was looked for; NULL
+                                         for 0. The same rule */
+    struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
 } strata_thread;
 
 extern _Thread_local strata_thread *strata_thread_current

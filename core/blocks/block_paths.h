@@ -8,8 +8,9 @@
 
 /* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
  * `home`, where its first point is. */
-static inline __attribute__((always_inline)) void
-strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *alloc_timeline, bool alloc_known, strata_block *block)
+static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
+                                                                       strata_timeline *alloc_timeline,
+                                                                       bool alloc_known, strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
@@ -19,7 +20,8 @@ strata_entry_publish(strata_table *table, uint32_t slot, strata_timeline *alloc_
     atomic_store_explicit(&entry->bytes, block->bytes, memory_order_release);
     atomic_store_explicit(&entry->requested, block->requested, memory_order_release);
     atomic_store_explicit(&entry->stream, block->stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->origin, strata_entry_origin(block->tag, alloc_timeline->number, thread ? thread->index : 0),
+    atomic_store_explicit(&entry->origin,
+                          strata_entry_origin(block->tag, alloc_timeline->number, thread ? thread->index : 0),
                           memory_order_relaxed);
     const uint32_t incarnation = atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed);
     atomic_store_explicit(&entry->beginning, strata_entry_beginning(incarnation, block->alignment, alloc_known),

@@ -51,8 +51,8 @@ typedef struct strata_entry {
     union {
         struct {
             _Atomic strata_tag tag;
-            _Atomic uint16_t alloc_timeline;  /* number of the timeline on which it was allocated */
-            _Atomic uint16_t owner; /* number of the thread that made it; 0: none */
+            _Atomic uint16_t alloc_timeline; /* number of the timeline on which it was allocated */
+            _Atomic uint16_t owner;          /* number of the thread that made it; 0: none */
         };
         _Atomic uint64_t origin; /* these three, written as one: strata_entry_origin */
     };
@@ -62,11 +62,12 @@ typedef struct strata_entry {
     union {
         struct {
             union {
-                _Atomic uint32_t alloc_incarnation; /* which of the streams that had the home timeline; atomic like home */
+                _Atomic uint32_t
+                    alloc_incarnation;      /* which of the streams that had the home timeline; atomic like home */
                 _Atomic uint32_t next_free; /* while FREED: guarded by the table's lock */
             };
             _Atomic uint8_t alignment_log2;
-            _Atomic bool alloc_known;     /* the stream on which it was allocated was known then */
+            _Atomic bool alloc_known;    /* the stream on which it was allocated was known then */
             _Atomic bool touched;        /* a use was noted; any thread */
             _Atomic uint8_t quarantines; /* layers that hold it back, one above another. Changes under the word's lock
                                             bit. */
@@ -228,8 +229,8 @@ static inline void strata_entry_zero_layers(strata_entry *entry, const void *end
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 
-/* Ends a retired block like strata_entry_destroy, but keeps the slot for the block that is about to be published in it. Of
- * the layers' bytes, those before `owner_bytes` are zeroed; the rest is its caller's. */
+/* Ends a retired block like strata_entry_destroy, but keeps the slot for the block that is about to be published in it.
+ * Of the layers' bytes, those before `owner_bytes` are zeroed; the rest is its caller's. */
 static inline void strata_entry_renew(strata_entry *entry, const void *owner_bytes)
 {
     strata_entry_end_life(entry);

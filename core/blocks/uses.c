@@ -292,8 +292,8 @@ static strata_status prepare_pinned(strata_table *table, strata_entry *entry, co
 }
 
 __attribute__((noinline)) static strata_status prepare_slow(strata_table *table, strata_entry *entry,
-                                                              const strata_block *block,
-                                                              const strata_stream_ref *stream, strata_access access)
+                                                            const strata_block *block, const strata_stream_ref *stream,
+                                                            strata_access access)
 {
     /* A thread gets its number before it pins: one that came in between could be that of the thread that made the
      * block and has ended, and the pin would be looked for in the wrong place. */
@@ -355,7 +355,8 @@ static bool append(strata_more_points *more, strata_point point)
 }
 
 /* The entry is locked. False if there is no room: then nothing was forgotten but what may be. */
-static bool note_write(strata_entry *entry, const strata_use_record *note, const strata_clock *clock, strata_point point)
+static bool note_write(strata_entry *entry, const strata_use_record *note, const strata_clock *clock,
+                       strata_point point)
 {
     entry_points now = load_points(entry);
     bool keep_write = !strata_use_record_follows(note, clock, now.write);
@@ -513,8 +514,8 @@ static __attribute__((cold)) strata_status finish_unidentified(strata_table *tab
 
 /* The general way. `stream` is NULL if the work was not submitted. */
 __attribute__((noinline)) static strata_status finish_slow(strata_table *table, strata_entry *entry,
-                                                             const strata_block *block, const strata_stream_ref *stream,
-                                                             strata_access access)
+                                                           const strata_block *block, const strata_stream_ref *stream,
+                                                           strata_access access)
 {
     if (!is_pinned(entry, block->id.generation))
         return refuse_unprepared(block);

@@ -127,8 +127,9 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
     strata_error_suppress_end(false);
 }
 
-strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner, strata_capture_frees_carry_out carry_out,
-                                  strata_entry *entry, const strata_block *block, CUstream stream)
+strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
+                                       strata_capture_frees_carry_out carry_out, strata_entry *entry,
+                                       const strata_block *block, CUstream stream)
 {
     deferred_free *one = strata_host_zalloc(sizeof *one);
     deferred_queue *queue = one ? strata_host_zalloc(sizeof *queue) : NULL;
@@ -223,7 +224,8 @@ static void wait_for_others(strata_capture_frees *set)
 }
 
 /* Carries out a free that was asked for on `stream`, which is not being captured. */
-static strata_status carry_out(const strata_capture_frees *set, const deferred_free *one, CUstream stream, bool finished)
+static strata_status carry_out(const strata_capture_frees *set, const deferred_free *one, CUstream stream,
+                               bool finished)
 {
     strata_stream_ref legacy;
     strata_status status = STRATA_SUCCESS;

@@ -21,12 +21,12 @@ struct strata_stack {
     strata_capture_frees deferred;
     char *text;
     size_t count;
-    strata_resource_ops *ops;    /* filled copies, one a layer */
-    strata_resource **layers;    /* outermost first */
+    strata_resource_ops *ops;                 /* filled copies, one a layer */
+    strata_resource **layers;                 /* outermost first */
     strata_completion_sink *completion_sinks; /* those with a `completed`, lowest first; one without ends the list */
     size_t completion_sink_count;
-    const strata_resource *reporter; /* the owner at the bottom, if what it reports is for all of those; else NULL */
-    strata_resource **internal_owners;       /* those with a `keeps`, lowest first */
+    const strata_resource *reporter;   /* the owner at the bottom, if what it reports is for all of those; else NULL */
+    strata_resource **internal_owners; /* those with a `keeps`, lowest first */
     size_t internal_owner_count;
     uint32_t facts_from; /* layers from this position on see blocks as the table has them */
     _Atomic bool owned;  /* by a runtime, which ends it: claimed once, given up by that runtime alone */
@@ -99,7 +99,8 @@ static inline bool strata_use_is_fine(const strata_resource *resource, const str
                                       strata_access least)
 {
     bool fine = resource && block && (unsigned)access >= (unsigned)least &&
-                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address && strata_driver_state_now() == STRATA_DRIVER_OPEN;
+                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address &&
+                strata_driver_state_now() == STRATA_DRIVER_OPEN;
     return __builtin_expect(fine, 1);
 }
 

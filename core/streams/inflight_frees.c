@@ -24,7 +24,8 @@ static void look_at(strata_thread *thread, void *data)
         seen->wait = at->wait;
         seen->word = word;
     }
-    if (!(word & STRATA_INFLIGHT_FREES_DEPTH) || word / STRATA_INFLIGHT_FREES_INCARNATION != seen->word / STRATA_INFLIGHT_FREES_INCARNATION)
+    if (!(word & STRATA_INFLIGHT_FREES_DEPTH) ||
+        word / STRATA_INFLIGHT_FREES_INCARNATION != seen->word / STRATA_INFLIGHT_FREES_INCARNATION)
         seen->over = seen->wait;
     else
         at->busy = true;

@@ -27,7 +27,8 @@ static inline void strata_inflight_free_begin(strata_thread *thread)
     }
     const uint64_t word = atomic_load_explicit(&thread->inflight_frees, memory_order_relaxed);
     if (__builtin_expect((word & STRATA_INFLIGHT_FREES_DEPTH) == 0, 1))
-        atomic_store_explicit(&thread->inflight_frees, word + STRATA_INFLIGHT_FREES_INCARNATION + 1, memory_order_release);
+        atomic_store_explicit(&thread->inflight_frees, word + STRATA_INFLIGHT_FREES_INCARNATION + 1,
+                              memory_order_release);
     else
         atomic_store_explicit(&thread->inflight_frees, word + 1, memory_order_release);
     strata_light_barrier();

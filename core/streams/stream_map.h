@@ -60,7 +60,8 @@ static inline strata_status strata_use_record_begin(strata_use_record *note, str
     strata_timeline *timeline = strata_known_timeline(device, handle);
     note->held = false;
     note->stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
-    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_use_record_begin_unknown(note, device, handle);
+    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS
+                                                 : strata_use_record_begin_unknown(note, device, handle);
 }
 
 static inline strata_status strata_use_record_end(strata_use_record *note)

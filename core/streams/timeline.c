@@ -98,8 +98,8 @@ bool strata_timeline_is_known(uint16_t number, uint32_t incarnation)
 {
     strata_timeline *timeline = strata_timeline_of(strata_point_make(number, 1));
     strata_spin_take(&timeline->lock);
-    bool known =
-        timeline->kind == STRATA_TIMELINE_KNOWN && atomic_load_explicit(&timeline->incarnation, memory_order_relaxed) == incarnation;
+    bool known = timeline->kind == STRATA_TIMELINE_KNOWN &&
+                 atomic_load_explicit(&timeline->incarnation, memory_order_relaxed) == incarnation;
     strata_spin_release(&timeline->lock);
     return known;
 }

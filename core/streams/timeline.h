@@ -37,10 +37,10 @@ typedef enum strata_timeline_kind {
 
 typedef struct strata_timeline {
     strata_spin lock;
-    uint16_t number;            /* constant */
-    _Atomic uint32_t incarnation;      /* counts the streams that had it before; changes as one leaves, read by any thread */
-    _Atomic uint64_t epoch;     /* of work that is submitted now. Written under the lock, read by any thread. */
-    _Atomic uint64_t completed; /* points up to here are complete. Only grows; any thread. */
+    uint16_t number;              /* constant */
+    _Atomic uint32_t incarnation; /* counts the streams that had it before; changes as one leaves, read by any thread */
+    _Atomic uint64_t epoch;       /* of work that is submitted now. Written under the lock, read by any thread. */
+    _Atomic uint64_t completed;   /* points up to here are complete. Only grows; any thread. */
     _Atomic uint64_t
         stream_id; /* of an unknown stream, or 0. Written under the map's and this lock, read by any thread. */
     /* Live blocks that were allocated here while the stream was unknown, modulo 2^32, but for those that holders count.
@@ -48,8 +48,8 @@ typedef struct strata_timeline {
     _Atomic uint32_t live_blocks;
     _Atomic uint32_t holders;   /* raised under the lock, lowered by any thread */
     _Atomic(CUstream) known_as; /* the stream's handle, NULL for the legacy one, while it is known and no event is
-                                   recorded early there; else STRATA_NO_STREAM. Written under the map's lock, read by any
-                                   thread. */
+                                   recorded early there; else STRATA_NO_STREAM. Written under the map's lock, read by
+                                   any thread. */
     bool early;                 /* known: close the epoch at each launch. Written before the stream becomes known. */
     strata_timeline_kind kind;  /* the rest is guarded by the lock */
     CUstream stream;            /* while KNOWN */
@@ -207,9 +207,9 @@ bool strata_timeline_is_known(uint16_t number, uint32_t incarnation);
 strata_status strata_fail_no_timeline(void);
 strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id);
 
-/* Frees the timeline if all its points are complete, which is asked of the driver. With `keep_with_blocks`, not while blocks
- * live that were allocated on its stream: once the number is another stream's, nobody can tell that they belong to this
- * one, should it be registered, or be the calling thread's own. */
+/* Frees the timeline if all its points are complete, which is asked of the driver. With `keep_with_blocks`, not while
+ * blocks live that were allocated on its stream: once the number is another stream's, nobody can tell that they belong
+ * to this one, should it be registered, or be the calling thread's own. */
 bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks);
 
 /* The legacy default stream of a device, known from the start. */

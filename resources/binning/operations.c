@@ -42,8 +42,8 @@ static inline void fill_facts(strata_block *block, const bin *of, const bin_plac
 }
 
 /* Brings a block to life in an entry of its own. */
-static inline void publish(binning *self, bin_place *place, uint32_t slot, strata_timeline *alloc_timeline, bool alloc_known,
-                           strata_block *block)
+static inline void publish(binning *self, bin_place *place, uint32_t slot, strata_timeline *alloc_timeline,
+                           bool alloc_known, strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table_of(self), slot);
     bin_bytes *bytes = bin_bytes_in(&self->resource, entry);
@@ -68,7 +68,7 @@ static __attribute__((cold)) void report_reused(const binning *self, const bin *
 /* The retired block of a place ends, because the place goes to another. */
 static inline void tell_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t slot)
 {
-    if (__builtin_expect(self->resource.stack->interested_count != 0, 0))
+    if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
         report_reused(self, of, entry, slot);
 }
 
@@ -253,7 +253,7 @@ static bool begin_to_grow(bin *of)
     enum { TURNS = 2000 };
     if (!atomic_exchange_explicit(&of->growing, true, memory_order_acquire))
         return true;
-    for (unsigned spins = 0; turn < TURNS;) {
+    for (unsigned spins = 0; spins < TURNS;) {
         if (!atomic_load_explicit(&of->growing, memory_order_relaxed))
             return false;
         strata_backoff(&spins);
@@ -287,7 +287,7 @@ static void count_search(bin *of, const search *found)
 
 /* The general way: on any stream, from wherever there is a place. */
 static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin *of, const strata_request *request,
-                                                               strata_block *out)
+                                                             strata_block *out)
 {
     strata_stack *stack = self->resource.stack;
     search found = {.request = request};

@@ -332,7 +332,7 @@ void bin_finish(const binning *layer, bin *self, bin_place *place)
     strata_entry *entry = bin_entry(layer, place);
     uint32_t slot = atomic_load_explicit(&place->slot, memory_order_relaxed);
     uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
-    if (resource->stack->interested_count)
+    if (resource->stack->completion_sink_count)
         strata_report_completion_above(
             resource,
             &(strata_completion){.kind = STRATA_COMPLETION_FINISHED,

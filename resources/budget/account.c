@@ -350,7 +350,7 @@ static bool wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
 static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared) {
-        for (unsigned spins = 0; turn < 64 && shared_make_room(account->shared, bytes, 0);)
+        for (unsigned spins = 0; spins < 64 && shared_make_room(account->shared, bytes, 0);)
             if (shared_take(account->shared, bytes))
                 return true;
             else
@@ -370,7 +370,7 @@ static bool take_when_given_back(strata_budget_account *account, const budget_ce
         bool quiet = !others_in_flight(account, mine);
         if (take_all_at_once(account, bytes))
             return true;
-        if (quiet || !wait_a_little(&turn, &looked, patience))
+        if (quiet || !wait_a_little(&spins, &looked, patience))
             return false;
     }
 }
@@ -381,7 +381,7 @@ static bool wait_until_decided(const strata_budget_account *account, const budge
     unsigned spins = 0;
     int64_t looked = 0;
     while (others_in_flight(account, mine))
-        if (!wait_a_little(&turn, &looked, patience))
+        if (!wait_a_little(&spins, &looked, patience))
             return false;
     return true;
 }
@@ -642,7 +642,7 @@ void budget_tell(strata_budget_account *account)
 {
     bool crossed = false, telling = false;
     budget_crossing crossing;
-    for (unsigned spins = 0; turn < BUDGET_CROSSINGS && budget_has_to_tell(account) && note_crossing(account); turn++)
+    for (unsigned noted = 0; noted < BUDGET_CROSSINGS && budget_has_to_tell(account) && note_crossing(account); noted++)
         crossed = true;
     while (crossed && next_crossing(account, &telling, &crossing))
         if (account->soft_callback)

@@ -21,7 +21,7 @@ typedef struct budget {
     _Atomic(strata_resource *) charging; /* who answers what a request is charged; found at the first one */
     _Atomic bool marks;                  /* some account has a soft mark; set, never cleared */
     _Atomic bool entered;                /* some thread has entered an account; the same */
-    strata_per_thread places;                 /* budget_place */
+    strata_per_thread places;            /* budget_place */
     strata_lock lock;                    /* guards the list, and how many children its accounts have */
     strata_budget_account *accounts;     /* opened and reserved ones, closed ones too until they are over */
     strata_budget_account base;

@@ -54,7 +54,9 @@ static inline uint32_t stream_number(uint16_t number, uint32_t turn)
 static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
-    return timeline ? stream_number(timeline->number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) : 0;
+    return timeline
+               ? stream_number(timeline->number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed))
+               : 0;
 }
 
 /* The same, of the stream of a free: mostly that of the thread's last one. */

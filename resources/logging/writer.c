@@ -201,8 +201,8 @@ static uint64_t collect(log_writer *self, bool all)
     strata_timestamp_point now;
     strata_timestamp_take_point(&now);
     time_scale scale = {.from = &self->last, .to = &now, .long_rate = strata_timestamp_rate(&self->first, &now)};
-    scale.rate =
-        now.monotonic_ns - self->last.monotonic_ns > SLACK_NS ? strata_timestamp_rate(&self->last, &now) : scale.long_rate;
+    scale.rate = now.monotonic_ns - self->last.monotonic_ns > SLACK_NS ? strata_timestamp_rate(&self->last, &now)
+                                                                       : scale.long_rate;
     uint64_t slack = (uint64_t)(SLACK_NS / scale.long_rate);
     merge(self, &scale, all || most >= half ? UINT64_MAX : now.stamp - slack);
     log_rings_refill(&self->rings);

@@ -26,11 +26,11 @@ typedef struct log_writer {
     _Atomic bool stop;      /* set by who ends the layer, or by the process's exit */
     _Atomic uint64_t asked; /* for a collection of everything; counted up by any thread */
     strata_lock lock;
-    pthread_cond_t finished;        /* `done` has changed */
-    uint64_t done;                  /* the last one that was asked for and made, UINT64_MAX once the thread has ended;
-                                       guarded by lock */
-    _Atomic bool failing;           /* the sink did not take the last records; the writer's, read by any */
-    _Atomic uint64_t late, lost;    /* records; the same: statistics */
+    pthread_cond_t finished;     /* `done` has changed */
+    uint64_t done;               /* the last one that was asked for and made, UINT64_MAX once the thread has ended;
+                                    guarded by lock */
+    _Atomic bool failing;        /* the sink did not take the last records; the writer's, read by any */
+    _Atomic uint64_t late, lost; /* records; the same: statistics */
     strata_timestamp_point first, last; /* the rest is the writer's alone */
     uint64_t newest_stamp, newest_ns;
     log_ring **heap; /* rings with lines to collect, the one with the oldest on top */

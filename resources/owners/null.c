@@ -128,7 +128,7 @@ static strata_status null_deallocate(strata_resource *resource, const strata_blo
         return status;
     const strata_block_id id = block->id;
     const size_t bytes = block->bytes;
-    if (resource->stack->interested_count)
+    if (resource->stack->completion_sink_count)
         strata_report_completion(resource, &(strata_completion){.id = id, .bytes = bytes, .last = true});
     strata_entry_destroy(table, entry, id.slot);
     strata_stripe *mine = strata_counters_self(&self->counters, strata_thread_self());

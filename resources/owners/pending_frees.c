@@ -90,7 +90,7 @@ static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strat
     bool ends = bytes->outstanding == 0;
     strata_counters_add_to(&set->counters, mine, ENDED_BYTES, (int64_t)amount);
     strata_counters_add_to(&set->counters, mine, ENDED_BLOCKS, ends);
-    if (__builtin_expect(set->owner->stack->interested_count != 0, 0))
+    if (__builtin_expect(set->owner->stack->completion_sink_count != 0, 0))
         report(set, slot, amount, ends, kind);
     return ends;
 }
@@ -111,8 +111,9 @@ static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
         return (part){0};
     const CUdeviceptr address = atomic_load_explicit(&entry->address, memory_order_relaxed);
     const uint64_t from = (uint64_t)bytes->from * UNIT;
-    const uint64_t end = bytes->end == STRATA_PENDING_FREES_WHOLE ? atomic_load_explicit(&entry->bytes, memory_order_relaxed)
-                                                            : (uint64_t)bytes->end * UNIT;
+    const uint64_t end = bytes->end == STRATA_PENDING_FREES_WHOLE
+                             ? atomic_load_explicit(&entry->bytes, memory_order_relaxed)
+                             : (uint64_t)bytes->end * UNIT;
     return (part){.start = address + from, .length = end - from};
 }
 

@@ -17,8 +17,8 @@ typedef struct strata_pending_free {
     _Atomic strata_point point; /* the free is complete when this is. Written by the thread that frees, read by any. */
     uint64_t outstanding;       /* bytes that are not free yet; guarded by the lock */
     uint32_t from;              /* where the part begins; of a stray, the next one. The same */
-    uint32_t
-        end; /* where it ends; STRATA_PENDING_FREES_WHOLE: with the block; 0: nothing is in the index, a stray. The same */
+    uint32_t end; /* where it ends; STRATA_PENDING_FREES_WHOLE: with the block; 0: nothing is in the index, a stray. The
+                     same */
 } strata_pending_free;
 
 #define STRATA_PENDING_FREES_WHOLE UINT32_MAX

@@ -17,7 +17,7 @@ enum { STRATA_PENDING_POINTS_STREAMS = 64 };
 
 /* Of one thread. */
 typedef struct strata_pending_points {
-    uint16_t after;                              /* the number of a timeline; all up to it had their turn */
+    uint16_t after;                                     /* the number of a timeline; all up to it had their turn */
     strata_point points[STRATA_PENDING_POINTS_STREAMS]; /* without the write bit, in the order of their timelines */
     size_t count;
 } strata_pending_points;

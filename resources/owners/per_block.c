@@ -235,7 +235,7 @@ strata_status strata_per_block_reap(strata_resource *resource, strata_reap_mode 
     int64_t now = strata_counters_sum(&self->counters, DEFERRED_BYTES);
     *bytes = before > now ? (size_t)(before - now) : 0;
     return mode == STRATA_REAP_WAIT && strata_capture_frees_any(deferred) ? strata_capture_frees_refuse(deferred)
-                                                                     : STRATA_SUCCESS;
+                                                                          : STRATA_SUCCESS;
 }
 
 /* ---- the rest of the interface ---- */
@@ -319,8 +319,8 @@ int strata_per_block_device(strata_resource *resource)
     return ((strata_per_block *)resource)->device->ordinal;
 }
 
-void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops, const strata_per_block_source *source,
-                        strata_device *device)
+void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops,
+                           const strata_per_block_source *source, strata_device *device)
 {
     self->resource.ops = ops;
     self->source = source;

@@ -2,8 +2,8 @@
  * managed, pinned, callback.
  *
  * What they share is here: live blocks by address, counts, frees that wait, frees that a capture holds back. An owner
- * embeds strata_per_block as its first member, says where blocks come from and go to (strata_per_block_source), and puts the
- * strata_single_ functions into its ops table. */
+ * embeds strata_per_block as its first member, says where blocks come from and go to (strata_per_block_source), and
+ * puts the strata_single_ functions into its ops table. */
 #ifndef STRATA_RESOURCES_OWNERS_PER_BLOCK_H
 #define STRATA_RESOURCES_OWNERS_PER_BLOCK_H
 
@@ -18,7 +18,8 @@ typedef struct strata_per_block_source {
     size_t alignment, most_alignment;
 
     /* Gets the memory of a request that asks for at least one byte, at a multiple of `alignment`, or raises why not. */
-    strata_status (*take)(strata_per_block *self, const strata_request *request, size_t alignment, CUdeviceptr *address);
+    strata_status (*take)(strata_per_block *self, const strata_request *request, size_t alignment,
+                          CUdeviceptr *address);
 
     /* Gives it back, or raises why not. All facts of the block are those of its allocation; it has no identity if that
      * came to nothing. Without `ordered` below,
@@ -37,8 +38,8 @@ struct strata_per_block {
 };
 
 /* Prepares a zeroed owner; it cannot fail. `ordered` may be set behind it. */
-void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops, const strata_per_block_source *source,
-                        strata_device *device);
+void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops,
+                           const strata_per_block_source *source, strata_device *device);
 
 /* Ends what init and the calls have made; the owner frees itself. */
 void strata_per_block_clear(strata_per_block *self);

@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void publish_again(pool *self, pool
                                                                 uint64_t granules, const strata_request *request,
                                                                 strata_block *out)
 {
-    const uint32_t turn = atomic_load_explicit(&cache->timeline->turn, memory_order_relaxed);
+    const uint32_t turn = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
     if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* there are layers with bytes of their own */
         strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
@@ -128,7 +128,7 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
 
 /* Whatever the request and its stream are. */
 static __attribute__((noinline)) strata_status allocate_slow(pool *self, const strata_request *request,
-                                                               strata_block *out)
+                                                             strata_block *out)
 {
     *out = (strata_block){0};
     strata_stream_ref stream;

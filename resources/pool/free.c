@@ -9,15 +9,15 @@
 /* The end of a block whose points are those of its memory now. */
 static inline void end_block(strata_entry *entry, uint64_t generation)
 {
-    if (__builtin_expect(!atomic_load_explicit(&entry->home_known, memory_order_relaxed), 0))
-        strata_timeline_remove_block(atomic_load_explicit(&entry->home, memory_order_relaxed));
+    if (__builtin_expect(!atomic_load_explicit(&entry->alloc_known, memory_order_relaxed), 0))
+        strata_timeline_remove_block(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
 }
 
 static inline void report(pool *self, strata_block_id id, uint64_t bytes)
 {
-    if (self->resource.stack->interested_count)
+    if (self->resource.stack->completion_sink_count)
         strata_report_completion_above(&self->resource,
                                        &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
 }
@@ -82,7 +82,7 @@ static strata_status check_marked(strata_point point, void *data)
     const uint16_t number = strata_point_timeline(point);
     const strata_timeline *timeline = strata_timeline_of(point);
     if (strata_point_known_complete(point) ||
-        strata_timeline_is_known(number, atomic_load_explicit(&timeline->turn, memory_order_relaxed)) ||
+        strata_timeline_is_known(number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed)) ||
         strata_point_epoch(strata_timeline_last_closed(number)) >= strata_point_epoch(point))
         return STRATA_SUCCESS;
     return strata_point_synchronize(point);
@@ -153,7 +153,7 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
 }
 
 static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entry *entry, const strata_block *block,
-                                                           CUstream stream)
+                                                         CUstream stream)
 {
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
@@ -180,7 +180,7 @@ static inline bool saw_one(const strata_entry *entry)
 
 static inline bool home_was_known(const strata_entry *entry)
 {
-    return atomic_load_explicit(&entry->home_known, memory_order_relaxed);
+    return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
 }
 
 static inline uint16_t seen_timeline(const strata_entry *entry)
@@ -249,7 +249,7 @@ static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry
 /* The end of a block of which the thread's cache knows that its stream is unknown. */
 static inline void leave_home(pool_cache *cache, const strata_entry *entry)
 {
-    const uint16_t home = atomic_load_explicit(&entry->home, memory_order_relaxed);
+    const uint16_t home = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     if (home_was_known(entry))
         return;
     if (__builtin_expect(home == cache->timeline->number, 1))
@@ -343,6 +343,6 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
     strata_entry *entry = strata_entry_retire_fast(strata_resource_table(resource), block);
     if (__builtin_expect(!entry, 0))
         return deallocate_carefully(self, block, handle);
-    return resource->stack->interested_count ? free_heard(self, entry, block, handle)
-                                             : free_plainly(self, entry, block, handle, false);
+    return resource->stack->completion_sink_count ? free_heard(self, entry, block, handle)
+                                                  : free_plainly(self, entry, block, handle, false);
 }

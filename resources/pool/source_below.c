@@ -5,8 +5,8 @@
  * blocks are held in quarantine, so that nobody above the pool meets one. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/streams/known_streams.h"
 #include "core/streams/internal_stream.h"
+#include "core/streams/known_streams.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/heap.h"
 #include "resources/pool/pages.h"
@@ -29,7 +29,8 @@ static strata_status below_open(pool_pages *pages, const pool_sharing *sharing)
     pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
     strata_status status = strata_tag_intern("pool", &pages->tag);
     if (status == STRATA_SUCCESS)
-        status = strata_internal_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
+        status =
+            strata_internal_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
     if (status == STRATA_SUCCESS)
         pages->timeline = strata_known_timeline(pages->device, pages->stream);
     return status;

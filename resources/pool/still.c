@@ -32,7 +32,7 @@ static pool_turn take_turn(pool *self)
         return TURN_MINE;
     if (whose == mine)
         return TURN_NONE;
-    for (unsigned spins = 0; turn < TURNS_TO_WAIT;) {
+    for (unsigned spins = 0; spins < TURNS_TO_WAIT;) {
         if (atomic_load_explicit(&self->turn, memory_order_acquire) != whose)
             return TURN_OVER;
         strata_backoff(&spins);

@@ -164,7 +164,7 @@ static strata_status allocate_below(sampling *self, const strata_request *reques
 }
 
 static __attribute__((noinline)) strata_status allocate_slow(sampling *self, const strata_request *request,
-                                                               strata_block *out)
+                                                             strata_block *out)
 {
     strata_thread *thread = strata_thread_self();
     sampling_cell *cell = strata_per_thread_self(&self->cells, thread);
@@ -260,8 +260,8 @@ static strata_status carry_out(strata_resource *resource, strata_entry *entry, c
 static strata_status defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may carry it out */
-    strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, one->entry, block, stream);
+    strata_status status = strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out,
+                                                    one->entry, block, stream);
     if (status != STRATA_SUCCESS)
         sample_set(self, one, SAMPLE_FREEING);
     return status;

@@ -61,8 +61,8 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
 
 /* A block that came from below, perhaps an empty one. */
 static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tag_counters_thread *cell,
-                                                             strata_tag_counters_account *account, const strata_block *made,
-                                                             uint32_t call_stack)
+                                                             strata_tag_counters_account *account,
+                                                             const strata_block *made, uint32_t call_stack)
 {
     if (__builtin_expect(!made->id.generation, 0))
         return;
@@ -303,7 +303,8 @@ static strata_statistics_counters public_counters(const strata_tag_counters_numb
 {
     return (strata_statistics_counters){
         .bytes = {from->current[STRATA_TAG_COUNTERS_BYTES], from->peak[STRATA_TAG_COUNTERS_BYTES], from->total_bytes},
-        .blocks = {from->current[STRATA_TAG_COUNTERS_BLOCKS], from->peak[STRATA_TAG_COUNTERS_BLOCKS], from->total_blocks},
+        .blocks = {from->current[STRATA_TAG_COUNTERS_BLOCKS], from->peak[STRATA_TAG_COUNTERS_BLOCKS],
+                   from->total_blocks},
         .requested = from->total_requested,
     };
 }
@@ -478,7 +479,7 @@ strata_status strata_statistics_create(const strata_statistics_options *options,
     self->leaks = read.leaks;
     self->file = -1;
     status = strata_tag_counters_init(&self->tally) ? strata_statistics_begin_reports(self, read.file)
-                                             : strata_fail_host_memory("the counters of a statistics layer");
+                                                    : strata_fail_host_memory("the counters of a statistics layer");
     if (status != STRATA_SUCCESS) {
         if (self->tally.all)
             strata_tag_counters_destroy(&self->tally);

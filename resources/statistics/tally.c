@@ -100,7 +100,8 @@ static void free_record(strata_tag_counters_record *record)
 /* The lock is held, or nobody else knows the tally. */
 static strata_tag_counters_record *make_record(strata_tag_counters *tally, strata_tag tag)
 {
-    strata_tag_counters_record *record = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_record), sizeof *record);
+    strata_tag_counters_record *record =
+        strata_host_zalloc_aligned(_Alignof(strata_tag_counters_record), sizeof *record);
     if (!record)
         return NULL;
     record->tag = tag;
@@ -140,7 +141,8 @@ strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *t
     return record;
 }
 
-strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally, const strata_tag_counters_record *record)
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally,
+                                                     const strata_tag_counters_record *record)
 {
     return atomic_load_explicit(record ? &record->next : &tally->all->next, memory_order_acquire);
 }
@@ -247,7 +249,8 @@ static strata_tag_counters_account *part_from(strata_tag_counters_account *first
 }
 
 /* The lock is held. */
-static strata_tag_counters_account *open_account(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
+static strata_tag_counters_account *open_account(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                                 strata_tag tag)
 {
     strata_tag_counters_record *record = enter_record(tally, tag);
     if (!record)
@@ -266,7 +269,8 @@ static strata_tag_counters_account *open_account(strata_tag_counters *tally, str
     return account;
 }
 
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                                      strata_tag tag)
 {
     for (uint32_t at = tag & cell->mask; cell->table && cell->table[at]; at = (at + 1) & cell->mask)
         if (cell->table[at]->tag == tag)
@@ -287,8 +291,8 @@ static int64_t bound(strata_tag_counters_gauge *gauge, int64_t held)
 }
 
 /* What an account reserves in a record: what it held becomes what it will. */
-static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge, int64_t held,
-                              int64_t now)
+static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge,
+                              int64_t held, int64_t now)
 {
     int64_t others = record->sum[unit] - held;
     record->peak[unit] = larger(record->peak[unit], others + bound(gauge, held));
@@ -330,7 +334,8 @@ static int64_t some_passed_on(strata_tag_counters_account *account)
     const int64_t now = load(&account->bytes.current);
     const int64_t bytes = size_of(now - account->settled[STRATA_TAG_COUNTERS_BYTES]);
     const int64_t blocks = size_of(load(&account->blocks.current) - account->settled[STRATA_TAG_COUNTERS_BLOCKS]);
-    const int64_t all = account->record->settled[STRATA_TAG_COUNTERS_BYTES] + now - account->settled[STRATA_TAG_COUNTERS_BYTES];
+    const int64_t all =
+        account->record->settled[STRATA_TAG_COUNTERS_BYTES] + now - account->settled[STRATA_TAG_COUNTERS_BYTES];
     return size_of(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
 }
 
@@ -338,14 +343,16 @@ static void reserve_both(strata_tag_counters_account *account, uint32_t spread, 
 {
     int64_t recent = larger(larger(account->largest, account->largest_before), some_passed_on(account));
     reserve(account, STRATA_TAG_COUNTERS_BYTES, larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
-    reserve(account, STRATA_TAG_COUNTERS_BLOCKS, larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
+    reserve(account, STRATA_TAG_COUNTERS_BLOCKS,
+            larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
     if (period) {
         account->largest_before = account->largest;
         account->largest = 0;
     }
 }
 
-void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag_counters_account *account, bool period)
+void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                strata_tag_counters_account *account, bool period)
 {
     if (strata_spin_take_meeting(&tally->lock)) {
         cell->met = true;
@@ -372,7 +379,8 @@ static void change_rest(strata_tag_counters_record *record, int64_t bytes, int64
     reserve(rest, STRATA_TAG_COUNTERS_BLOCKS, 0);
 }
 
-void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes, size_t requested)
+void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes,
+                                    size_t requested)
 {
     strata_spin_take(&tally->lock);
     strata_tag_counters_bump(&record->rest.total_bytes, (int64_t)bytes);
@@ -427,7 +435,8 @@ static void add_totals(const strata_tag_counters_record *record, strata_tag_coun
     }
 }
 
-static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_record *record, strata_tag_counters_mark *totals)
+static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_record *record,
+                       strata_tag_counters_mark *totals)
 {
     totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
     if (!record->all) {
@@ -517,7 +526,8 @@ bool strata_tag_counters_push(strata_tag_counters *tally)
 }
 
 /* The lock is held, and the scope is open. */
-static void read_record(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope, strata_tag_counters_numbers *numbers)
+static void read_record(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+                        strata_tag_counters_numbers *numbers)
 {
     const strata_tag_counters_mark *from = scope ? &record->marks[scope - 1] : &(strata_tag_counters_mark){0};
     strata_tag_counters_mark now;
@@ -536,7 +546,8 @@ static void read_record(strata_tag_counters *tally, strata_tag_counters_record *
     numbers->total_blocks = now.total_blocks - from->total_blocks;
 }
 
-bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope, strata_tag_counters_numbers *numbers)
+bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+                              strata_tag_counters_numbers *numbers)
 {
     *numbers = (strata_tag_counters_numbers){0};
     strata_spin_take(&tally->lock);

@@ -44,8 +44,8 @@
 
 enum {
     STRATA_TAG_COUNTERS_SIZES = 65,    /* class n: more than 2^(n-1) and at most 2^n bytes */
-    STRATA_TAG_COUNTERS_PERIOD = 1024, /* allocations of an account after which a largest block is no longer recent, at most
-                                   twice that */
+    STRATA_TAG_COUNTERS_PERIOD = 1024, /* allocations of an account after which a largest block is no longer recent, at
+                                   most twice that */
     STRATA_TAG_COUNTERS_CHAINS = 64,
 };
 
@@ -64,15 +64,15 @@ typedef struct strata_tag_counters_account {
     _Alignas(64) strata_tag_counters_gauge bytes;
     strata_tag_counters_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts of all tags together */
-    int64_t largest, largest_before;   /* block in this period and the one before; the thread's alone */
-    strata_tag tag;                    /* constant */
-    int64_t kept[2];                   /* of held, while a scope begins; guarded by the lock */
-    int64_t settled[2];                /* current values when it last reserved; the same */
+    int64_t largest, largest_before;          /* block in this period and the one before; the thread's alone */
+    strata_tag tag;                           /* constant */
+    int64_t kept[2];                          /* of held, while a scope begins; guarded by the lock */
+    int64_t settled[2];                       /* current values when it last reserved; the same */
     strata_tag_counters_record *record;       /* constant */
     struct strata_tag_counters_account *next; /* of the record's accounts; constant once it is among them */
-    struct strata_tag_counters_account *same; /* in the list of all tags: the thread's one account, which has the numbers;
-                                          NULL: this one has. Of a tag: that one in the list of all, of which the same
-                                          is so; NULL: it has its own. Guarded by the lock */
+    struct strata_tag_counters_account *same; /* in the list of all tags: the thread's one account, which has the
+                                          numbers; NULL: this one has. Of a tag: that one in the list of all, of which
+                                          the same is so; NULL: it has its own. Guarded by the lock */
 } strata_tag_counters_account;
 
 /* What a thread keeps. */
@@ -81,8 +81,8 @@ typedef struct strata_tag_counters_thread {
     strata_tag_counters_account *first;  /* the first account; the same */
     strata_tag_counters_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
     uint32_t mask, count;
-    uint32_t spread;                            /* widths are this many times doubled; the thread's alone */
-    bool met;                                   /* another thread had the lock in this period; the thread's alone */
+    uint32_t spread; /* widths are this many times doubled; the thread's alone */
+    bool met;        /* another thread had the lock in this period; the thread's alone */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* allocations by size class; written by the thread */
 } strata_tag_counters_thread;
 
@@ -96,17 +96,17 @@ typedef struct strata_tag_counters_mark {
 } strata_tag_counters_mark;
 
 struct strata_tag_counters_record {
-    strata_tag tag;                           /* constant */
-    bool all;                                 /* all tags together; constant */
+    strata_tag tag;                                  /* constant */
+    bool all;                                        /* all tags together; constant */
     strata_tag_counters_record *chain;               /* of its hash; constant */
     _Atomic(strata_tag_counters_record *) next;      /* in the order in which they came; set under the lock */
     _Atomic(strata_tag_counters_account *) accounts; /* changes under the lock */
     int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all held; guarded by the lock */
-    int64_t settled[STRATA_TAG_COUNTERS_UNITS];      /* of all settled: what is live, but for what is between; the same */
-    int64_t peak[STRATA_TAG_COUNTERS_UNITS];         /* since the innermost scope began; guarded by the lock */
-    strata_tag_counters_mark *marks;                 /* one for each open scope; guarded by the lock */
-    uint32_t room;                            /* for marks; guarded by the lock */
-    strata_tag_counters_account rest;                /* of threads without an account; written under the lock */
+    int64_t settled[STRATA_TAG_COUNTERS_UNITS]; /* of all settled: what is live, but for what is between; the same */
+    int64_t peak[STRATA_TAG_COUNTERS_UNITS];    /* since the innermost scope began; guarded by the lock */
+    strata_tag_counters_mark *marks;            /* one for each open scope; guarded by the lock */
+    uint32_t room;                              /* for marks; guarded by the lock */
+    strata_tag_counters_account rest;           /* of threads without an account; written under the lock */
 };
 
 typedef struct strata_tag_counters {
@@ -114,8 +114,8 @@ typedef struct strata_tag_counters {
     strata_tag_counters_record *all; /* constant */
     /* Spins: threads keep away from it. Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
-    uint32_t scopes;                                            /* open ones; guarded by the lock */
-    _Atomic(strata_tag_counters_record *) last;                        /* guarded by the lock */
+    uint32_t scopes;                                                          /* open ones; guarded by the lock */
+    _Atomic(strata_tag_counters_record *) last;                               /* guarded by the lock */
     _Atomic(strata_tag_counters_record *) chains[STRATA_TAG_COUNTERS_CHAINS]; /* by tag; heads change under the lock */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* of threads without a cell; any thread, relaxed: statistics */
 } strata_tag_counters;
@@ -138,13 +138,16 @@ strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *tally,
 strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *tally, strata_tag tag);
 
 /* The calling thread's account for a tag, made now; NULL without host memory. */
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag);
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                                      strata_tag tag);
 
 /* For a thread that left its reservation, or whose period is over. */
-void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag_counters_account *account, bool period);
+void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                strata_tag_counters_account *account, bool period);
 
 /* Count without an account. */
-void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes, size_t requested);
+void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes,
+                                    size_t requested);
 void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes);
 
 /* ---- scopes; 0 is the time since the tally was made, n the n-th of those that are open ---- */
@@ -162,10 +165,12 @@ uint32_t strata_tag_counters_scopes(strata_tag_counters *tally);
 
 /* Numbers of one tag, or of all, within a scope, UINT32_MAX being the innermost. Without a record they are zero. False
  * if the scope is not open. */
-bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope, strata_tag_counters_numbers *numbers);
+bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+                              strata_tag_counters_numbers *numbers);
 
 /* The records of tags, in the order in which they came: the first after `record`; the first one for NULL. */
-strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally, const strata_tag_counters_record *record);
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally,
+                                                     const strata_tag_counters_record *record);
 
 void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
 
@@ -178,8 +183,8 @@ static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_co
 }
 
 /* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
-static inline strata_tag_counters_account *strata_tag_counters_account_if_present(strata_tag_counters *tally, strata_tag tag,
-                                                                 strata_tag_counters_thread **mine)
+static inline strata_tag_counters_account *
+strata_tag_counters_account_if_present(strata_tag_counters *tally, strata_tag tag, strata_tag_counters_thread **mine)
 {
     strata_tag_counters_thread *cell = strata_per_thread_if_present(&tally->cells, strata_thread_current);
     if (__builtin_expect(!cell || !cell->table, 0))
@@ -190,8 +195,8 @@ static inline strata_tag_counters_account *strata_tag_counters_account_if_presen
 }
 
 /* The calling thread's account for a tag; NULL where it can have none. */
-static inline strata_tag_counters_account *strata_tag_counters_account_of(strata_tag_counters *tally, strata_tag_counters_thread *cell,
-                                                            strata_tag tag)
+static inline strata_tag_counters_account *
+strata_tag_counters_account_of(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
 {
     if (__builtin_expect(!cell, 0))
         return NULL;
@@ -246,7 +251,8 @@ static inline strata_tag_counters_change strata_tag_counters_grow(strata_tag_cou
 {
     if (bytes > account->largest)
         account->largest = bytes;
-    return (strata_tag_counters_change){strata_tag_counters_raise(&account->bytes, bytes), strata_tag_counters_raise(&account->blocks, 1)};
+    return (strata_tag_counters_change){strata_tag_counters_raise(&account->bytes, bytes),
+                                        strata_tag_counters_raise(&account->blocks, 1)};
 }
 
 /* Negative if the account fell out of what it reserved. */
@@ -256,9 +262,10 @@ static inline int64_t strata_tag_counters_shrink(strata_tag_counters_account *ac
 }
 
 /* A block of the account's tag was allocated. */
-static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *tally, strata_tag_counters_thread *cell,
-                                                                   strata_tag_counters_account *account, size_t bytes,
-                                                                   size_t requested)
+static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *tally,
+                                                                          strata_tag_counters_thread *cell,
+                                                                          strata_tag_counters_account *account,
+                                                                          size_t bytes, size_t requested)
 {
     strata_tag_counters_account *all = cell->all;
     const int64_t amount = (int64_t)bytes;
@@ -266,13 +273,15 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
     atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
     strata_tag_counters_bump(&account->total_bytes, amount);
     strata_tag_counters_bump(&account->total_requested, (int64_t)requested);
-    const uint64_t in_period = (uint64_t)strata_tag_counters_bump(&account->total_blocks, 1) % STRATA_TAG_COUNTERS_PERIOD;
+    const uint64_t in_period =
+        (uint64_t)strata_tag_counters_bump(&account->total_blocks, 1) % STRATA_TAG_COUNTERS_PERIOD;
     const strata_tag_counters_change one = strata_tag_counters_grow(account, amount);
     strata_tag_counters_change both = {0};
     if (__builtin_expect(all != NULL, 0))
         both = strata_tag_counters_grow(all, amount);
     strata_light_barrier();
-    int64_t room = strata_tag_counters_room(&account->bytes, one.bytes) | strata_tag_counters_room(&account->blocks, one.blocks);
+    int64_t room =
+        strata_tag_counters_room(&account->bytes, one.bytes) | strata_tag_counters_room(&account->blocks, one.blocks);
     if (__builtin_expect(all != NULL, 0))
         room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
     room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
@@ -281,8 +290,8 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
 }
 
 /* A block of the account's tag was freed. */
-static inline void strata_tag_counters_sub(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag_counters_account *account,
-                                    size_t bytes)
+static inline void strata_tag_counters_sub(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+                                           strata_tag_counters_account *account, size_t bytes)
 {
     strata_tag_counters_account *all = cell->all;
     int64_t room = strata_tag_counters_shrink(account, (int64_t)bytes);

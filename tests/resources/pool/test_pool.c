@@ -320,7 +320,7 @@ static void *take_what_is_free(void *data)
 
 /* The first time another thread takes what lies free beside the place that the new memory is for. */
 static CUresult CUDAAPI create_slow(CUmemGenericAllocationHandle *handle, size_t bytes,
-                                      const CUmemAllocationProp *properties, unsigned long long flags)
+                                    const CUmemAllocationProp *properties, unsigned long long flags)
 {
     if (!quick.calls++) {
         pthread_t thread;

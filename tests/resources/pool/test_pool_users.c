@@ -599,7 +599,7 @@ static void streams_whose_memory_a_pool_kept_are_forgotten_after_it(test_fixture
     assert_int_equal(ref.timeline->holders, 1);
     check_ok(strata_runtime_destroy(runtime));
     assert_int_equal(ref.timeline->holders, 0);
-    assert_int_equal(ref.timeline->homed, 0);
+    assert_int_equal(ref.timeline->live_blocks, 0);
 }
 
 /* ---- what tests of another pool assert ---- */
