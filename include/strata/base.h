@@ -1,8 +1,8 @@
-/* What every public header of Strata stands on: linkage, and what stream 0 means to the including program.
+/* Linkage, the versioning of option structs, and the meaning of stream 0.
  *
- * Structs of options are all zero by default and start with `size`: sizeof the struct as the caller was compiled, or 0
- * for the version at hand. From a smaller struct, of an older version, the members that it does not have count as zero;
- * a larger one, of a later version, must be zero beyond what this version knows. Any other size is an INVALID_VALUE. */
+ * Option structs are zero by default and begin with `size`: sizeof the struct as the caller was compiled, or 0 for the
+ * current version. Members that a smaller struct of an older version lacks count as zero. A larger struct of a later
+ * version must be zero beyond the members that this version knows. Other sizes are INVALID_VALUE. */
 #ifndef STRATA_BASE_H
 #define STRATA_BASE_H
 
@@ -23,9 +23,9 @@
 extern "C" {
 #endif
 
-/* Stream 0 is the legacy default stream, or the calling thread's own default stream in a program that is built with
- * CUDA_API_PER_THREAD_DEFAULT_STREAM (CUDA Driver API, "Stream synchronization behavior"). The library is told which
- * one was meant: every function below that takes a stream passes it through this translation. */
+/* Stream 0 is the legacy default stream, or the calling thread's default stream in a program built with
+ * CUDA_API_PER_THREAD_DEFAULT_STREAM (CUDA Driver API, "Stream synchronization behavior"). Every public function with a
+ * stream parameter translates the stream with this function. */
 static inline CUstream strata_stream_as_meant(CUstream stream)
 {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) || defined(CUDA_FORCE_API_PER_THREAD_DEFAULT_STREAM)

@@ -1,4 +1,4 @@
-/* Blocks: a piece of device memory with an identity that outlives it. */
+/* Blocks: ranges of device memory with an identity that outlives them. */
 #ifndef STRATA_BLOCK_H
 #define STRATA_BLOCK_H
 
@@ -8,48 +8,47 @@
 extern "C" {
 #endif
 
-/* A name for what memory is for, interned for the life of the process; 0 is "no tag". */
+/* A name for the purpose of memory, interned for the life of the process; 0: no tag. */
 typedef uint32_t strata_tag;
 
-/* Interns `name` (not NULL, at most 255 bytes) and writes its tag to *tag. The same name gives the same tag. Any
- * thread. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY. */
+/* Interns `name` (not NULL, at most 255 bytes). Equal names give equal tags. Any thread. Errors: INVALID_VALUE,
+ * OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_tag_intern(const char *name, strata_tag *tag);
 
-/* The name of a tag; "" for 0 and for a tag that was never interned. Any thread; lives as long as the process. */
+/* The name of a tag; "" for 0 and for an unknown tag. Any thread; lives as long as the process. */
 STRATA_API const char *strata_tag_name(strata_tag tag);
 
-/* The identity of a block: an entry in its stack's table of blocks, and which of the blocks that lived there it is.
- * Generations of an entry count up, and one that a user was given is never given again, so a stale identity is always
- * recognised. */
+/* The identity of a block: an entry in its stack's table of blocks, and the generation of the block in that entry. A
+ * generation is used for one block only, so a stale identity is always recognised. */
 typedef struct strata_block_id {
     uint32_t table;
     uint32_t slot;
     uint64_t generation; /* 0 names no block */
 } strata_block_id;
 
-/* A block's facts, copied when it is allocated and never changed. Copies are free to make; the identity is what counts.
- * An allocation of zero bytes gives an empty block: all zero, and freeing it does nothing. */
+/* A block's facts, fixed at its allocation. Copies are valid as long as the identity is. An allocation of zero bytes
+ * gives an empty block: all zero; freeing it does nothing. */
 typedef struct strata_block {
     CUdeviceptr address;
     size_t bytes;     /* usable, at least `requested` */
     size_t requested; /* asked for */
-    size_t alignment; /* of the address, in bytes: a power of two */
+    size_t alignment; /* of the address, a power of two */
     int device;       /* ordinal */
     strata_tag tag;
-    CUstream stream; /* on which it was allocated. A fact of history: the handle may be dead by now. */
+    CUstream stream; /* the allocation stream; the handle may be dead */
     strata_block_id id;
 } strata_block;
 
 typedef enum strata_block_state {
     STRATA_BLOCK_FREED = 0,   /* the memory is free, or the identity is stale */
     STRATA_BLOCK_LIVE,        /* allocated */
-    STRATA_BLOCK_RETIRED,     /* freed in stream order; not yet known complete or reused */
-    STRATA_BLOCK_QUARANTINED, /* freed by its user, held back by a layer */
+    STRATA_BLOCK_RETIRED,     /* freed in stream order; neither known to be complete nor reused */
+    STRATA_BLOCK_QUARANTINED, /* freed by its user and held by a layer */
 } strata_block_state;
 
-/* How work touches a block. */
+/* The access of work to a block. */
 typedef enum strata_access {
-    STRATA_ACCESS_NONE = 0, /* for finish only: the prepared work was not submitted, note nothing */
+    STRATA_ACCESS_NONE = 0, /* finish only: the prepared work was not submitted */
     STRATA_ACCESS_READ = 1,
     STRATA_ACCESS_WRITE = 2,
     STRATA_ACCESS_READ_WRITE = 3,

@@ -1,9 +1,9 @@
-/* Writing a report piece by piece, as text for people or as JSON: layers describe themselves through it, and what is
- * written goes to a callback. Nothing is allocated.
+/* A writer of reports as text or JSON. Layers describe themselves through it; the output goes to a callback. It
+ * allocates nothing.
  *
- * A report is an object; objects and lists nest in it. As text, every value is a line "name: value" under the name of
- * what it is in. As JSON the same calls give one JSON object: names and texts are escaped, bytes that are no UTF-8
- * come out as U+FFFD, counts are whole numbers. */
+ * A report is an object; objects and lists nest in it. In text, a value is a line "name: value" under the name of its
+ * object. In JSON, the same calls give one JSON object: names and texts are escaped, invalid UTF-8 becomes U+FFFD,
+ * counts are integers. */
 #ifndef STRATA_EMITTER_H
 #define STRATA_EMITTER_H
 
@@ -18,21 +18,21 @@ typedef enum strata_format {
     STRATA_FORMAT_JSON,
 } strata_format;
 
-/* Receives a piece of a report: `length` bytes, not terminated. Called on the thread that makes the report; it may not
- * call Strata. */
+/* Receives a part of a report: `length` bytes, not terminated, on the thread that makes the report. Must not call
+ * Strata. */
 typedef void (*strata_write_callback)(const char *text, size_t length, void *data);
 
 typedef struct strata_emitter strata_emitter;
 
-/* Begin and end an object or a list. `name` is NULL for the elements of a list. Up to 30 can be open at a time; what
- * lies deeper is left out. */
+/* Begin and end an object or a list. `name` is NULL for the elements of a list. At most 30 may be open; deeper ones are
+ * left out. */
 STRATA_API void strata_emit_object_begin(strata_emitter *emitter, const char *name);
 STRATA_API void strata_emit_object_end(strata_emitter *emitter);
 STRATA_API void strata_emit_list_begin(strata_emitter *emitter, const char *name);
 STRATA_API void strata_emit_list_end(strata_emitter *emitter);
 
-/* One value each: a count; a size in bytes, which text also gives in the largest fitting unit; an address or another
- * number that is read as hexadecimal, in JSON as a text "0x..."; yes or no; a text, NULL for none. */
+/* One value each: a count; a size in bytes (text adds the largest fitting unit); a hexadecimal number (JSON: a string
+ * "0x..."); a boolean; a text, or NULL for none. */
 STRATA_API void strata_emit_count(strata_emitter *emitter, const char *name, uint64_t value);
 STRATA_API void strata_emit_signed(strata_emitter *emitter, const char *name, int64_t value);
 STRATA_API void strata_emit_bytes(strata_emitter *emitter, const char *name, uint64_t bytes);

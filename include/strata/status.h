@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* X(name, code, text): the one list of what a call can answer. Codes are never reused. */
+/* X(name, code, text): all statuses. Codes are never reused. */
 #define STRATA_STATUS_MAP(X)                                                           \
     X(SUCCESS, 0, "success")                                                           \
     X(ERROR_INVALID_VALUE, 1, "an argument is not one that this call takes")           \
@@ -42,42 +42,41 @@ typedef enum strata_status {
 #undef STRATA_STATUS_ENUM
 } strata_status;
 
-/* The name of a status, such as "STRATA_ERROR_OUT_OF_MEMORY"; "STRATA_ERROR_UNKNOWN" for a value that is none. Never
- * NULL. Any thread, at any time. */
+/* The name of a status, such as "STRATA_ERROR_OUT_OF_MEMORY"; "STRATA_ERROR_UNKNOWN" for an invalid value. Never NULL.
+ * Any thread, at any time. */
 STRATA_API const char *strata_status_name(strata_status status);
 
-/* One line of plain text for a status. Never NULL. Any thread, at any time. */
+/* One line of text for a status. Never NULL. Any thread, at any time. */
 STRATA_API const char *strata_status_text(strata_status status);
 
-/* What is known about a failure. Numbers that do not apply are zero; sizes are in bytes. */
+/* Details of a failure. Numbers that do not apply are zero; sizes are in bytes. */
 typedef struct strata_error {
     strata_status status;
-    CUresult driver_code;    /* the driver's own answer, CUDA_SUCCESS if the driver was not at fault */
-    const char *driver_name; /* its name, such as "CUDA_ERROR_OUT_OF_MEMORY", or NULL; lives as long as the process */
-    const char
-        *driver_call;     /* the entry point that failed, such as "cuMemAlloc", or NULL; lives as long as the process */
-    size_t requested;     /* bytes asked for */
-    size_t in_use;        /* bytes live and retired when it failed */
-    size_t remaining;     /* bytes that would still have been granted */
-    size_t limit;         /* the limit that was met, 0 if none */
-    size_t reserved_free; /* bytes reserved from the device and not handed out */
-    size_t largest_free;  /* largest piece that could have been handed out */
-    size_t device_free;   /* free on the device, according to the driver */
-    uint32_t tag;         /* of the block that is meant */
-    uint64_t generation;  /* of the block that is meant, 0 if no block is */
-    char message[512];    /* a sentence: what happened, where, and what to do */
+    CUresult driver_code;    /* the driver's result; CUDA_SUCCESS if no driver call failed */
+    const char *driver_name; /* its name, such as "CUDA_ERROR_OUT_OF_MEMORY", or NULL; static */
+    const char *driver_call; /* the entry point that failed, such as "cuMemAlloc", or NULL; static */
+    size_t requested;        /* bytes asked for */
+    size_t in_use;           /* live and retired bytes at the time of the failure */
+    size_t remaining;        /* bytes that would have been granted */
+    size_t limit;            /* the limit that was reached; 0: none */
+    size_t reserved_free;    /* bytes reserved from the device and free */
+    size_t largest_free;     /* largest free extent of these */
+    size_t device_free;      /* free on the device, as the driver reports it */
+    uint32_t tag;            /* of the block in question */
+    uint64_t generation;     /* of the block in question; 0: no block */
+    char message[512];       /* what happened, where, and what to do */
 } strata_error;
 
-/* The calling thread's last failure. It stays until the next failure on this thread; successes do not clear it. Before
- * any failure, status is STRATA_SUCCESS and the message empty. Never NULL; valid until the thread ends. */
+/* The calling thread's last failure. Successful calls do not clear it. Before any failure, status is STRATA_SUCCESS and
+ * the message is empty. Never NULL; valid until the thread ends. */
 STRATA_API const strata_error *strata_last_error(void);
 
-/* Receives failures and findings as they happen, on the thread on which they happen. The
- * callback may not call Strata. `error` is good only during the call. */
+/* Receives failures and findings when they occur, on the thread on which they occur. Must not call Strata. `error` is
+ * valid during the call. */
 typedef void (*strata_log_callback)(const strata_error *error, void *data);
 
-/* Sets the process's log callback; NULL, the default, is silence. Any thread; a call in flight on another thread may
- * still reach the old one. Strata prints nothing by itself. */
+/* Sets the log callback of the process. NULL, the default, means silence: Strata prints nothing by itself. Any thread;
+ * calls in flight on other threads may still reach the previous callback. */
 STRATA_API void strata_set_log_callback(strata_log_callback callback, void *data);
 
 /* Strata's version as "major.minor.patch". */
