@@ -29,5 +29,6 @@
 #include <strata/stack.h>
 #include <strata/statistics.h>
 #include <strata/status.h>
+#include <strata/types.h>
 
 #endif

@@ -1,13 +1,13 @@
 /* Kernels of the simulated driver; strata/sim.h includes this.
  *
- * A kernel is a C function, the twin of an entry in PTX. cuModuleLoadData takes the PTX for the parameters of its
- * entries, and cuModuleGetFunction finds the twin that was registered under the entry's name.
+ * A kernel is a C function, the host kernel of an entry in PTX. cuModuleLoadData reads the entries' parameters from the
+ * PTX, and cuModuleGetFunction finds the host kernel registered under the entry's name.
  *
- * A twin runs once for a launch, whatever the grid, on whichever thread the scheduler happens to use, with the
- * simulated driver locked: it must not call CUDA or a strata_sim_ function and must not block. It first declares the
- * ranges that it reads and writes, then reaches memory through them. Reaching beyond what was declared, or beyond
- * memory that is allocated where the launch stands in its stream, is what an illegal access is on a GPU: the function
- * gives NULL, the context is poisoned, and the twin should return. */
+ * A host kernel runs once for a launch, whatever the grid, on any thread, with the simulated driver locked: it must not
+ * call CUDA or strata_sim_ functions and must not block. It first declares the ranges that it reads and writes, then
+ * accesses memory through them. An access outside the declared ranges, or outside memory that is allocated at the
+ * launch's place in its stream, is an illegal access: the function returns NULL, the context is poisoned, and the host
+ * kernel should return. */
 #ifndef STRATA_SIM_KERNEL_H
 #define STRATA_SIM_KERNEL_H
 
@@ -28,28 +28,28 @@ struct strata_sim_launch {
     unsigned block[3];
     unsigned shared_bytes;
     unsigned parameter_count;
-    const void *const *parameters; /* the values, as they were when the kernel was launched */
+    const void *const *parameters; /* the values at the launch */
     const size_t *parameter_sizes;
 
     /* Declare that the kernel reads, or writes, these bytes of device or pinned memory. A range may be declared both
-     * ways. False if there is no room for more ranges (the launch then counts as an illegal access). */
+     * ways. False: no room for more ranges; the launch then counts as an illegal access. */
     bool (*declare_read)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
     bool (*declare_write)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
 
-    /* Where the host finds these bytes, or NULL after an illegal access. Good until the twin returns. */
+    /* Host address of these bytes, or NULL after an illegal access. Valid until the host kernel returns. */
     const void *(*read)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
     void *(*write)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
 
-    /* Declares that the kernel updates these bytes with atomic operations: it reaches them with `read` or `write`, and
-     * the checker lets such updates by several kernels pass, but not beside reads or writes. */
+    /* Declares atomic updates of these bytes: the kernel accesses them with `read` or `write`. The checker allows such
+     * updates by several kernels, but not beside reads or writes. */
     bool (*declare_atomic)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
 };
 
 typedef void (*strata_sim_kernel)(strata_sim_launch *launch);
 
-/* Registers a twin, at any time; the last one registered under a name counts for functions that are asked for
- * afterwards. The name is copied. NULL: CUDA_ERROR_INVALID_VALUE. Registered from the start: strata_pattern_fill,
- * strata_pattern_check, strata_guard_check, strata_guard_fill. */
+/* Registers a host kernel, at any time; functions obtained afterwards use the last one of a name. The name is copied.
+ * NULL: CUDA_ERROR_INVALID_VALUE. Built in: strata_pattern_fill, strata_pattern_check, strata_guard_check,
+ * strata_guard_fill. */
 CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin);
 
 typedef CUresult (*PFN_strata_sim_register_kernel)(const char *name, strata_sim_kernel twin);
