@@ -10,7 +10,7 @@
 typedef struct deferred_free {
     struct deferred_free *next;
     strata_resource *owner;
-    strata_capture_frees_carry_out carry_out;
+    strata_capture_frees_perform carry_out;
     strata_entry *entry; /* retired: nobody else has it */
     strata_block block;
     strata_point after; /* 0, or what the legacy stream, which stands in for the one that was named, has to wait for */
@@ -128,7 +128,7 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
 }
 
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
-                                       strata_capture_frees_carry_out carry_out, strata_entry *entry,
+                                       strata_capture_frees_perform carry_out, strata_entry *entry,
                                        const strata_block *block, CUstream stream)
 {
     deferred_free *one = strata_host_zalloc(sizeof *one);

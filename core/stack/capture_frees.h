@@ -30,7 +30,7 @@ typedef struct strata_capture_frees {
 /* Frees a retired block of `owner` as it was asked for: on a stream that is not being captured, or with
  * STRATA_STREAM_GONE, after every use that was noted. `finished`: the stream's work is done, and the stream perhaps no
  * more; it must not be named. */
-typedef strata_status (*strata_capture_frees_carry_out)(strata_resource *owner, strata_entry *entry,
+typedef strata_status (*strata_capture_frees_perform)(strata_resource *owner, strata_entry *entry,
                                                         const strata_block *block, CUstream stream, bool finished);
 
 void strata_capture_frees_init(strata_capture_frees *set, strata_device *device);
@@ -45,7 +45,7 @@ static inline bool strata_capture_frees_any(const strata_capture_frees *set)
 
 /* Keeps a free of a retired entry. Errors: OUT_OF_HOST_MEMORY, and nothing is kept. */
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
-                                       strata_capture_frees_carry_out carry_out, strata_entry *entry,
+                                       strata_capture_frees_perform carry_out, strata_entry *entry,
                                        const strata_block *block, CUstream stream);
 
 /* Carries out the frees that were asked for on `passed`, a stream whose handle is good now, on known streams, or on no

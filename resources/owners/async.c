@@ -20,7 +20,7 @@
 enum {
     ALIGNMENT = 256,
     CHARGE_GRANULE = 512, /* what a pool rounds to: tests/answers/h200.txt, "pool_size." */
-    TRIES_TO_END = 3,     /* of what nobody can try later: one finds no host memory, one call fails, one is left */
+    DESTROY_TRIES = 3,     /* of what nobody can try later: one finds no host memory, one call fails, one is left */
 };
 
 /* What a pool reserves at a time, and what its maximum is rounded up to: tests/answers/h200.txt, "pool.max_". */
@@ -75,7 +75,7 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
     strata_error_suppress_begin();
-    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+    for (int i = 0; i < DESTROY_TRIES && status != STRATA_SUCCESS; i++)
         status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         strata_cu.MemFreeAsync(address, stream);
@@ -101,7 +101,7 @@ static inline bool enter_block(async *self, CUdeviceptr address, const strata_re
 }
 
 /* The general way: on any stream, with all that can go wrong. */
-static __attribute__((noinline)) strata_status allocate_noted(async *self, const strata_request *request,
+static __attribute__((noinline)) strata_status allocate_slow(async *self, const strata_request *request,
                                                               strata_block *out)
 {
     *out = (strata_block){0};
@@ -109,16 +109,16 @@ static __attribute__((noinline)) strata_status allocate_noted(async *self, const
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
-    strata_use_record note;
+    strata_use_record record;
     CUdeviceptr address = 0;
-    if ((status = strata_use_record_begin(&note, self->device, request->stream)) != STRATA_SUCCESS)
+    if ((status = strata_use_record_begin(&record, self->device, request->stream)) != STRATA_SUCCESS)
         return status;
     if ((status = allocate_memory(self, request, &address)) != STRATA_SUCCESS) {
-        strata_use_record_cancel(&note);
+        strata_use_record_cancel(&record);
         return status;
     }
-    bool entered = enter_block(self, address, request, note.stream.timeline, note.stream.known, out);
-    status = strata_use_record_end(&note);
+    bool entered = enter_block(self, address, request, record.stream.timeline, record.stream.known, out);
+    status = strata_use_record_end(&record);
     if (entered && status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
     if (entered)
@@ -135,9 +135,9 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
 {
     async *self = (async *)resource;
     strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
-    bool plain = timeline && !timeline->early && request->bytes && request->alignment <= ALIGNMENT;
-    if (__builtin_expect(!plain, 0))
-        return allocate_noted(self, request, out);
+    bool fast = timeline && !timeline->early && request->bytes && request->alignment <= ALIGNMENT;
+    if (__builtin_expect(!fast, 0))
+        return allocate_slow(self, request, out);
     CUdeviceptr address = 0;
     strata_status status = allocate_memory(self, request, &address);
     if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
@@ -171,7 +171,7 @@ typedef struct pending {
     bool any;
 } pending;
 
-static strata_status look_for_pending(strata_point point, void *data)
+static strata_status find_pending(strata_point point, void *data)
 {
     pending *found = data;
     if (!strata_timeline_follows(found->stream, found->clock, point) && !strata_point_query(point))
@@ -184,7 +184,7 @@ static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref 
 {
     strata_clock *clock = strata_timeline_clock(stream, false);
     pending found = {.stream = stream, .clock = clock};
-    strata_uses_visit(entry, look_for_pending, &found);
+    strata_uses_visit(entry, find_pending, &found);
     strata_clock_unref(clock);
     return found.any;
 }
@@ -216,29 +216,29 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
 }
 
 /* Everything that was submitted to the stream so far, as a point that an event covers or can. */
-static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin_on(&note, stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    *point = strata_timeline_now(note.stream.timeline);
-    return strata_use_record_end(&note);
+    *point = strata_timeline_now(record.stream.timeline);
+    return strata_use_record_end(&record);
 }
 
 static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block,
                                      const strata_stream_ref *stream, bool *reap)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin_on(&note, stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         return status;
     if ((status = free_memory(self, block->address, stream->handle)) != STRATA_SUCCESS) {
-        strata_use_record_cancel(&note);
+        strata_use_record_cancel(&record);
         return status;
     }
-    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(note.stream.timeline));
-    strata_use_record_end(&note); /* the free is done; without its event it is found complete later, by a later one */
+    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(record.stream.timeline));
+    strata_use_record_end(&record); /* the free is done; without its event it is found complete later, by a later one */
     return STRATA_SUCCESS;
 }
 
@@ -252,7 +252,7 @@ static inline strata_status free_on_known(async *self, strata_entry *entry, cons
     return STRATA_SUCCESS;
 }
 
-static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+static inline bool used_only_on(const strata_entry *entry, const strata_timeline *timeline)
 {
     strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     return strata_point_timeline(write) == timeline->number &&
@@ -276,16 +276,16 @@ static __attribute__((noinline)) strata_status free_in_order(async *self, strata
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
-    if (only_saw(entry, ref.timeline) || !has_pending_uses(entry, &ref))
+    if (used_only_on(entry, ref.timeline) || !has_pending_uses(entry, &ref))
         return ref.known ? free_on_known(self, entry, block, stream, ref.timeline, reap)
                          : free_on_unknown(self, entry, block, &ref, reap);
     strata_point upto = 0;
     if ((status = strata_scope_check(self->device, strata_scope_for(stream))) == STRATA_SUCCESS)
-        status = point_so_far(&ref, &upto);
+        status = point_now(&ref, &upto);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
 }
 
-static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
                                CUstream stream, bool finished)
 {
     async *self = (async *)resource;
@@ -306,17 +306,17 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
     if (status != STRATA_ERROR_STREAM_CAPTURE)
         return status;
     strata_pending_frees_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
-    status = strata_capture_frees_add(deferred, &self->resource, carry_out, entry, block, stream);
+    status = strata_capture_frees_add(deferred, &self->resource, perform_free, entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_pending_frees_undefer(&self->retired, entry, block->bytes);
     return status;
 }
 
 /* Where a block only ever saw the known stream on which it is freed, and that is usual, there is nothing to ask. */
-static inline strata_timeline *only_saw_known(async *self, const strata_entry *entry, CUstream stream)
+static inline strata_timeline *used_only_on_known(async *self, const strata_entry *entry, CUstream stream)
 {
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
-    return timeline && !strata_scope_for(stream) && only_saw(entry, timeline) ? timeline : NULL;
+    return timeline && !strata_scope_for(stream) && used_only_on(entry, timeline) ? timeline : NULL;
 }
 
 static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -327,7 +327,7 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     bool reap = false;
-    strata_timeline *timeline = only_saw_known(self, entry, stream);
+    strata_timeline *timeline = used_only_on_known(self, entry, stream);
     if (__builtin_expect(timeline != NULL, 1))
         status = free_on_known(self, entry, block, stream, timeline, &reap);
     else
@@ -458,7 +458,7 @@ static int async_device(strata_resource *resource)
 
 /* What fails before the driver was asked to end a thing is tried again, since nobody can call a second time. An end
  * that the driver refuses is not: the handle may be gone. True: the driver was asked. */
-static bool end_pool(async *self)
+static bool destroy_pool(async *self)
 {
     strata_scope scope;
     if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
@@ -475,10 +475,10 @@ static void async_destroy(strata_resource *resource)
     async *self = (async *)resource;
     if (strata_driver_state_now() == STRATA_DRIVER_OPEN) {
         bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
-        for (int i = 0; i < TRIES_TO_END && !stream_ended; i++)
+        for (int i = 0; i < DESTROY_TRIES && !stream_ended; i++)
             strata_internal_stream_destroy(self->device, self->waiting, &stream_ended);
-        for (int i = 0; i < TRIES_TO_END && !pool_ended; i++)
-            pool_ended = end_pool(self);
+        for (int i = 0; i < DESTROY_TRIES && !pool_ended; i++)
+            pool_ended = destroy_pool(self);
     }
     strata_pending_frees_destroy(&self->retired);
     strata_lock_destroy(&self->lock);

@@ -14,7 +14,7 @@
 enum { ALIGNMENT = 256 };
 
 typedef struct callback {
-    strata_per_block single;
+    strata_per_block base;
     strata_callback_options options; /* constant */
 } callback;
 
@@ -52,11 +52,11 @@ static strata_status refuse_address(const strata_request *request, size_t alignm
                               what);
 }
 
-static strata_status give_memory(strata_per_block *single, const strata_block *block, CUstream stream)
+static strata_status give_memory(strata_per_block *base, const strata_block *block, CUstream stream)
 {
-    const strata_callback_options *options = &((callback *)single)->options;
+    const strata_callback_options *options = &((callback *)base)->options;
     strata_scope scope;
-    strata_status status = strata_per_block_enter(single, &scope, block);
+    strata_status status = strata_per_block_enter(base, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_aside aside;
@@ -151,9 +151,9 @@ strata_status strata_callback_create(int ordinal, const strata_callback_options 
     callback *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a callback resource");
-    strata_per_block_init(&self->single, &callback_ops, &source, device);
-    self->single.ordered = read.stream_ordered;
+    strata_per_block_init(&self->base, &callback_ops, &source, device);
+    self->base.ordered = read.stream_ordered;
     self->options = read;
-    *out = &self->single.resource;
+    *out = &self->base.resource;
     return STRATA_SUCCESS;
 }

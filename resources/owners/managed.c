@@ -17,7 +17,7 @@
 enum { ALIGNMENT = 256 }; /* cuMemAllocManaged gives at least 512: tests/answers/h200.txt, "managed.alloc.1000" */
 
 typedef struct managed {
-    strata_per_block single;
+    strata_per_block base;
     strata_managed_options options; /* constant */
     strata_lock room_lock;
     size_t claimed; /* bytes of blocks that live or are being allocated; guarded by room_lock */
@@ -39,11 +39,11 @@ static strata_status refuse_room(const managed *self, const strata_request *requ
     return strata_error_raise(error,
                               "managed: %zu bytes (tag \"%.100s\") are more than device %d has room for: live %zu, "
                               "limit %zu, free on the device %zu. Free some, or allow more with oversubscribe=on",
-                              request->bytes, strata_tag_name(request->tag), self->single.device->ordinal, claimed,
+                              request->bytes, strata_tag_name(request->tag), self->base.device->ordinal, claimed,
                               room, device_free);
 }
 
-static strata_status ask_device_free(strata_device *device, size_t *bytes)
+static strata_status query_device_free(strata_device *device, size_t *bytes)
 {
     size_t total;
     strata_scope scope;
@@ -62,7 +62,7 @@ static strata_status claim_room(managed *self, const strata_request *request)
     size_t device_free;
     if (self->options.oversubscribe)
         return STRATA_SUCCESS;
-    strata_status status = ask_device_free(self->single.device, &device_free);
+    strata_status status = query_device_free(self->base.device, &device_free);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&self->room_lock);
@@ -90,7 +90,7 @@ static void give_room_back(managed *self, size_t bytes)
 static CUresult advise(const managed *self, CUdeviceptr address, size_t bytes)
 {
     const strata_managed_options *options = &self->options;
-    const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = self->single.device->handle};
+    const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = self->base.device->handle};
     const CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
     CUresult result = CUDA_SUCCESS;
     if (options->preferred_location != STRATA_MANAGED_LOCATION_NONE)
@@ -106,7 +106,7 @@ static strata_status allocate_memory(managed *self, const strata_request *reques
     const unsigned flags =
         self->options.attach == STRATA_MANAGED_ATTACH_HOST ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_GLOBAL;
     strata_scope scope;
-    strata_status status = strata_per_block_enter(&self->single, &scope, NULL);
+    strata_status status = strata_per_block_enter(&self->base, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     const char *call = "cuMemAllocManaged";
@@ -118,14 +118,14 @@ static strata_status allocate_memory(managed *self, const strata_request *reques
     strata_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
-    return strata_fail_allocation(&self->single.resource, request, result, call);
+    return strata_fail_allocation(&self->base.resource, request, result, call);
 }
 
-static strata_status take_memory(strata_per_block *single, const strata_request *request, size_t alignment,
+static strata_status take_memory(strata_per_block *base, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     (void)alignment;
-    managed *self = (managed *)single;
+    managed *self = (managed *)base;
     strata_status status = claim_room(self, request);
     if (status != STRATA_SUCCESS)
         return status;
@@ -135,11 +135,11 @@ static strata_status take_memory(strata_per_block *single, const strata_request 
     return status;
 }
 
-static strata_status give_memory(strata_per_block *single, const strata_block *block, CUstream stream)
+static strata_status give_memory(strata_per_block *base, const strata_block *block, CUstream stream)
 {
-    strata_status status = strata_per_block_free_memory(single, block, stream);
+    strata_status status = strata_per_block_free_memory(base, block, stream);
     if (status == STRATA_SUCCESS)
-        give_room_back((managed *)single, block->bytes);
+        give_room_back((managed *)base, block->bytes);
     return status;
 }
 
@@ -160,7 +160,7 @@ static uint32_t managed_capabilities(strata_resource *resource)
 static void managed_destroy(strata_resource *resource)
 {
     managed *self = (managed *)resource;
-    strata_per_block_clear(&self->single);
+    strata_per_block_clear(&self->base);
     strata_lock_destroy(&self->room_lock);
     strata_host_free(self);
 }
@@ -222,10 +222,10 @@ strata_status strata_managed_create(int ordinal, const strata_managed_options *o
     managed *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a managed resource");
-    strata_per_block_init(&self->single, &managed_ops, &source, device);
+    strata_per_block_init(&self->base, &managed_ops, &source, device);
     self->options = read;
     strata_lock_init(&self->room_lock, STRATA_RANK_INDEX);
-    *out = &self->single.resource;
+    *out = &self->base.resource;
     return STRATA_SUCCESS;
 }
 

@@ -62,14 +62,14 @@ typedef struct null_resource {
 } null_resource;
 
 /* On a stream that may have to be asked about, or with an event. */
-static __attribute__((noinline)) strata_status publish_noted(null_resource *self, uint32_t slot, strata_block *made)
+static __attribute__((noinline)) strata_status publish_slow(null_resource *self, uint32_t slot, strata_block *made)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin(&note, self->device, made->stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin(&record, self->device, made->stream);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_entry_publish(strata_resource_table(&self->resource), slot, note.stream.timeline, note.stream.known, made);
-    return strata_use_record_end(&note);
+    strata_entry_publish(strata_resource_table(&self->resource), slot, record.stream.timeline, record.stream.known, made);
+    return strata_use_record_end(&record);
 }
 
 static strata_status refuse_size(const strata_request *request)
@@ -103,7 +103,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     if (__builtin_expect(timeline && !timeline->early, 1)) {
         strata_entry_publish(table, slot, timeline, true, out);
     } else {
-        strata_status status = publish_noted(self, slot, out);
+        strata_status status = publish_slow(self, slot, out);
         if (status != STRATA_SUCCESS) {
             strata_entry_destroy(table, strata_table_entry(table, slot), slot);
             *out = (strata_block){0};

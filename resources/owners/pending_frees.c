@@ -13,7 +13,7 @@ enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES
 
 /* The point of a block until its free has been given to the driver, and the same where the free is counted already. No
  * stream gets so far. */
-static const strata_point not_settled = UINT64_MAX;
+static const strata_point free_without_point = UINT64_MAX;
 static const strata_point deferred = UINT64_MAX - 1;
 
 static inline bool is_settled(strata_point point)
@@ -123,16 +123,16 @@ static inline void occupy(strata_pending_free *bytes, uint64_t length)
     bytes->from = 0;
     bytes->end = STRATA_PENDING_FREES_WHOLE;
     bytes->outstanding = length;
-    atomic_store_explicit(&bytes->point, not_settled, memory_order_relaxed);
+    atomic_store_explicit(&bytes->point, free_without_point, memory_order_relaxed);
 }
 
 /* ---- handing memory out ---- */
 
-static void make_stray(strata_pending_frees *set, uint32_t slot, strata_pending_free *bytes)
+static void make_unindexed(strata_pending_frees *set, uint32_t slot, strata_pending_free *bytes)
 {
     bytes->end = 0;
-    bytes->from = set->strays;
-    set->strays = slot;
+    bytes->from = set->unindexed;
+    set->unindexed = slot;
 }
 
 /* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
@@ -155,11 +155,11 @@ static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, 
     if (right && (end - address) / UNIT < STRATA_PENDING_FREES_WHOLE && strata_index_insert(&set->index, end, slot))
         bytes->from = (uint32_t)((end - address) / UNIT);
     else
-        make_stray(set, slot, bytes);
+        make_unindexed(set, slot, bytes);
 }
 
 /* The driver has the memory back, so the call that freed it is only about to say so. */
-static void wait_until_settled(const strata_pending_free *bytes)
+static void wait_for_free_point(const strata_pending_free *bytes)
 {
     for (unsigned spins = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
         strata_backoff(&spins);
@@ -168,7 +168,7 @@ static void wait_until_settled(const strata_pending_free *bytes)
 static void reuse(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
     const strata_pending_free *bytes = bytes_at(set, slot);
-    wait_until_settled(bytes);
+    wait_for_free_point(bytes);
     const part had = part_of(set, strata_table_entry(table_of(set), slot));
     CUdeviceptr from = start > had.start ? start : had.start;
     CUdeviceptr own_end = had.start + had.length;
@@ -214,7 +214,7 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set,
 
 /* Whether a slot's block is retired, of the same range as the one to enter, and nothing of it was handed out since:
  * then the place in the index and the slot stay. The lock is held. */
-static inline bool comes_back_whole(const strata_pending_frees *set, const strata_entry *entry,
+static inline bool is_reused_whole(const strata_pending_frees *set, const strata_entry *entry,
                                     const strata_pending_free *bytes, CUdeviceptr start, uint64_t length)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -226,7 +226,7 @@ static inline bool comes_back_whole(const strata_pending_frees *set, const strat
 static inline void take_over(strata_pending_frees *set, uint32_t slot, strata_entry *entry, strata_pending_free *bytes,
                              strata_stripe *mine)
 {
-    wait_until_settled(bytes);
+    wait_for_free_point(bytes);
     count_as_free(set, slot, bytes, bytes->outstanding, mine, STRATA_COMPLETION_REUSED);
     strata_entry_renew(entry, bytes);
 }
@@ -238,7 +238,7 @@ uint32_t strata_pending_frees_enter(strata_pending_frees *set, CUdeviceptr addre
     uint32_t slot = strata_index_at(&set->index, address);
     strata_entry *entry = slot ? strata_table_entry(table_of(set), slot) : NULL;
     strata_pending_free *bytes = slot ? bytes_of(set, entry) : NULL;
-    if (__builtin_expect(slot && comes_back_whole(set, entry, bytes, address, length), 1)) {
+    if (__builtin_expect(slot && is_reused_whole(set, entry, bytes, address, length), 1)) {
         take_over(set, slot, entry, bytes, mine);
         occupy(bytes, length);
     } else {
@@ -291,7 +291,7 @@ void strata_pending_frees_defer(strata_pending_frees *set, strata_entry *entry, 
 
 void strata_pending_frees_undefer(strata_pending_frees *set, strata_entry *entry, uint64_t bytes)
 {
-    atomic_store_explicit(&bytes_of(set, entry)->point, not_settled, memory_order_relaxed);
+    atomic_store_explicit(&bytes_of(set, entry)->point, free_without_point, memory_order_relaxed);
     count_free(set, bytes, -1);
 }
 
@@ -307,7 +307,7 @@ bool strata_pending_frees_add(strata_pending_frees *set, strata_entry *entry, ui
 /* ---- reaping ---- */
 
 /* A retired block whose free the driver has: its point; 0 for any other. The lock is held. */
-static strata_point settled_point(const strata_pending_frees *set, uint32_t slot)
+static strata_point free_point(const strata_pending_frees *set, uint32_t slot)
 {
     if (!is_retired(set, slot))
         return 0;
@@ -317,31 +317,31 @@ static strata_point settled_point(const strata_pending_frees *set, uint32_t slot
 
 /* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
  * held. */
-static void for_each_settled(strata_pending_frees *set,
+static void for_each_pending(strata_pending_frees *set,
                              void (*visit)(strata_pending_frees *set, uint32_t slot, strata_point point, void *data),
                              void *data)
 {
     CUdeviceptr at = 0;
     for (uint32_t slot; (slot = strata_index_ceiling(&set->index, at, &at)); at++) {
-        strata_point point = settled_point(set, slot);
+        strata_point point = free_point(set, slot);
         if (point)
             visit(set, slot, point, data);
     }
-    for (uint32_t slot = set->strays, next; slot; slot = next) {
+    for (uint32_t slot = set->unindexed, next; slot; slot = next) {
         next = bytes_at(set, slot)->from;
-        visit(set, slot, settled_point(set, slot), data);
+        visit(set, slot, free_point(set, slot), data);
     }
 }
 
-static void unlink_stray(strata_pending_frees *set, uint32_t slot)
+static void unlink_unindexed(strata_pending_frees *set, uint32_t slot)
 {
-    uint32_t *link = &set->strays;
+    uint32_t *link = &set->unindexed;
     while (*link != slot)
         link = &bytes_at(set, *link)->from;
     *link = bytes_at(set, slot)->from;
 }
 
-static void end_if_complete(strata_pending_frees *set, uint32_t slot, strata_point point, void *freed)
+static void finish_if_complete(strata_pending_frees *set, uint32_t slot, strata_point point, void *freed)
 {
     if (!strata_point_known_complete(point))
         return;
@@ -350,7 +350,7 @@ static void end_if_complete(strata_pending_frees *set, uint32_t slot, strata_poi
     if (had.length)
         strata_index_remove(&set->index, had.start);
     else
-        unlink_stray(set, slot);
+        unlink_unindexed(set, slot);
     *(size_t *)freed += bytes->outstanding;
     release(set, slot, bytes->outstanding, STRATA_COMPLETION_FINISHED);
 }
@@ -362,7 +362,7 @@ static void collect(strata_pending_frees *set, uint32_t slot, strata_point point
 }
 
 /* Asks, or waits, for one stream. */
-static strata_status ask(strata_point point, strata_reap_mode mode)
+static strata_status poll_or_wait(strata_point point, strata_reap_mode mode)
 {
     if (mode == STRATA_REAP_WAIT)
         return strata_point_synchronize(point);
@@ -380,12 +380,12 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
     do { /* each stream once, whatever others free meanwhile */
         strata_pending_points_next(&pending);
         strata_spin_take(&set->lock);
-        for_each_settled(set, collect, &pending);
+        for_each_pending(set, collect, &pending);
         strata_spin_release(&set->lock);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
-            status = ask(pending.points[i], mode);
+            status = poll_or_wait(pending.points[i], mode);
         strata_spin_take(&set->lock);
-        for_each_settled(set, end_if_complete, bytes);
+        for_each_pending(set, finish_if_complete, bytes);
         strata_spin_release(&set->lock);
     } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
     return status;
@@ -400,7 +400,7 @@ typedef struct reusable_search {
     strata_block_id *id;
 } reusable_search;
 
-static void look_for_reusable(strata_pending_frees *set, uint32_t slot, strata_point point, void *data)
+static void find_reusable(strata_pending_frees *set, uint32_t slot, strata_point point, void *data)
 {
     reusable_search *search = data;
     const part whole = part_of(set, strata_table_entry(table_of(set), slot));
@@ -418,7 +418,7 @@ bool strata_pending_frees_reusable(strata_pending_frees *set, uint16_t timeline,
 {
     reusable_search search = {.timeline = timeline, .bytes = bytes, .id = id};
     strata_spin_take(&set->lock);
-    for_each_settled(set, look_for_reusable, &search);
+    for_each_pending(set, find_reusable, &search);
     strata_spin_release(&set->lock);
     return search.found_bytes != 0;
 }

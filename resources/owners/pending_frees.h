@@ -32,7 +32,7 @@ typedef struct strata_pending_frees {
     strata_counters counters;
     strata_spin lock;
     strata_address_index index; /* live and retired ranges; guarded by the lock */
-    uint32_t strays; /* retired blocks that lost their place in the index for want of host memory; the same */
+    uint32_t unindexed; /* retired blocks that lost their place in the index for want of host memory; the same */
 } strata_pending_frees;
 
 void strata_pending_frees_init(strata_pending_frees *set, strata_resource *owner, size_t granule);

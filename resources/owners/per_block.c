@@ -168,7 +168,7 @@ static void count_deferred(strata_per_block *self, const strata_block *block, in
     strata_counters_add(&self->counters, strata_thread_self(), DEFERRED_BYTES, times * (int64_t)block->bytes);
 }
 
-static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
+static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
                                CUstream stream, bool finished)
 {
     strata_per_block *self = (strata_per_block *)resource;
@@ -187,7 +187,7 @@ static strata_status defer(strata_per_block *self, strata_entry *entry, const st
     count_deferred(self, block, 1);
     count_free(self, block, 1); /* before another thread may carry it out */
     strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(self, block, -1);

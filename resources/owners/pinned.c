@@ -11,7 +11,7 @@
 enum { ALIGNMENT = 256 }; /* cuMemHostAlloc gives pages, or parts of them at multiples of 512: "pinned.alloc_1000" */
 
 typedef struct pinned {
-    strata_per_block single;
+    strata_per_block base;
     unsigned flags; /* constant */
 } pinned;
 
@@ -109,10 +109,10 @@ strata_status strata_pinned_create(int ordinal, const strata_pinned_options *opt
     pinned *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a pinned resource");
-    strata_per_block_init(&self->single, &pinned_ops, &source, device);
+    strata_per_block_init(&self->base, &pinned_ops, &source, device);
     self->flags = (read.portable ? CU_MEMHOSTALLOC_PORTABLE : 0u) | (read.mapped ? CU_MEMHOSTALLOC_DEVICEMAP : 0u) |
                   (read.write_combined ? CU_MEMHOSTALLOC_WRITECOMBINED : 0u);
-    *out = &self->single.resource;
+    *out = &self->base.resource;
     return STRATA_SUCCESS;
 }
 
