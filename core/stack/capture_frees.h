@@ -31,7 +31,7 @@ typedef struct strata_capture_frees {
  * STRATA_STREAM_GONE, after every use that was noted. `finished`: the stream's work is done, and the stream perhaps no
  * more; it must not be named. */
 typedef strata_status (*strata_capture_frees_perform)(strata_resource *owner, strata_entry *entry,
-                                                        const strata_block *block, CUstream stream, bool finished);
+                                                      const strata_block *block, CUstream stream, bool finished);
 
 void strata_capture_frees_init(strata_capture_frees *set, strata_device *device);
 

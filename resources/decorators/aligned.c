@@ -1,8 +1,8 @@
-/* aligned: a larger block from below, of which the user sees the part that begins at a multiple of the alignment.
+/* aligned: requests a larger block from below and shows its user the part that begins at a multiple of the alignment.
  *
- * What the user sees differs from the view below by an offset of the address and by two of the sizes. The offsets are
- * in the block's entry, under the generation that they belong to. They are applied to whatever facts the user gives, so
- * that wrong facts are as wrong below, and the owner refuses them as it would without this layer. */
+ * The user's facts differ from the facts below by an offset of the address and of the two sizes. The offsets are in the
+ * block's entry, with the generation they belong to. They are applied to the facts that the user passes, so that wrong
+ * facts stay wrong below, and the owner refuses them. */
 #include <strata/aligned.h>
 
 #include "core/base/error.h"
@@ -13,20 +13,20 @@
 
 #include <stdatomic.h>
 
-enum { GIVEN = 256 }; /* bytes: what the layer below gives by itself, see strata_request */
+enum { GIVEN = 256 }; /* bytes; the alignment that every owner gives, see strata_request */
 
 typedef struct aligned {
     strata_resource resource;
     size_t alignment, threshold; /* constant */
 } aligned;
 
-/* In a block's entry. Written by the thread that allocates, before it shows the block to anyone, with the generation
- * last. Atomic, because a call with a stale identity may read it while the entry becomes another block's. */
+/* In a block's entry. Written by the allocating thread before the block is shown to others, generation last. Atomic: a
+ * call with a stale identity may read it while the entry becomes another block's. */
 typedef struct offsets {
     _Atomic uint64_t generation;
-    _Atomic uint64_t address;   /* the user's address is that much higher than below */
-    _Atomic uint64_t bytes;     /* and the sizes that much lower */
-    _Atomic uint32_t alignment; /* log2 of what is shown; 0: as below */
+    _Atomic uint64_t address;   /* user's address minus address below */
+    _Atomic uint64_t bytes;     /* size below minus user's size */
+    _Atomic uint32_t alignment; /* log2 of the shown alignment; 0: as below */
 } offsets;
 
 static size_t alignment_of(const aligned *self, const strata_request *request)
@@ -44,7 +44,7 @@ static strata_status refuse_size(const strata_request *request, size_t alignment
                               request->bytes, strata_tag_name(request->tag), alignment);
 }
 
-/* The request for the layer below; *alignment is what it lets this layer make, 0 where it is passed on unchanged. */
+/* The request for the layer below. *alignment is what this layer makes; 0: forwarded unchanged. */
 static strata_status request_below(const aligned *self, const strata_request *request, strata_request *below,
                                    size_t *alignment)
 {
@@ -69,8 +69,8 @@ static void remember(strata_resource *resource, const strata_block *below, uint6
     atomic_store_explicit(&kept->generation, below->id.generation, memory_order_release);
 }
 
-/* The offsets of the block that an identity names; NULL if it has none here: it is stale, made up, or about to be. A
- * layer above that holds a block back names it by another generation than it was made with. */
+/* The offsets of the block of an identity; NULL for a stale or unknown identity. A layer above that holds a block uses
+ * a different generation than the allocation's. */
 static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
 {
     const offsets *kept = strata_block_layer_bytes(resource, id);
@@ -80,8 +80,7 @@ static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
     return strata_table_names(strata_resource_table(resource), id, made) ? kept : NULL;
 }
 
-/* The same as seen from below. What was freed goes down as it came: there it is refused, in the words that its user
- * knows. */
+/* The block as the layer below knows it. A freed block is forwarded unchanged and refused below. */
 static strata_block as_below(strata_resource *resource, const strata_block *block)
 {
     const offsets *kept = offsets_of(resource, block->id);
@@ -95,7 +94,7 @@ static strata_block as_below(strata_resource *resource, const strata_block *bloc
     return view;
 }
 
-/* As the user sees a block that came from below. `alignment` is 0 if it is as below. */
+/* Converts a block from below to the user's view; `alignment` 0: as below. */
 static void show(strata_block *block, uint64_t higher, uint64_t more, size_t alignment)
 {
     block->address += higher;
@@ -119,7 +118,7 @@ static strata_status aligned_allocate(strata_resource *resource, const strata_re
     uint64_t over = alignment ? out->address & (alignment - 1) : 0;
     uint64_t higher = over ? alignment - over : 0, more = below.bytes - request->bytes;
     remember(resource, out, higher, more, alignment);
-    show(out, higher, more, alignment); /* somebody who found it by its address may have freed it since */
+    show(out, higher, more, alignment); /* a thread that found the block by address may have freed it */
     return STRATA_SUCCESS;
 }
 
@@ -150,7 +149,7 @@ static strata_status aligned_record(strata_resource *resource, const strata_bloc
     return resource->upstream->ops->record_use(resource->upstream, &view, stream, access);
 }
 
-/* What lies around the part that the user sees belongs to no block of the user's. */
+/* Bytes outside the shown part belong to no block of the user. */
 static strata_status aligned_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
     strata_status status = resource->upstream->ops->find(resource->upstream, address, out);
@@ -228,7 +227,7 @@ strata_status strata_aligned_create(const strata_aligned_options *options, strat
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts: the struct is what a text fills ---- */
+/* ---- stack texts: a text fills the options struct ---- */
 
 static const strata_option aligned_texts[] = {
     {"alignment", STRATA_OPTION_SIZE, offsetof(strata_aligned_options, alignment), NULL,

@@ -1,8 +1,7 @@
-/* failure_callback: tries again after the program, or the layer itself, has made room.
+/* failure_callback: retries after the program, or the layer itself, has made room.
  *
- * Each try is hushed: what becomes of its failure is known only at the end. The number of tries is bounded, and while a
- * thread is inside of a callback, what fails there is not caught: a callback that needs memory itself cannot come to be
- * called by its own failure. */
+ * Errors of each try are suppressed until the outcome is known. Retries are bounded, and failures inside a callback are
+ * not caught, so a callback that needs memory cannot be called by its own failure. */
 #include <strata/failure_callback.h>
 
 #include "core/base/error.h"
@@ -16,22 +15,22 @@ enum { VALUE_RETRIES, VALUE_CAUGHT, VALUE_RETRIED, VALUE_RECOVERED };
 
 typedef struct failure_callback {
     strata_resource resource;
-    strata_failure_callback callback; /* constant, like the next two */
+    strata_failure_callback callback; /* callback, data, statuses: constant */
     void *data;
     uint64_t statuses;
-    _Atomic uint64_t retries; /* set by any thread; each allocation reads it once */
-    /* Any thread, relaxed: statistics of what is rare. */
+    _Atomic uint64_t retries; /* set by any thread; an allocation reads it once */
+    /* Any thread, relaxed: statistics. */
     _Atomic uint64_t caught, retried, recovered;
 } failure_callback;
 
-static _Thread_local bool asking; /* inside of a callback of some layer of this kind */
+static _Thread_local bool in_callback; /* inside a callback of a layer of this kind */
 
 static void count(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* One try, whose failure is kept in *why and not said. */
+/* One try; *why receives the failure, which is not reported. */
 static strata_status try_once(strata_resource *resource, const strata_request *request, strata_block *out,
                               strata_error *why)
 {
@@ -45,7 +44,7 @@ static strata_status try_once(strata_resource *resource, const strata_request *r
     return status;
 }
 
-/* What can be done without the program. What goes wrong here shows itself as a try that fails. */
+/* Makes room without the program. Errors are ignored: the next try shows them. */
 static bool make_room(strata_resource *resource)
 {
     size_t bytes;
@@ -62,10 +61,10 @@ static bool ask(failure_callback *self, const strata_request *request, const str
     if (!self->callback)
         return make_room(&self->resource);
     strata_error_aside aside;
-    strata_error_set_aside(&aside); /* this may be a try of a layer above, which is hushed */
-    asking = true;
+    strata_error_set_aside(&aside); /* this may be a suppressed try of a layer above */
+    in_callback = true;
     bool again = self->callback(request, why, self->data);
-    asking = false;
+    in_callback = false;
     strata_error_take_back(&aside);
     return again;
 }
@@ -79,7 +78,7 @@ static strata_status failure_callback_allocate(strata_resource *resource, const 
                                                strata_block *out)
 {
     failure_callback *self = (failure_callback *)resource;
-    if (asking)
+    if (in_callback)
         return resource->upstream->ops->allocate(resource->upstream, request, out);
     strata_error why;
     uint64_t left = atomic_load_explicit(&self->retries, memory_order_relaxed);
@@ -116,7 +115,7 @@ static strata_status failure_callback_get(strata_resource *resource, size_t whic
 
 static strata_status failure_callback_set(strata_resource *resource, size_t which, uint64_t value)
 {
-    (void)which; /* one alone can be set */
+    (void)which; /* only one value is writable */
     if (value > UINT32_MAX)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "failure_callback.retries: at most %u", UINT32_MAX);
     atomic_store_explicit(&((failure_callback *)resource)->retries, value, memory_order_relaxed);

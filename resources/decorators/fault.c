@@ -1,4 +1,4 @@
-/* fault: numbers calls, and fails those whose numbers say so. */
+/* fault: numbers calls and fails those with chosen numbers. */
 #include <strata/fault.h>
 
 #include "core/base/error.h"
@@ -14,13 +14,12 @@ enum { VALUE_NTH, VALUE_EVERY, VALUE_PER_MILLION, VALUE_LARGER_THAN, VALUE_CALLS
 
 typedef struct fault {
     strata_resource resource;
-    strata_fault_operation operation; /* constant, like the next two */
+    strata_fault_operation operation; /* operation, status, seed: constant */
     strata_status status;
     uint64_t seed;
-    /* The rules and the two counts. Any thread, each by itself: a call that is in flight while a rule is set goes by
-     * the old or by the new one. */
+    /* Rules and counts. Any thread; a call in flight while a rule is set follows the old or the new rule. */
     _Atomic uint64_t values[VALUES];
-    _Atomic uint64_t start; /* calls that were numbered before the numbering at hand; the same */
+    _Atomic uint64_t start; /* calls numbered before the current numbering; any thread */
 } fault;
 
 static uint64_t value_of(const fault *self, size_t which)
@@ -47,23 +46,22 @@ static bool is_chosen(const fault *self, uint64_t number)
            (per_million && dice(self->seed, number) % MILLION < per_million);
 }
 
-/* What was asked for, in a block's entry: the copy that a free or a use comes with may say otherwise. Written by the
- * thread that allocates, the generation last. Atomic, because a call with a stale identity may read it while the entry
- * becomes another block's. */
-typedef struct asked_for {
+/* The requested bytes, in a block's entry: a user's copy may be wrong. Written by the allocating thread, generation
+ * last. Atomic: a call with a stale identity may read it while the entry becomes another block's. */
+typedef struct requested_bytes {
     _Atomic uint64_t generation, bytes;
     _Atomic strata_tag tag;
-} asked_for;
+} requested_bytes;
 
 static void remember(strata_resource *resource, const strata_request *request, strata_block_id id)
 {
-    asked_for *kept = strata_block_layer_bytes(resource, id);
+    requested_bytes *kept = strata_block_layer_bytes(resource, id);
     atomic_store_explicit(&kept->bytes, request->bytes, memory_order_relaxed);
     atomic_store_explicit(&kept->tag, request->tag, memory_order_relaxed);
     atomic_store_explicit(&kept->generation, id.generation, memory_order_release);
 }
 
-/* What a call is about. */
+/* The operation and bytes of a call. */
 typedef struct subject {
     strata_fault_operation operation;
     const char *name;
@@ -75,7 +73,7 @@ typedef struct subject {
 static subject about_block(strata_resource *resource, const strata_block *block, strata_fault_operation operation,
                            const char *name)
 {
-    const asked_for *kept = strata_block_layer_bytes(resource, block->id);
+    const requested_bytes *kept = strata_block_layer_bytes(resource, block->id);
     subject call = {operation, name, block->requested, block->tag, block->id.generation};
     if (kept && atomic_load_explicit(&kept->generation, memory_order_acquire) == block->id.generation) {
         call.bytes = (size_t)atomic_load_explicit(&kept->bytes, memory_order_relaxed);
@@ -95,8 +93,8 @@ static strata_status fail_call(fault *self, const subject *call, uint64_t number
                               (unsigned long long)number, call->name, call->bytes, strata_tag_name(call->tag));
 }
 
-/* SUCCESS: the call goes on. */
-static strata_status look_at(fault *self, const subject *call)
+/* Numbers the call; SUCCESS: it goes on. */
+static strata_status check_call(fault *self, const subject *call)
 {
     if (self->operation != STRATA_FAULT_ALL && self->operation != call->operation)
         return STRATA_SUCCESS;
@@ -112,7 +110,7 @@ static strata_status fault_allocate(strata_resource *resource, const strata_requ
 {
     const subject call = {STRATA_FAULT_ALLOCATE, "allocate", request->bytes, request->tag, 0};
     *out = (strata_block){0};
-    strata_status status = look_at((fault *)resource, &call);
+    strata_status status = check_call((fault *)resource, &call);
     if (status == STRATA_SUCCESS)
         status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (status == STRATA_SUCCESS && out->id.generation)
@@ -123,7 +121,7 @@ static strata_status fault_allocate(strata_resource *resource, const strata_requ
 static strata_status fault_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     const subject call = about_block(resource, block, STRATA_FAULT_DEALLOCATE, "deallocate");
-    strata_status status = look_at((fault *)resource, &call);
+    strata_status status = check_call((fault *)resource, &call);
     return status == STRATA_SUCCESS ? resource->upstream->ops->deallocate(resource->upstream, block, stream) : status;
 }
 
@@ -131,7 +129,7 @@ static strata_status fault_prepare(strata_resource *resource, const strata_block
                                    strata_access access)
 {
     const subject call = about_block(resource, block, STRATA_FAULT_PREPARE, "prepare");
-    strata_status status = look_at((fault *)resource, &call);
+    strata_status status = check_call((fault *)resource, &call);
     return status == STRATA_SUCCESS ? resource->upstream->ops->prepare_use(resource->upstream, block, stream, access)
                                     : status;
 }
@@ -140,7 +138,7 @@ static strata_status fault_reap(strata_resource *resource, strata_reap_mode mode
 {
     const subject call = {.operation = STRATA_FAULT_REAP, .name = "reap"};
     *bytes = 0;
-    strata_status status = look_at((fault *)resource, &call);
+    strata_status status = check_call((fault *)resource, &call);
     return status == STRATA_SUCCESS ? resource->upstream->ops->reap(resource->upstream, mode, bytes) : status;
 }
 
@@ -148,7 +146,7 @@ static strata_status fault_trim(strata_resource *resource, size_t keep_bytes, si
 {
     const subject call = {.operation = STRATA_FAULT_TRIM, .name = "trim"};
     *bytes = 0;
-    strata_status status = look_at((fault *)resource, &call);
+    strata_status status = check_call((fault *)resource, &call);
     return status == STRATA_SUCCESS ? resource->upstream->ops->trim(resource->upstream, keep_bytes, bytes) : status;
 }
 
@@ -194,7 +192,7 @@ static const strata_value fault_values[VALUES] = {
 static const strata_resource_ops fault_ops = {
     .size = sizeof(strata_resource_ops),
     .passes_facts = true,
-    .block_bytes = sizeof(asked_for),
+    .block_bytes = sizeof(requested_bytes),
     .name = "fault",
     .allocate = fault_allocate,
     .deallocate = fault_deallocate,

@@ -1,11 +1,11 @@
 /* nvtx: names of blocks, and blocks as regions of NVTX's memory extension.
  *
- * A block that is an allocation of the driver's by itself is known to the tool: it gets its name, and no more, since
- * compute-sanitizer 2025.3 refuses regions of the whole address space. What the driver calls one allocation
- * (cuMemGetAddressRange) and what is larger than the block in it is a heap, from the first block in it to the last: the
- * layer does not know when the owner gives such a piece back, and memory without a region in it is nobody's. Heaps are
- * few and kept in an array; a block's entry knows which one it is in. Of blocks in larger allocations that can be no
- * heaps the tool is told nothing: it takes no name for them (docs/measurements.md, "compute-sanitizer"). */
+ * A tool knows a block that is a driver allocation of its own; the layer gives it a name. compute-sanitizer 2025.3
+ * refuses regions of the whole address space, so blocks inside a larger driver allocation (cuMemGetAddressRange) are
+ * regions of a heap. A heap lives from the first block in it to the last: the layer does not learn when the owner frees
+ * the allocation, and memory without a region in it is not accessible. Heaps are few and kept in an array; a block's
+ * entry has the index of its heap. Blocks in allocations that cannot be heaps are not reported: the tool takes no names
+ * for them (docs/measurements.md, "compute-sanitizer"). */
 #include <strata/nvtx.h>
 
 #include "core/base/error.h"
@@ -21,52 +21,52 @@
 
 #include <string.h>
 
-enum { ROUNDING = 512 }; /* what cuMemAlloc rounds to: a block that it made fills its allocation but for that */
+enum { ROUNDING = 512 }; /* granularity of cuMemAlloc: a block of its own fills its allocation up to this */
 
 typedef struct nvtx_heap {
-    CUdeviceptr start; /* 0: the place is free */
+    CUdeviceptr start; /* 0: unused element */
     size_t bytes;
     size_t regions;
     nvtxMemHeapHandle_t handle;
 } nvtx_heap;
 
-/* Held around each call of NVTX: loading the tool, which the first one does, is not made for several threads. */
-static strata_lock telling = STRATA_LOCK_INITIALIZER(STRATA_RANK_GUARD);
+/* Held around each call of NVTX: the first one loads the tool, which is not thread-safe. */
+static strata_lock nvtx_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_GUARD);
 
 typedef struct nvtx_layer {
     strata_resource resource;
     strata_device *device;
-    strata_nvtx_options options; /* constant, like the domain */
+    strata_nvtx_options options; /* constant, like domain */
     nvtxDomainHandle_t domain;
-    nvtx_heap *heaps; /* guarded by telling, like the three below */
+    nvtx_heap *heaps; /* these four are guarded by nvtx_lock */
     size_t heap_room;
     size_t heap_count;
     size_t regions;
 } nvtx_layer;
 
-/* In a block's entry: its region. All zero in a new block. Guarded by `telling`, and changed only while the entry is
- * locked, or no free is under way: behind one the entry may be another block's. */
-typedef struct nvtx_mark {
-    CUdeviceptr address; /* 0: what the region is was not noted yet */
+/* A block's region, in its entry; zero in a new block. Guarded by `nvtx_lock`, and changed only while the entry is
+ * locked or no free is in flight: after a free the entry may be another block's. */
+typedef struct nvtx_region {
+    CUdeviceptr address; /* 0: no region recorded yet */
     size_t bytes;
     strata_tag tag;
-    uint32_t heap;  /* its place, from 1; 0: none, and the block has only its name */
-    uint32_t frees; /* under way: of those that are refused, the last one tells of the region again */
+    uint32_t heap;  /* index of its heap plus one; 0: none, only a name */
+    uint32_t frees; /* frees in flight; after refused ones, the last reports the region again */
     bool told;
-} nvtx_mark;
+} nvtx_region;
 
 /* ---- heaps ---- */
 
-/* compute-sanitizer 2025.3 takes heaps in memory of cuMemAlloc alone, which is what the older calls for sharing memory
- * take, too (tests/answers/h200.txt, "is_legacy_ipc_capable"). The context is current. */
+/* compute-sanitizer 2025.3 takes heaps in cuMemAlloc memory alone, as legacy IPC does (tests/answers/h200.txt,
+ * "is_legacy_ipc_capable"). The context is current. */
 static bool can_be_heap(CUdeviceptr start)
 {
-    int capable = 0; /* of which the driver may write the first byte alone */
+    int capable = 0; /* the driver may write its first byte alone */
     CUresult result = strata_cu.PointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, start);
     return result == CUDA_SUCCESS && capable;
 }
 
-/* A guard's kernels look at the zones around its blocks, which the tool would report. */
+/* A guard's kernels read the zones around its blocks, which the tool would report. */
 static bool is_above_guard(const nvtx_layer *self)
 {
     for (const strata_resource *below = self->resource.upstream; below; below = below->upstream)
@@ -75,15 +75,15 @@ static bool is_above_guard(const nvtx_layer *self)
     return false;
 }
 
-/* The allocation of the driver's that the block is a part of. */
+/* The driver allocation that contains a block. */
 typedef struct nvtx_origin {
     CUdeviceptr start;
-    size_t bytes;  /* 0: it is the whole of one, or nobody knows, or it can be no heap */
-    bool is_known; /* to the tool, by itself or as a region */
+    size_t bytes;  /* 0: the block is a whole allocation, or unknown, or it can be no heap */
+    bool is_known; /* known to the tool, by itself or as a region */
 } nvtx_origin;
 
 /* The context is current. */
-static nvtx_origin ask_origin(const nvtx_layer *self, const strata_block *block)
+static nvtx_origin query_origin(const nvtx_layer *self, const strata_block *block)
 {
     nvtx_origin origin = {.is_known = true};
     size_t bytes = 0;
@@ -96,9 +96,9 @@ static nvtx_origin ask_origin(const nvtx_layer *self, const strata_block *block)
     return origin;
 }
 
-/* Around what is asked and told: compute-sanitizer takes no heap from a thread without a context. False if that cannot
- * be had: then the tool is told of nothing new. Errors are nobody's. */
-static bool begin_telling(const nvtx_layer *self, strata_scope *scope)
+/* Enters the scope of a report: compute-sanitizer takes no heap from a thread without a context. False without a
+ * context: nothing is reported. Errors are ignored. */
+static bool report_begin(const nvtx_layer *self, strata_scope *scope)
 {
     strata_error_suppress_begin();
     strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -115,12 +115,12 @@ static uint32_t find_heap(const nvtx_layer *self, CUdeviceptr start)
     return 0;
 }
 
-/* A free place; 0 without host memory. The lock is held. */
-static uint32_t free_place(nvtx_layer *self)
+/* Index of an unused element plus one; 0 without host memory. The lock is held. */
+static uint32_t find_unused_heap(nvtx_layer *self)
 {
-    uint32_t place = find_heap(self, 0);
-    if (place)
-        return place;
+    uint32_t heap_index = find_heap(self, 0);
+    if (heap_index)
+        return heap_index;
     size_t room = self->heap_room ? 2 * self->heap_room : 16;
     nvtx_heap *heaps = strata_host_zalloc(room * sizeof *heaps);
     if (!heaps)
@@ -149,28 +149,29 @@ static nvtxMemHeapHandle_t tell_heap(const nvtx_layer *self, CUdeviceptr start, 
     return nvtxMemHeapRegister(self->domain, &heap);
 }
 
-/* One more region of the heap there, which is told if it is the first. The place, 0 without one. The lock is held. */
+/* Adds a region to the heap there and reports the heap if it is the first. Returns the index plus one, or 0. The lock
+ * is held. */
 static uint32_t enter_heap(nvtx_layer *self, CUdeviceptr start, size_t bytes)
 {
-    uint32_t place = find_heap(self, start);
-    if (place) {
-        self->heaps[place - 1].regions++;
-        return place;
+    uint32_t heap_index = find_heap(self, start);
+    if (heap_index) {
+        self->heaps[heap_index - 1].regions++;
+        return heap_index;
     }
-    if (!(place = free_place(self)))
+    if (!(heap_index = find_unused_heap(self)))
         return 0;
     nvtxMemHeapHandle_t handle = tell_heap(self, start, bytes);
-    if (!handle) /* no tool, or one that does not take it */
+    if (!handle) /* no tool, or the tool refused it */
         return 0;
-    self->heaps[place - 1] = (nvtx_heap){.start = start, .bytes = bytes, .regions = 1, .handle = handle};
+    self->heaps[heap_index - 1] = (nvtx_heap){.start = start, .bytes = bytes, .regions = 1, .handle = handle};
     self->heap_count++;
-    return place;
+    return heap_index;
 }
 
-/* One less. The lock is held. */
-static void leave_heap(nvtx_layer *self, uint32_t place)
+/* Removes a region from its heap. The lock is held. */
+static void leave_heap(nvtx_layer *self, uint32_t heap_index)
 {
-    nvtx_heap *heap = &self->heaps[place - 1];
+    nvtx_heap *heap = &self->heaps[heap_index - 1];
     if (--heap->regions)
         return;
     nvtxMemHeapUnregister(self->domain, heap->handle);
@@ -180,164 +181,164 @@ static void leave_heap(nvtx_layer *self, uint32_t place)
 
 /* ---- regions: the lock is held ---- */
 
-static void name_region(const nvtx_layer *self, const nvtx_mark *mark)
+static void name_region(const nvtx_layer *self, const nvtx_region *region)
 {
-    const char *name = strata_tag_name(mark->tag);
-    const nvtxMemRegionNameDesc_t region = {
+    const char *name = strata_tag_name(region->tag);
+    const nvtxMemRegionNameDesc_t named = {
         .regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER,
         .nameType = NVTX_MESSAGE_TYPE_ASCII,
-        .region = {.pointer = (const void *)(uintptr_t)mark->address},
+        .region = {.pointer = (const void *)(uintptr_t)region->address},
         .name = {.ascii = name},
     };
     const nvtxMemRegionsNameBatch_t batch = {
         .extCompatID = NVTX_EXT_COMPATID_MEM,
         .structSize = sizeof batch,
         .regionCount = 1,
-        .regionElementSize = sizeof region,
-        .regionElements = &region,
+        .regionElementSize = sizeof named,
+        .regionElements = &named,
     };
     if (!self->options.no_names && *name)
         nvtxMemRegionsName(self->domain, &batch);
 }
 
-static void tell_region(const nvtx_layer *self, const nvtx_mark *mark, bool is_known)
+static void report_region_begin(const nvtx_layer *self, const nvtx_region *region, bool is_known)
 {
-    const nvtxMemVirtualRangeDesc_t range = {.size = mark->bytes, .ptr = (const void *)(uintptr_t)mark->address};
+    const nvtxMemVirtualRangeDesc_t range = {.size = region->bytes, .ptr = (const void *)(uintptr_t)region->address};
     const nvtxMemRegionsRegisterBatch_t batch = {
         .extCompatID = NVTX_EXT_COMPATID_MEM,
         .structSize = sizeof batch,
         .regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
-        .heap = mark->heap ? self->heaps[mark->heap - 1].handle : NULL,
+        .heap = region->heap ? self->heaps[region->heap - 1].handle : NULL,
         .regionCount = 1,
         .regionDescElementSize = sizeof range,
         .regionDescElements = &range,
     };
-    if (mark->heap)
+    if (region->heap)
         nvtxMemRegionsRegister(self->domain, &batch);
     if (is_known)
-        name_region(self, mark);
+        name_region(self, region);
 }
 
-static void tell_end(const nvtx_layer *self, const nvtx_mark *mark)
+static void report_region_end(const nvtx_layer *self, const nvtx_region *region)
 {
-    const nvtxMemRegionRef_t region = {.pointer = (const void *)(uintptr_t)mark->address};
+    const nvtxMemRegionRef_t ref = {.pointer = (const void *)(uintptr_t)region->address};
     const nvtxMemRegionsUnregisterBatch_t batch = {
         .extCompatID = NVTX_EXT_COMPATID_MEM,
         .structSize = sizeof batch,
         .refType = NVTX_MEM_REGION_REF_TYPE_POINTER,
         .refCount = 1,
-        .refElementSize = sizeof region,
-        .refElements = &region,
+        .refElementSize = sizeof ref,
+        .refElements = &ref,
     };
-    if (mark->heap)
+    if (region->heap)
         nvtxMemRegionsUnregister(self->domain, &batch);
 }
 
 /* ---- regions ---- */
 
-/* The block's mark, its entry locked; NULL if the block is gone. `telling` is held. */
-static nvtx_mark *hold_mark(const nvtx_layer *self, const strata_block *block, strata_entry **entry)
+/* The block's region with its entry locked; NULL if the block is gone. `nvtx_lock` is held. */
+static nvtx_region *lock_region(const nvtx_layer *self, const strata_block *block, strata_entry **entry)
 {
     *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
     if (!*entry || !strata_entry_lock(*entry, block->id.generation))
         return NULL;
-    return (nvtx_mark *)(void *)((char *)*entry + self->resource.block_offset);
+    return (nvtx_region *)(void *)((char *)*entry + self->resource.block_offset);
 }
 
-/* The region is told from here on. No free is under way, and one that comes waits for `telling`, which is held. */
-static void tell_begin(nvtx_layer *self, nvtx_mark *mark, const nvtx_origin *origin)
+/* Reports the region. No free is in flight; a new one waits for `nvtx_lock`, which is held. */
+static void report_region(nvtx_layer *self, nvtx_region *region, const nvtx_origin *origin)
 {
-    mark->heap = origin->bytes ? enter_heap(self, origin->start, origin->bytes) : 0;
-    mark->told = true;
-    tell_region(self, mark, origin->is_known && (mark->heap || !origin->bytes));
-    self->regions += mark->heap != 0;
+    region->heap = origin->bytes ? enter_heap(self, origin->start, origin->bytes) : 0;
+    region->told = true;
+    report_region_begin(self, region, origin->is_known && (region->heap || !origin->bytes));
+    self->regions += region->heap != 0;
 }
 
-/* Who finds the block by its address may free it at once. */
+/* A thread that finds the block by its address may free it at once. */
 static void begin_region(nvtx_layer *self, const strata_block *block)
 {
     strata_scope scope;
     strata_entry *entry;
     nvtx_origin origin = {0};
-    bool can_tell = begin_telling(self, &scope);
+    bool can_tell = report_begin(self, &scope);
     if (can_tell)
-        origin = ask_origin(self, block);
-    strata_lock_take(&telling);
-    nvtx_mark *mark = hold_mark(self, block, &entry);
-    bool tells = mark && !mark->frees && can_tell;
-    if (mark) {
-        mark->address = block->address;
-        mark->bytes = block->requested;
-        mark->tag = block->tag;
+        origin = query_origin(self, block);
+    strata_lock_take(&nvtx_lock);
+    nvtx_region *region = lock_region(self, block, &entry);
+    bool tells = region && !region->frees && can_tell;
+    if (region) {
+        region->address = block->address;
+        region->bytes = block->requested;
+        region->tag = block->tag;
         strata_entry_unlock(entry);
     }
     if (tells)
-        tell_begin(self, mark, &origin);
-    strata_lock_release(&telling);
+        report_region(self, region, &origin);
+    strata_lock_release(&nvtx_lock);
     if (can_tell)
         strata_scope_leave(&scope);
 }
 
-/* Before a free: the region is told of no more. False if the block does not live, and the free will be refused. */
+/* Before a free: reports the end of the region. False if the block is not live, so that the free will be refused. */
 static bool begin_free(nvtx_layer *self, const strata_block *block)
 {
     strata_scope scope;
     strata_entry *entry;
-    nvtx_mark ended = {0};
-    bool can_tell = begin_telling(self, &scope);
-    strata_lock_take(&telling);
-    nvtx_mark *mark = hold_mark(self, block, &entry);
-    if (mark) {
-        ended = *mark;
-        mark->frees++;
-        mark->told = false;
+    nvtx_region ended = {0};
+    bool can_tell = report_begin(self, &scope);
+    strata_lock_take(&nvtx_lock);
+    nvtx_region *region = lock_region(self, block, &entry);
+    if (region) {
+        ended = *region;
+        region->frees++;
+        region->told = false;
         strata_entry_unlock(entry);
     }
     if (ended.told)
-        tell_end(self, &ended);
+        report_region_end(self, &ended);
     if (ended.told && ended.heap) {
         self->regions--;
         leave_heap(self, ended.heap);
     }
-    strata_lock_release(&telling);
+    strata_lock_release(&nvtx_lock);
     if (can_tell)
         strata_scope_leave(&scope);
-    return mark != NULL;
+    return region != NULL;
 }
 
-/* What is remembered of the block, if it still lives. */
-static strata_block noted_block(nvtx_layer *self, const strata_block *block)
+/* The recorded facts of a live block. */
+static strata_block recorded_block(nvtx_layer *self, const strata_block *block)
 {
     strata_entry *entry;
     strata_block noted = {0};
-    strata_lock_take(&telling);
-    const nvtx_mark *mark = hold_mark(self, block, &entry);
-    if (mark) {
-        noted = (strata_block){.address = mark->address, .bytes = mark->bytes, .id = block->id};
+    strata_lock_take(&nvtx_lock);
+    const nvtx_region *region = lock_region(self, block, &entry);
+    if (region) {
+        noted = (strata_block){.address = region->address, .bytes = region->bytes, .id = block->id};
         strata_entry_unlock(entry);
     }
-    strata_lock_release(&telling);
+    strata_lock_release(&nvtx_lock);
     return noted;
 }
 
-/* After a free that was refused, whatever was given with it. Another may be under way, or have been carried out. */
+/* After a refused free, whatever facts it had. Another free may be in flight or done. */
 static void end_free(nvtx_layer *self, const strata_block *block)
 {
-    const strata_block noted = noted_block(self, block);
+    const strata_block noted = recorded_block(self, block);
     strata_scope scope;
     strata_entry *entry;
     nvtx_origin origin = {0};
-    bool can_tell = begin_telling(self, &scope);
+    bool can_tell = report_begin(self, &scope);
     if (can_tell && noted.address)
-        origin = ask_origin(self, &noted);
-    strata_lock_take(&telling);
-    nvtx_mark *mark = hold_mark(self, block, &entry);
-    bool tells = mark && --mark->frees == 0 && mark->address && can_tell;
-    if (mark)
+        origin = query_origin(self, &noted);
+    strata_lock_take(&nvtx_lock);
+    nvtx_region *region = lock_region(self, block, &entry);
+    bool tells = region && --region->frees == 0 && region->address && can_tell;
+    if (region)
         strata_entry_unlock(entry);
     if (tells)
-        tell_begin(self, mark, &origin);
-    strata_lock_release(&telling);
+        report_region(self, region, &origin);
+    strata_lock_release(&nvtx_lock);
     if (can_tell)
         strata_scope_leave(&scope);
 }
@@ -353,7 +354,7 @@ static strata_status nvtx_allocate(strata_resource *resource, const strata_reque
     return status;
 }
 
-/* The region ends first: behind the free the memory may be another block's. */
+/* The region ends before the free: afterwards the memory may be another block's. */
 static strata_status nvtx_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     nvtx_layer *self = (nvtx_layer *)resource;
@@ -375,18 +376,18 @@ static const strata_value nvtx_values[] = {
 static strata_status nvtx_get_value(strata_resource *resource, size_t which, uint64_t *value)
 {
     nvtx_layer *self = (nvtx_layer *)resource;
-    strata_lock_take(&telling);
+    strata_lock_take(&nvtx_lock);
     *value = which == VALUE_HEAPS ? self->heap_count : self->regions;
-    strata_lock_release(&telling);
+    strata_lock_release(&nvtx_lock);
     return STRATA_SUCCESS;
 }
 
 static void nvtx_destroy(strata_resource *resource)
 {
     nvtx_layer *self = (nvtx_layer *)resource;
-    strata_lock_take(&telling);
+    strata_lock_take(&nvtx_lock);
     nvtxDomainDestroy(self->domain);
-    strata_lock_release(&telling);
+    strata_lock_release(&nvtx_lock);
     strata_host_free(self->heaps);
     strata_host_free(self);
 }
@@ -394,7 +395,7 @@ static void nvtx_destroy(strata_resource *resource)
 static const strata_resource_ops nvtx_ops = {
     .size = sizeof(strata_resource_ops),
     .passes_facts = true,
-    .block_bytes = sizeof(nvtx_mark),
+    .block_bytes = sizeof(nvtx_region),
     .name = "nvtx",
     .allocate = nvtx_allocate,
     .deallocate = nvtx_deallocate,
@@ -412,9 +413,9 @@ static strata_status make_layer(strata_device *device, const strata_nvtx_options
     self->resource.ops = &nvtx_ops;
     self->device = device;
     self->options = *options;
-    strata_lock_take(&telling);
+    strata_lock_take(&nvtx_lock);
     self->domain = nvtxDomainCreateA("strata");
-    strata_lock_release(&telling);
+    strata_lock_release(&nvtx_lock);
     *out = &self->resource;
     return STRATA_SUCCESS;
 }

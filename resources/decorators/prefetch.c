@@ -1,8 +1,8 @@
-/* prefetch: cuMemPrefetchAsync behind each allocation, and behind each prepare_use where that is asked for.
+/* prefetch: cuMemPrefetchAsync after each allocation, and after each prepare_use if requested.
  *
- * Whether a block is managed memory is asked of the driver once, when it is allocated, and kept in its entry. A move is
- * work on the block that nobody else knows of, so it is noted as a read: behind an allocation by record_use, behind a
- * prepare by the finish that belongs to it, which notes at least a read then. */
+ * The driver is asked once, at the allocation, whether a block is managed memory; the answer is in its entry. A move is
+ * work on the block, recorded as a read: by record_use after an allocation, by the matching finish after a prepare,
+ * which then records at least a read. */
 #include <strata/prefetch.h>
 
 #include "core/base/counters.h"
@@ -13,26 +13,26 @@
 #include "resources/builtin.h"
 
 enum { PREFETCHES, FAILED, SKIPPED };                                 /* counters */
-enum { VALUE_PREFETCHES, VALUE_FAILED, VALUE_SKIPPED, VALUE_ON_USE }; /* the first three are the counters */
+enum { VALUE_PREFETCHES, VALUE_FAILED, VALUE_SKIPPED, VALUE_ON_USE }; /* the first three count */
 
 typedef struct prefetch {
     strata_resource resource;
     strata_device *device;
     CUmemLocation to;         /* constant */
-    _Atomic bool on_use;      /* set by any thread; a use that is prepared meanwhile goes by either */
-    _Atomic bool ever_on_use; /* whether it ever was; the same */
+    _Atomic bool on_use;      /* set by any thread; a concurrent prepare uses either value */
+    _Atomic bool ever_on_use; /* whether it was ever set; any thread */
     strata_counters counters;
 } prefetch;
 
-/* In a block's entry. Written by the thread that allocates, before it shows the block to anyone; atomic, because a call
- * with a stale identity may read it while the entry becomes another block's. */
-typedef struct managed_mark {
-    _Atomic uint64_t generation; /* of the block that is managed memory; 0: none was */
-} managed_mark;
+/* In a block's entry. Written by the allocating thread before the block is shown to others. Atomic: a call with a stale
+ * identity may read it while the entry becomes another block's. */
+typedef struct managed_block {
+    _Atomic uint64_t generation; /* of the block that is managed memory; 0: not managed */
+} managed_block;
 
 static bool is_managed(strata_resource *resource, strata_block_id id)
 {
-    const managed_mark *mark = strata_block_layer_bytes(resource, id);
+    const managed_block *mark = strata_block_layer_bytes(resource, id);
     return mark && id.generation && atomic_load_explicit(&mark->generation, memory_order_relaxed) == id.generation;
 }
 
@@ -41,12 +41,11 @@ static void count(prefetch *self, unsigned which)
     strata_counters_add(&self->counters, strata_thread_self(), which, 1);
 }
 
-/* An address that the driver does not know is of memory that is not managed. A question that fails is a move that does
- * not come. */
-static bool ask_managed(prefetch *self, CUdeviceptr address)
+/* An address unknown to the driver is not managed. After a failed query nothing is moved. */
+static bool query_managed(prefetch *self, CUdeviceptr address)
 {
     strata_scope scope;
-    unsigned char managed = 0; /* a bool of the driver's */
+    unsigned char managed = 0; /* a boolean of the driver */
     CUresult result = CUDA_ERROR_UNKNOWN;
     strata_error_suppress_begin();
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -60,7 +59,7 @@ static bool ask_managed(prefetch *self, CUdeviceptr address)
     return result == CUDA_SUCCESS && managed;
 }
 
-/* Whether the move was submitted. */
+/* Whether a move was submitted. */
 static bool move(prefetch *self, const strata_block *block, CUstream stream)
 {
     strata_scope scope;
@@ -82,7 +81,7 @@ static bool move(prefetch *self, const strata_block *block, CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
-/* False if it cannot be given back. */
+/* False if the block cannot be given back. */
 static bool give_back(strata_resource *up, const strata_block *block, CUstream stream)
 {
     strata_error_suppress_begin();
@@ -91,10 +90,9 @@ static bool give_back(strata_resource *up, const strata_block *block, CUstream s
     return status == STRATA_SUCCESS;
 }
 
-/* Where the move cannot be noted, the block is given back: a free that comes too early would be worse than none. One
- * that cannot be given back lives below and is counted there: it is better had than lost, and the move is waited for as
- * far as that can be done. */
-static strata_status note_move(const prefetch *self, strata_block *block, CUstream stream)
+/* If the move cannot be recorded, the block is given back: a free could precede the move. A block that cannot be given
+ * back stays live and counted below; the move is waited for as far as possible. */
+static strata_status record_move(const prefetch *self, strata_block *block, CUstream stream)
 {
     strata_resource *up = self->resource.upstream;
     if (!(up->ops->capabilities(up) & STRATA_CAPABILITY_USE_TRACKING))
@@ -116,11 +114,11 @@ static strata_status prefetch_allocate(strata_resource *resource, const strata_r
 {
     prefetch *self = (prefetch *)resource;
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
-    if (status != STRATA_SUCCESS || !out->id.generation || !ask_managed(self, out->address))
+    if (status != STRATA_SUCCESS || !out->id.generation || !query_managed(self, out->address))
         return status;
-    managed_mark *mark = strata_block_layer_bytes(resource, out->id);
+    managed_block *mark = strata_block_layer_bytes(resource, out->id);
     atomic_store_explicit(&mark->generation, out->id.generation, memory_order_relaxed);
-    return move(self, out, request->stream) ? note_move(self, out, request->stream) : STRATA_SUCCESS;
+    return move(self, out, request->stream) ? record_move(self, out, request->stream) : STRATA_SUCCESS;
 }
 
 static strata_status prefetch_prepare(strata_resource *resource, const strata_block *block, CUstream stream,
@@ -128,7 +126,7 @@ static strata_status prefetch_prepare(strata_resource *resource, const strata_bl
 {
     prefetch *self = (prefetch *)resource;
     strata_status status = resource->upstream->ops->prepare_use(resource->upstream, block, stream, access);
-    bool asked = atomic_load_explicit(&self->on_use, memory_order_acquire); /* and then finish sees ever_on_use */
+    bool asked = atomic_load_explicit(&self->on_use, memory_order_acquire); /* acquire: finish then sees ever_on_use */
     if (status == STRATA_SUCCESS && asked && is_managed(resource, block->id))
         move(self, block, stream);
     return status;
@@ -154,7 +152,7 @@ static strata_status prefetch_get(strata_resource *resource, size_t which, uint6
 
 static strata_status prefetch_set(strata_resource *resource, size_t which, uint64_t value)
 {
-    (void)which; /* one alone can be set */
+    (void)which; /* only one value is writable */
     prefetch *self = (prefetch *)resource;
     if (value)
         atomic_store_explicit(&self->ever_on_use, true, memory_order_relaxed);
@@ -179,7 +177,7 @@ static const strata_value prefetch_values[] = {
 static const strata_resource_ops prefetch_ops = {
     .size = sizeof(strata_resource_ops),
     .passes_facts = true,
-    .block_bytes = sizeof(managed_mark),
+    .block_bytes = sizeof(managed_block),
     .name = "prefetch",
     .allocate = prefetch_allocate,
     .prepare_use = prefetch_prepare,

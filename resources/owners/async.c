@@ -1,8 +1,7 @@
 /* async: the driver's stream-ordered pools.
  *
- * A free goes to the stream that it is asked on. Where other streams used the block and are not known to be done, it
- * goes to a stream of this resource's own instead, which waits for all of them: the memory comes back later, and
- * nobody's work does. */
+ * A free goes to the freeing stream. If other streams used the block and may still do so, the free goes to an internal
+ * stream that waits for all of them: the memory becomes free later, and no stream of the program is delayed. */
 #include <strata/async.h>
 
 #include "core/base/counters.h"
@@ -19,11 +18,11 @@
 
 enum {
     ALIGNMENT = 256,
-    CHARGE_GRANULE = 512, /* what a pool rounds to: tests/answers/h200.txt, "pool_size." */
-    DESTROY_TRIES = 3,     /* of what nobody can try later: one finds no host memory, one call fails, one is left */
+    CHARGE_GRANULE = 512, /* granularity of a pool: tests/answers/h200.txt, "pool_size." */
+    DESTROY_TRIES = 3,    /* for operations without a later retry: host memory may be short once, one call may fail */
 };
 
-/* What a pool reserves at a time, and what its maximum is rounded up to: tests/answers/h200.txt, "pool.max_". */
+/* A pool reserves in this granularity, and its maximum is rounded up to it: tests/answers/h200.txt, "pool.max_". */
 static const uint64_t RESERVE_GRANULE = UINT64_C(32) << 20;
 
 typedef struct async {
@@ -31,10 +30,11 @@ typedef struct async {
     strata_device *device;
     CUmemoryPool pool;
     bool own_pool;
-    uint64_t limit; /* bytes that the pool may reserve, 0: what the device has; constant */
+    uint64_t limit; /* bytes that the pool may reserve; 0: the device's memory; constant */
     strata_pending_frees retired;
     strata_lock lock;
-    CUstream waiting; /* for frees that wait for several streams; made when first needed, guarded by lock */
+    CUstream
+        waiting; /* internal stream for frees that wait for several streams; made when first needed, guarded by lock */
 } async;
 
 /* ---- allocating ---- */
@@ -69,7 +69,7 @@ static inline strata_status free_memory(async *self, CUdeviceptr address, CUstre
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : fail_free(result, address);
 }
 
-/* Takes back what the driver gave for a block that came to nothing: nobody else could do it later. */
+/* Frees memory of a block that was not made. There is no later opportunity. */
 static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CUstream stream)
 {
     strata_scope scope;
@@ -84,7 +84,7 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
     strata_error_suppress_end(false);
 }
 
-/* Makes memory that the driver has given into a block; the stream is noted. */
+/* Makes a block of memory from the driver. A use record of the stream is open. */
 static inline bool enter_block(async *self, CUdeviceptr address, const strata_request *request,
                                strata_timeline *timeline, bool known, strata_block *out)
 {
@@ -100,9 +100,9 @@ static inline bool enter_block(async *self, CUdeviceptr address, const strata_re
     return true;
 }
 
-/* The general way: on any stream, with all that can go wrong. */
+/* Allocates on any stream, with all checks. */
 static __attribute__((noinline)) strata_status allocate_slow(async *self, const strata_request *request,
-                                                              strata_block *out)
+                                                             strata_block *out)
 {
     *out = (strata_block){0};
     strata_status status = strata_check_alignment(&self->resource, request, ALIGNMENT);
@@ -130,7 +130,7 @@ static __attribute__((noinline)) strata_status allocate_slow(async *self, const 
     return status;
 }
 
-/* On a known stream with late events nothing is noted that could fail. */
+/* Fast path: on a known stream with late events no record is needed. */
 static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     async *self = (async *)resource;
@@ -153,7 +153,7 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
 
 /* ---- freeing ---- */
 
-/* The stream that waits in place of the freeing one. */
+/* The internal stream that waits in place of the freeing stream. */
 static strata_status waiting_stream(async *self, CUstream *out)
 {
     strata_status status = STRATA_SUCCESS;
@@ -179,7 +179,7 @@ static strata_status find_pending(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* Whether a free on `stream` would come before a use that some other stream may not have finished. */
+/* Whether a free on `stream` would precede a pending use on another stream. */
 static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref *stream)
 {
     strata_clock *clock = strata_timeline_clock(stream, false);
@@ -194,7 +194,7 @@ static strata_status make_wait(strata_point point, void *waiting)
     return strata_timeline_wait(waiting, point);
 }
 
-/* Lets the waiting stream come after everything that may touch the block, and frees on it. */
+/* Makes the internal stream wait for all that may touch the block, and frees on it. */
 static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
                                             strata_point upto, bool *reap)
 {
@@ -215,7 +215,7 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
     return STRATA_SUCCESS;
 }
 
-/* Everything that was submitted to the stream so far, as a point that an event covers or can. */
+/* All work submitted to the stream so far, as a point that an event covers or can cover. */
 static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
     strata_use_record record;
@@ -238,7 +238,7 @@ static strata_status free_on_unknown(async *self, strata_entry *entry, const str
         return status;
     }
     *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(record.stream.timeline));
-    strata_use_record_end(&record); /* the free is done; without its event it is found complete later, by a later one */
+    strata_use_record_end(&record); /* the free is done; without this event a later event shows its completion */
     return STRATA_SUCCESS;
 }
 
@@ -286,7 +286,7 @@ static __attribute__((noinline)) strata_status free_in_order(async *self, strata
 }
 
 static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
-                               CUstream stream, bool finished)
+                                  CUstream stream, bool finished)
 {
     async *self = (async *)resource;
     bool reap = false;
@@ -294,7 +294,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
                     : free_in_order(self, entry, block, stream, &reap);
 }
 
-/* The general way. Where a capture is met, nothing was freed, and the free waits for its end. */
+/* Slow path. A capture fails the attempt before anything is freed; the free is then deferred to the capture's end. */
 static strata_status free_or_defer(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
                                    bool *reap)
 {
@@ -305,14 +305,14 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status != STRATA_ERROR_STREAM_CAPTURE)
         return status;
-    strata_pending_frees_defer(&self->retired, entry, block->bytes); /* before another thread may carry it out */
+    strata_pending_frees_defer(&self->retired, entry, block->bytes); /* before another thread may perform it */
     status = strata_capture_frees_add(deferred, &self->resource, perform_free, entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_pending_frees_undefer(&self->retired, entry, block->bytes);
     return status;
 }
 
-/* Where a block only ever saw the known stream on which it is freed, and that is usual, there is nothing to ask. */
+/* The timeline, if the block was used on this known stream alone: then no query is needed. */
 static inline strata_timeline *used_only_on_known(async *self, const strata_entry *entry, CUstream stream)
 {
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -337,7 +337,8 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
         return status;
     }
     size_t bytes;
-    if (__builtin_expect(reap, 0)) /* keeps the pending frees few; what goes wrong here is met again by who waits */
+    if (__builtin_expect(reap,
+                         0)) /* bounds the list of pending frees. Errors are ignored: the next wait reports them */
         strata_pending_frees_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
     return STRATA_SUCCESS;
 }
@@ -409,19 +410,20 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
     usage->reserved_bytes = reserved;
     usage->reserved_peak = peak;
     const size_t in_blocks = used > usage->bytes_outstanding ? used : usage->bytes_outstanding;
-    usage->reserved_free = reserved > in_blocks ? reserved - in_blocks : 0; /* what is freed counts as unused there */
+    usage->reserved_free =
+        reserved > in_blocks ? reserved - in_blocks : 0; /* the driver counts freed memory as unused */
     return STRATA_SUCCESS;
 }
 
 static strata_status async_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* what cannot be rounded up, no device has either */
+    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* larger requests cannot be rounded up, and exceed any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 
-/* Memory that was freed on the stream is the driver's first choice for a request on it: docs/measurements.md. */
+/* The driver prefers memory that was freed on the requesting stream: docs/measurements.md. */
 static strata_status async_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                     strata_block_id *of)
 {
@@ -456,8 +458,8 @@ static int async_device(strata_resource *resource)
     return ((async *)resource)->device->ordinal;
 }
 
-/* What fails before the driver was asked to end a thing is tried again, since nobody can call a second time. An end
- * that the driver refuses is not: the handle may be gone. True: the driver was asked. */
+/* Returns true once the driver was asked to destroy the pool. A failure before that is worth another try; a refusal by
+ * the driver is not, since the handle may be gone. */
 static bool destroy_pool(async *self)
 {
     strata_scope scope;
@@ -571,7 +573,7 @@ static strata_status configure(async *self, const strata_async_options *options)
     return status == STRATA_SUCCESS ? prime(self, options->initial_size) : status;
 }
 
-/* Ends a pool that came to nothing. If that fails too it is said, and why it came to nothing stays the last error. */
+/* Destroys a pool after a failure. A further failure is logged; the first one stays the last error. */
 static void drop_pool(CUmemoryPool pool)
 {
     strata_error kept = *strata_error_in_force();

@@ -1,7 +1,5 @@
-/* callback: blocks that functions of the program's own give and take.
- *
- * What the functions answer is checked as far as it can be: a status that is one, an address at all, its alignment, and
- * that no live block begins there. */
+/* callback: blocks from functions of the program. Their results are checked: a valid status, an address, its alignment,
+ * and no live block at the address. */
 #include <strata/callback.h>
 
 #include "core/base/error.h"
@@ -23,8 +21,8 @@ static bool is_status(strata_status status)
     return strcmp(strata_status_name(status), "STRATA_ERROR_UNKNOWN") != 0;
 }
 
-/* What the program's function answered, as the status of the call. Its own record, if it made one, is replaced by one
- * that says where the answer came from. */
+/* Turns the status of the program's function into that of the call. The function's error record, if any, is replaced by
+ * one that names the origin. */
 static strata_status refuse_answer(const strata_block *block, strata_status answer, const char *which)
 {
     bool known = is_status(answer);

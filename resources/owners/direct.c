@@ -1,5 +1,4 @@
-/* direct: one cuMemAlloc for each block. A free waits on the host until nothing can touch the block, then gives it
- * back. */
+/* direct: one cuMemAlloc for each block. A free waits on the host until no work can touch the block. */
 #include <strata/direct.h>
 
 #include "core/base/error.h"
@@ -11,7 +10,7 @@
 
 enum {
     ALIGNMENT = 256,      /* CUDA C++ Programming Guide, "Device Memory Accesses": at least 256 bytes */
-    CHARGE_GRANULE = 512, /* what cuMemAlloc rounds to: tests/answers/h200.txt, "memory." */
+    CHARGE_GRANULE = 512, /* granularity of cuMemAlloc: tests/answers/h200.txt, "memory." */
 };
 
 static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
@@ -39,7 +38,7 @@ static const strata_per_block_source source = {
 static strata_status direct_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* what cannot be rounded up, no device has either */
+    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* larger requests cannot be rounded up, and exceed any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }

@@ -1,10 +1,10 @@
 /* managed: one cuMemAllocManaged for each block.
  *
- * How much may be allocated. Managed memory takes nothing of the device until it is touched there, so the driver never
- * refuses what is too much; the device pages instead. What the driver calls free is therefore compared with what is
- * allocated: while the resource has no block, that is the room for its blocks; later it is less by those that have
- * moved to the device meanwhile, and how much that is nobody can ask. So the room is remembered from when there was no
- * block, or taken from a later answer that is larger. */
+ * Room. Managed memory occupies the device only once it is touched there, so the driver never refuses an allocation;
+ * the device pages instead. Without oversubscription the layer compares its claimed bytes with the device's free
+ * memory. That is the room for its blocks only while it has none; later, blocks that have migrated to the device reduce
+ * the free memory by an unknown amount. So the room is the answer from when there was no block, or a larger later one.
+ */
 #include <strata/managed.h>
 
 #include "core/base/error.h"
@@ -20,8 +20,8 @@ typedef struct managed {
     strata_per_block base;
     strata_managed_options options; /* constant */
     strata_lock room_lock;
-    size_t claimed; /* bytes of blocks that live or are being allocated; guarded by room_lock */
-    size_t room;    /* bytes that may be claimed; the same */
+    size_t claimed; /* bytes of blocks that are live or being allocated; guarded by room_lock */
+    size_t room;    /* bytes that may be claimed; guarded by room_lock */
 } managed;
 
 /* ---- room ---- */
@@ -39,8 +39,8 @@ static strata_status refuse_room(const managed *self, const strata_request *requ
     return strata_error_raise(error,
                               "managed: %zu bytes (tag \"%.100s\") are more than device %d has room for: live %zu, "
                               "limit %zu, free on the device %zu. Free some, or allow more with oversubscribe=on",
-                              request->bytes, strata_tag_name(request->tag), self->base.device->ordinal, claimed,
-                              room, device_free);
+                              request->bytes, strata_tag_name(request->tag), self->base.device->ordinal, claimed, room,
+                              device_free);
 }
 
 static strata_status query_device_free(strata_device *device, size_t *bytes)
@@ -150,7 +150,7 @@ static const strata_per_block_source source = {
     .give = give_memory,
 };
 
-/* The host can read it: no DEVICE_MEMORY. */
+/* Without DEVICE_MEMORY: the host can read it. */
 static uint32_t managed_capabilities(strata_resource *resource)
 {
     (void)resource;

@@ -1,15 +1,15 @@
-/* null: blocks without memory. A block's address is made from its slot, so that addresses of live blocks lie apart and
- * any address leads to its block without an index:
+/* null: blocks without memory. A block's address is computed from its slot, so that addresses are unique and any
+ * address leads to its block without an index:
  *
  *     63 .. 56   55   54   53 ...... 30   29 ...... 0
  *         0    |  1 |  0 |     slot     |   offset       up to 1 GiB
  *         0    |  1 |  1 |  slot |      offset           up to 256 GiB, in the first 2^16 slots: 53 .. 38
  *       0x40 and more   61 ..... 38   37 ....... 0
- *                     |    slot     |   offset           the same, in a later slot
+ *                     |    slot     |   offset           up to 256 GiB, in a later slot
  *
- * Devices map nothing from 2^49 on, and systems nothing from 2^47 on that was not asked for. Below 2^56 an address
- * index (core/blocks/address_index.h) takes them, that of a pool over null: so only who has many blocks, and large ones
- * among them, meets the last form. */
+ * Devices map nothing from 2^49 on, and operating systems map nothing from 2^47 on unless asked. An address index
+ * (core/blocks/address_index.h), such as that of a pool over null, takes addresses below 2^56; the last form occurs
+ * only with many blocks, large ones among them. */
 #include <strata/null.h>
 
 #include "core/base/counters.h"
@@ -40,7 +40,7 @@ static CUdeviceptr large_address(uint32_t slot)
     return at >> LARGE_BIT ? UINT64_C(1) << BEYOND_BIT | at : UINT64_C(3) << LARGE_BIT | at;
 }
 
-/* The slot whose block an address would be in; 0: none. */
+/* The slot of the block that would contain an address; 0: none. */
 static uint32_t slot_of(CUdeviceptr address)
 {
     const CUdeviceptr beyond = address - (UINT64_C(1) << BEYOND_BIT);
@@ -51,8 +51,7 @@ static uint32_t slot_of(CUdeviceptr address)
     return address >> LARGE_BIT == 3 ? (uint32_t)((address - (UINT64_C(3) << LARGE_BIT)) >> LARGE_SHIFT) : 0;
 }
 
-/* Totals since the start, counted in this order and read in the opposite one, as in resources/owners/pending_frees.c.
- */
+/* Totals since the start, counted in this order and read in reverse order, as in pending_frees.c. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS };
 
 typedef struct null_resource {
@@ -61,14 +60,15 @@ typedef struct null_resource {
     strata_counters counters;
 } null_resource;
 
-/* On a stream that may have to be asked about, or with an event. */
+/* For streams that must be identified, or that get an event. */
 static __attribute__((noinline)) strata_status publish_slow(null_resource *self, uint32_t slot, strata_block *made)
 {
     strata_use_record record;
     strata_status status = strata_use_record_begin(&record, self->device, made->stream);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_entry_publish(strata_resource_table(&self->resource), slot, record.stream.timeline, record.stream.known, made);
+    strata_entry_publish(strata_resource_table(&self->resource), slot, record.stream.timeline, record.stream.known,
+                         made);
     return strata_use_record_end(&record);
 }
 
@@ -116,7 +116,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     return STRATA_SUCCESS;
 }
 
-/* There is no memory, so nothing has to be waited for. */
+/* There is no memory to wait for. */
 static strata_status null_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     (void)stream;

@@ -1,4 +1,4 @@
-/* Saying why there is no memory: what was asked for, what is in use, what is held and free, and what the device has. */
+/* Out-of-memory messages: what was requested, in use, reserved and free, and free on the device. */
 #include "resources/owners/out_of_memory.h"
 
 #include "core/base/error.h"
@@ -15,7 +15,7 @@ static void write_bytes(char text[TEXT_SIZE], size_t bytes, const char *for_zero
         snprintf(text, TEXT_SIZE, "%s", for_zero);
 }
 
-/* What helps. Freeing does not, where the request is larger than all that there could ever be. */
+/* Advice. Freeing cannot help a request that exceeds the limit or the device. */
 static void advise(char text[ADVICE_SIZE], const strata_request *request, size_t limit, size_t device_total,
                    size_t step)
 {

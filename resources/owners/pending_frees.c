@@ -1,4 +1,4 @@
-/* Retired blocks: the index, and the two ways out of it. */
+/* Retired blocks: the index, and the two ways out of it (completion and reuse). */
 #include "resources/owners/pending_frees.h"
 
 #include "core/base/error.h"
@@ -7,12 +7,12 @@
 
 enum { REAP_EVERY = 256 };
 
-/* Totals since the start: what is live is allocated and not freed, what is retired is freed and not ended. A block is
- * counted in this order, and the totals are read in the opposite one, so that no difference is negative. */
+/* Totals since the start: live is allocated minus freed, retired is freed minus ended. A block is counted in this order
+ * and the totals are read in reverse order, so that no difference is negative. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES, ENDED_BLOCKS };
 
-/* The point of a block until its free has been given to the driver, and the same where the free is counted already. No
- * stream gets so far. */
+/* Points of a block before its free was given to the driver: not counted as freed yet, and counted. No stream reaches
+ * them. */
 static const strata_point free_without_point = UINT64_MAX;
 static const strata_point deferred = UINT64_MAX - 1;
 
@@ -21,9 +21,9 @@ static inline bool is_settled(strata_point point)
     return point < deferred;
 }
 
-enum { UNIT = 256 }; /* addresses in the index are multiples of it */
+enum { UNIT = 256 }; /* granularity of addresses in the index */
 
-/* What of a block stands in the index. */
+/* The indexed part of a block. */
 typedef struct part {
     CUdeviceptr start;
     uint64_t length;
@@ -95,7 +95,7 @@ static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strat
     return ends;
 }
 
-/* The same, and ends the block with the last of its bytes. It has left the index then. */
+/* As count_as_free; ends the block, which has left the index, with its last bytes. */
 static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
@@ -103,7 +103,7 @@ static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, s
         strata_entry_destroy(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
-/* What of a retired block stands in the index; of a stray no bytes. The lock is held. */
+/* The indexed part of a retired block; empty for an unindexed one. The lock is held. */
 static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
 {
     const strata_pending_free *bytes = bytes_of(set, entry);
@@ -117,7 +117,7 @@ static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
     return (part){.start = address + from, .length = end - from};
 }
 
-/* A block that is about to live stands in the index as a whole. The lock is held. */
+/* Marks a new block's part as the whole block. The lock is held. */
 static inline void occupy(strata_pending_free *bytes, uint64_t length)
 {
     bytes->from = 0;
@@ -135,8 +135,8 @@ static void make_unindexed(strata_pending_frees *set, uint32_t slot, strata_pend
     set->unindexed = slot;
 }
 
-/* What of a retired range stays retired when [start, end) is handed out: the larger side of it stays in the index, the
- * other one is only counted. */
+/* Keeps the part of a retired range outside [start, end), which is handed out: the larger side stays in the index, the
+ * other is only counted. */
 static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
     strata_entry *entry = strata_table_entry(table_of(set), slot);
@@ -150,7 +150,7 @@ static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, 
         bytes->end = (uint32_t)((start - address) / UNIT);
         return;
     }
-    if (had.start != start) /* else the new range takes this place */
+    if (had.start != start) /* else the new range takes this index entry */
         strata_index_remove(&set->index, had.start);
     if (right && (end - address) / UNIT < STRATA_PENDING_FREES_WHOLE && strata_index_insert(&set->index, end, slot))
         bytes->from = (uint32_t)((end - address) / UNIT);
@@ -158,7 +158,7 @@ static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, 
         make_unindexed(set, slot, bytes);
 }
 
-/* The driver has the memory back, so the call that freed it is only about to say so. */
+/* The driver has the memory, so the freeing thread is about to store the point. */
 static void wait_for_free_point(const strata_pending_free *bytes)
 {
     for (unsigned spins = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
@@ -180,7 +180,7 @@ static void reuse(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, C
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
-/* Reuses what [start, end) overlaps, but for a block that begins at `start`. */
+/* Reuses the ranges that [start, end) overlaps, except a block that begins at `start`. */
 static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr found;
@@ -192,7 +192,7 @@ static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdev
         reuse(set, slot, start, end);
 }
 
-/* Puts a new slot where the index has `before`, or nothing. The lock is held. */
+/* Puts a new slot at the index entry `before`, or at a new one. The lock is held. */
 static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set, uint32_t before, CUdeviceptr start,
                                                       uint64_t length)
 {
@@ -212,10 +212,10 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set,
     return 0;
 }
 
-/* Whether a slot's block is retired, of the same range as the one to enter, and nothing of it was handed out since:
- * then the place in the index and the slot stay. The lock is held. */
+/* Whether a slot's block is retired, has the range to be entered, and nothing of it was handed out since: then index
+ * entry and slot stay. The lock is held. */
 static inline bool is_reused_whole(const strata_pending_frees *set, const strata_entry *entry,
-                                    const strata_pending_free *bytes, CUdeviceptr start, uint64_t length)
+                                   const strata_pending_free *bytes, CUdeviceptr start, uint64_t length)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
     uint64_t had = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
@@ -265,7 +265,7 @@ void strata_pending_frees_leave(strata_pending_frees *set, uint32_t slot, CUdevi
 
 /* ---- freeing ---- */
 
-/* Reaping walks the index, so it waits until there is as much to find as to pass by. */
+/* A reap walks the whole index: worth it once as many blocks are retired as live. */
 static bool worth_reaping(const strata_pending_frees *set)
 {
     int64_t ended = strata_counters_sum(&set->counters, ENDED_BLOCKS);
@@ -275,7 +275,7 @@ static bool worth_reaping(const strata_pending_frees *set)
     return retired >= REAP_EVERY && retired >= strata_counters_between(freed, allocated);
 }
 
-/* `times` is 1, or -1 to take it back. Returns how many frees this thread has counted. */
+/* `times` is 1, or -1 to undo. Returns how many frees this thread has counted. */
 static inline int64_t count_free(strata_pending_frees *set, uint64_t bytes, int64_t times)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
@@ -306,7 +306,7 @@ bool strata_pending_frees_add(strata_pending_frees *set, strata_entry *entry, ui
 
 /* ---- reaping ---- */
 
-/* A retired block whose free the driver has: its point; 0 for any other. The lock is held. */
+/* The point of a retired block whose free the driver has; otherwise 0. The lock is held. */
 static strata_point free_point(const strata_pending_frees *set, uint32_t slot)
 {
     if (!is_retired(set, slot))
@@ -315,8 +315,7 @@ static strata_point free_point(const strata_pending_frees *set, uint32_t slot)
     return is_settled(point) ? point : 0;
 }
 
-/* Calls visit for each settled retired block in the index and among the strays; visit may take it out. The lock is
- * held. */
+/* Calls visit for each retired block with a free point; visit may remove it. The lock is held. */
 static void for_each_pending(strata_pending_frees *set,
                              void (*visit)(strata_pending_frees *set, uint32_t slot, strata_point point, void *data),
                              void *data)
@@ -361,7 +360,7 @@ static void collect(strata_pending_frees *set, uint32_t slot, strata_point point
     strata_pending_points_add(pending, point);
 }
 
-/* Asks, or waits, for one stream. */
+/* Processes completed events of a stream, or waits for it. */
 static strata_status poll_or_wait(strata_point point, strata_reap_mode mode)
 {
     if (mode == STRATA_REAP_WAIT)
@@ -377,7 +376,7 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
     strata_pending_points pending = {0};
     strata_status status = STRATA_SUCCESS;
     *bytes = 0;
-    do { /* each stream once, whatever others free meanwhile */
+    do { /* each stream once, whatever other threads free meanwhile */
         strata_pending_points_next(&pending);
         strata_spin_take(&set->lock);
         for_each_pending(set, collect, &pending);
@@ -396,7 +395,7 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
 typedef struct reusable_search {
     uint16_t timeline;
     uint64_t bytes;
-    uint64_t found_bytes; /* of the smallest that is large enough, 0: none */
+    uint64_t found_bytes; /* of the smallest that suffices; 0: none */
     strata_block_id *id;
 } reusable_search;
 

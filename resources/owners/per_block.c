@@ -1,5 +1,5 @@
-/* Blocks that come and go one by one. A free waits until nothing can touch the block: on the host, or, where the owner
- * gives memory back in stream order, by making the freeing stream wait. */
+/* Blocks with one driver allocation each. A free waits until no work can touch the block: on the host, or, where the
+ * owner frees in stream order, on the freeing stream. */
 #include "resources/owners/per_block.h"
 
 #include "core/base/error.h"
@@ -8,8 +8,8 @@
 #include "core/blocks/uses.h"
 #include "resources/owners/out_of_memory.h"
 
-/* Totals since the start, counted and read as in resources/owners/pending_frees.c. A block that is found by its address
- * may be freed before its allocation is counted. What is deferred is freed, and not yet back where it came from. */
+/* Totals since the start, counted and read as in pending_frees.c. A block found by address may be freed before its
+ * allocation is counted. Deferred bytes are freed, and wait for the end of a capture. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, DEFERRED_BYTES };
 
 /* ---- allocating ---- */
@@ -46,7 +46,7 @@ static bool enter_index(strata_per_block *self, CUdeviceptr address, uint32_t sl
     return entered;
 }
 
-/* Takes a block out of the index, unless its address has gone to another one. */
+/* Removes a block from the index, unless another block has its address by now. */
 static void leave_index(strata_per_block *self, CUdeviceptr address, uint32_t slot)
 {
     strata_lock_take(&self->lock);
@@ -96,7 +96,7 @@ give_slot:
 
 /* ---- waiting for uses ---- */
 
-/* The timeline of the freeing stream, which is waited for as a whole; or NULL. */
+/* `data` is the timeline of the freeing stream, which is synchronized as a whole, or NULL. */
 static strata_status wait_for_point(strata_point point, void *data)
 {
     const strata_timeline *freeing = data;
@@ -119,8 +119,9 @@ static strata_status order_after_point(strata_point point, void *freeing)
     return strata_timeline_wait(freeing, point);
 }
 
-/* Waits until nothing can touch the block: every noted use elsewhere, and what was submitted to the freeing stream.
- * That comes last: what was used elsewhere often came after it. In stream order the freeing stream waits instead. */
+/* Waits until no work can touch the block: recorded uses on other streams, and all work submitted to the freeing
+ * stream. The latter comes last, since uses elsewhere often follow it. In stream order the freeing stream waits
+ * instead. */
 static strata_status wait_for_block(strata_per_block *self, const strata_entry *entry, const strata_block *block,
                                     CUstream stream)
 {
@@ -128,7 +129,7 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
     if (stream == STRATA_STREAM_GONE)
         return wait_without_stream(entry, block);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
-    if (status == STRATA_SUCCESS) /* a capture that forbids the last wait is met before the first */
+    if (status == STRATA_SUCCESS) /* detects a capture that forbids the last wait before the first one */
         status = strata_scope_check(self->device, strata_scope_for(stream));
     if (status != STRATA_SUCCESS)
         return status;
@@ -140,8 +141,8 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
 
 /* ---- freeing ---- */
 
-/* Gives the memory back, and ends the block. It leaves the index only then: putting it in again, should the memory not
- * be taken, could fail. With STRATA_STREAM_GONE nothing is left to be ordered after, on any stream. */
+/* Gives the memory back and ends the block. The block leaves the index only then: inserting it again, if the memory is
+ * refused, could fail. With STRATA_STREAM_GONE no stream has pending work. */
 static strata_status give_memory_back(strata_per_block *self, strata_entry *entry, const strata_block *block,
                                       CUstream stream)
 {
@@ -155,7 +156,7 @@ static strata_status give_memory_back(strata_per_block *self, strata_entry *entr
     return STRATA_SUCCESS;
 }
 
-/* `times` is 1, or -1 to take it back. */
+/* `times` is 1, or -1 to undo. */
 static void count_free(strata_per_block *self, const strata_block *block, int64_t times)
 {
     strata_thread *thread = strata_thread_self();
@@ -169,7 +170,7 @@ static void count_deferred(strata_per_block *self, const strata_block *block, in
 }
 
 static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
-                               CUstream stream, bool finished)
+                                  CUstream stream, bool finished)
 {
     strata_per_block *self = (strata_per_block *)resource;
     strata_status status =
@@ -181,11 +182,11 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     return status;
 }
 
-/* Where the wait meets a capture, the free waits for its end. */
+/* Defers a free until the end of the capture that it met. */
 static strata_status defer(strata_per_block *self, strata_entry *entry, const strata_block *block, CUstream stream)
 {
     count_deferred(self, block, 1);
-    count_free(self, block, 1); /* before another thread may carry it out */
+    count_free(self, block, 1); /* before another thread may perform it */
     strata_status status =
         strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status == STRATA_SUCCESS)
@@ -195,7 +196,7 @@ static strata_status defer(strata_per_block *self, strata_entry *entry, const st
     return status;
 }
 
-/* What a free does not check, and a user may have changed in the copy. */
+/* Takes from the entry the facts that a free does not check and a user's copy may have wrong. */
 static strata_block with_own_facts(const strata_entry *entry, const strata_block *given)
 {
     strata_block block = *given;
@@ -258,8 +259,8 @@ strata_status strata_per_block_usage(strata_resource *resource, strata_usage *us
     return STRATA_SUCCESS;
 }
 
-/* The last live block that starts at or before `address`. One whose free is under way may stand between, in a range
- * that is part of a new block already. The lock is held. */
+/* The last live block that starts at or before `address`. A block whose free is in flight may lie between, in a range
+ * that already belongs to a new block. The lock is held. */
 static bool find_live(const strata_per_block *self, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start = address;

@@ -1,9 +1,8 @@
-/* Owners that get each block with a call of its own and give it back when nothing can touch it any more: direct,
- * managed, pinned, callback.
+/* Owners with one driver allocation for each block: direct, managed, pinned, callback.
  *
- * What they share is here: live blocks by address, counts, frees that wait, frees that a capture holds back. An owner
- * embeds strata_per_block as its first member, says where blocks come from and go to (strata_per_block_source), and
- * puts the strata_single_ functions into its ops table. */
+ * This file has what they share: the index of live blocks, counts, waits of frees, and frees inside a capture. An owner
+ * embeds strata_per_block as its first member, says how memory is taken and given back (strata_per_block_source), and
+ * puts the strata_per_block_ functions into its ops table. */
 #ifndef STRATA_RESOURCES_OWNERS_PER_BLOCK_H
 #define STRATA_RESOURCES_OWNERS_PER_BLOCK_H
 
@@ -14,16 +13,16 @@
 typedef struct strata_per_block strata_per_block;
 
 typedef struct strata_per_block_source {
-    /* What each address is a multiple of, a power of two and at least 256, and the most that a request may ask for. */
+    /* Alignment of each address (a power of two, at least 256), and the largest alignment of a request. */
     size_t alignment, most_alignment;
 
-    /* Gets the memory of a request that asks for at least one byte, at a multiple of `alignment`, or raises why not. */
+    /* Takes memory for a request of at least one byte at a multiple of `alignment`, or raises an error. */
     strata_status (*take)(strata_per_block *self, const strata_request *request, size_t alignment,
                           CUdeviceptr *address);
 
-    /* Gives it back, or raises why not. All facts of the block are those of its allocation; it has no identity if that
-     * came to nothing. Without `ordered` below,
-     * nothing can touch the block any more; with it, work before this point of `stream` may. */
+    /* Gives memory back, or raises an error. The block has the facts of its allocation, and no identity if the
+     * allocation failed. If `ordered` is set, work submitted to `stream` so far may still use the memory; otherwise
+     * none can. */
     strata_status (*give)(strata_per_block *self, const strata_block *block, CUstream stream);
 } strata_per_block_source;
 
@@ -31,20 +30,20 @@ struct strata_per_block {
     strata_resource resource;
     const strata_per_block_source *source;
     strata_device *device;
-    bool ordered; /* give() is ordered by its stream: a free makes that wait for the block's uses, and not the host */
+    bool ordered; /* give() is ordered by its stream: a free makes the stream, not the host, wait for uses */
     strata_counters counters;
     strata_lock lock;
-    strata_address_index index; /* live blocks by address, and blocks whose free is under way; guarded by lock */
+    strata_address_index index; /* live blocks by address, and blocks whose free is in flight; guarded by lock */
 };
 
-/* Prepares a zeroed owner; it cannot fail. `ordered` may be set behind it. */
+/* Prepares a zeroed owner. `ordered` may be set afterwards. */
 void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops,
                            const strata_per_block_source *source, strata_device *device);
 
-/* Ends what init and the calls have made; the owner frees itself. */
+/* Destroys the members; the owner frees itself. */
 void strata_per_block_clear(strata_per_block *self);
 
-/* For the ops table. strata_per_block_destroy is for an owner with nothing else to end: it frees `self`. */
+/* For the ops table. strata_per_block_destroy suits an owner without further members: it frees `self`. */
 strata_status strata_per_block_allocate(strata_resource *resource, const strata_request *request, strata_block *out);
 strata_status strata_per_block_deallocate(strata_resource *resource, const strata_block *block, CUstream stream);
 strata_status strata_per_block_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes);
@@ -53,11 +52,11 @@ strata_status strata_per_block_find(strata_resource *resource, CUdeviceptr addre
 int strata_per_block_device(strata_resource *resource);
 void strata_per_block_destroy(strata_resource *resource);
 
-/* The scope of a call that takes memory (`given` is NULL) or gives a block back. For a block without an identity, whose
- * allocation has come to nothing, it is tried twice: nobody gives its memory back a second time. */
+/* Enters the scope of a call that takes memory (`given` is NULL) or gives a block back. For a block without an identity
+ * it tries twice: such memory is given back only once. */
 strata_status strata_per_block_enter(strata_per_block *self, strata_scope *scope, const strata_block *given);
 
-/* For give(): cuMemFree, for memory that is freed so. */
+/* A give() that calls cuMemFree. */
 strata_status strata_per_block_free_memory(strata_per_block *self, const strata_block *block, CUstream stream);
 
 /* Whether a live block begins at `address`. Any thread. */

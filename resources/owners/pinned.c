@@ -1,5 +1,5 @@
-/* pinned: one cuMemHostAlloc for each block. The device's address of it is the host's, whatever the flags
- * (tests/answers/h200.txt, "pinned.alloc.flags_"), so a block needs no second address. */
+/* pinned: one cuMemHostAlloc for each block. The device's address is the host's with any flags (tests/answers/h200.txt,
+ * "pinned.alloc.flags_"). */
 #include <strata/pinned.h>
 
 #include "core/base/error.h"
@@ -8,14 +8,14 @@
 #include "resources/builtin.h"
 #include "resources/owners/per_block.h"
 
-enum { ALIGNMENT = 256 }; /* cuMemHostAlloc gives pages, or parts of them at multiples of 512: "pinned.alloc_1000" */
+enum { ALIGNMENT = 256 }; /* cuMemHostAlloc gives pages, or parts at multiples of 512: "pinned.alloc_1000" */
 
 typedef struct pinned {
     strata_per_block base;
     unsigned flags; /* constant */
 } pinned;
 
-/* What the device has free says nothing here. */
+/* The device's free memory is irrelevant here. */
 static strata_status refuse(strata_per_block *self, const strata_request *request, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
