@@ -230,15 +230,15 @@ const strata_layer strata_fixed_layer = {
 };
 
 typedef struct binning_text {
-    uint64_t min, max, chunk;
+    strata_binning_options options;
     char bins[256]; /* STRATA_OPTION_STRING */
 } binning_text;
 
 static const strata_option binning_texts[] = {
-    {"min", STRATA_OPTION_SIZE, offsetof(binning_text, min), NULL, "the smallest bin, a power of two"},
-    {"max", STRATA_OPTION_SIZE, offsetof(binning_text, max), NULL, "the largest bin, a power of two"},
+    {"min", STRATA_OPTION_SIZE, offsetof(binning_text, options.min), NULL, "the smallest bin, a power of two"},
+    {"max", STRATA_OPTION_SIZE, offsetof(binning_text, options.max), NULL, "the largest bin, a power of two"},
     {"bins", STRATA_OPTION_STRING, offsetof(binning_text, bins), NULL, "sizes instead of these: 1KiB;4KiB;64KiB"},
-    {"chunk", STRATA_OPTION_SIZE, offsetof(binning_text, chunk), NULL,
+    {"chunk", STRATA_OPTION_SIZE, offsetof(binning_text, options.chunk), NULL,
      "bytes that a bin takes from the layer below at a time"},
 };
 
@@ -269,7 +269,7 @@ static strata_status make_binning(int device, const void *given, strata_resource
     (void)device;
     const binning_text *text = given;
     uint64_t sizes[BINS_MOST];
-    strata_binning_options options = {.min = text->min, .max = text->max, .chunk = text->chunk};
+    strata_binning_options options = text->options;
     if (text->bins[0]) {
         strata_status status = read_sizes(text->bins, sizes, &options.bin_count);
         if (status != STRATA_SUCCESS)

@@ -241,18 +241,19 @@ strata_status strata_fault_create(const strata_fault_options *options, strata_re
 /* ---- in stack texts ---- */
 
 typedef struct fault_text {
-    int operation, status;
-    uint64_t nth, every, per_million, seed, larger_than;
+    strata_fault_options options;
+    int status; /* among those that a text can name */
 } fault_text;
 
 static const strata_option fault_texts[] = {
-    {"operation", STRATA_OPTION_CHOICE, offsetof(fault_text, operation), "allocate|deallocate|prepare|reap|trim|all",
-     "which calls may fail"},
-    {"nth", STRATA_OPTION_UINT, offsetof(fault_text, nth), NULL, "this call fails"},
-    {"every", STRATA_OPTION_UINT, offsetof(fault_text, every), NULL, "calls whose number is a multiple fail"},
-    {"per_million", STRATA_OPTION_UINT, offsetof(fault_text, per_million), NULL, "so many of a million calls fail"},
-    {"seed", STRATA_OPTION_UINT, offsetof(fault_text, seed), NULL, "of the dice for per_million"},
-    {"larger_than", STRATA_OPTION_SIZE, offsetof(fault_text, larger_than), NULL,
+    {"operation", STRATA_OPTION_CHOICE, offsetof(fault_text, options.operation),
+     "allocate|deallocate|prepare|reap|trim|all", "which calls may fail"},
+    {"nth", STRATA_OPTION_UINT, offsetof(fault_text, options.nth), NULL, "this call fails"},
+    {"every", STRATA_OPTION_UINT, offsetof(fault_text, options.every), NULL, "calls whose number is a multiple fail"},
+    {"per_million", STRATA_OPTION_UINT, offsetof(fault_text, options.per_million), NULL,
+     "so many of a million calls fail"},
+    {"seed", STRATA_OPTION_UINT, offsetof(fault_text, options.seed), NULL, "of the dice for per_million"},
+    {"larger_than", STRATA_OPTION_SIZE, offsetof(fault_text, options.larger_than), NULL,
      "only calls about more bytes are numbered"},
     {"status", STRATA_OPTION_CHOICE, offsetof(fault_text, status), "out_of_memory|out_of_budget|driver",
      "what a failure answers"},
@@ -264,15 +265,8 @@ static strata_status make_fault(int device, const void *given, strata_resource *
     static const strata_status statuses[] = {STRATA_ERROR_OUT_OF_MEMORY, STRATA_ERROR_OUT_OF_BUDGET,
                                              STRATA_ERROR_DRIVER};
     const fault_text *text = given;
-    const strata_fault_options options = {
-        .operation = (strata_fault_operation)text->operation,
-        .status = statuses[text->status],
-        .nth = text->nth,
-        .every = text->every,
-        .per_million = text->per_million,
-        .seed = text->seed,
-        .larger_than = text->larger_than,
-    };
+    strata_fault_options options = text->options;
+    options.status = statuses[text->status];
     return strata_fault_create(&options, out);
 }
 

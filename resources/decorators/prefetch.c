@@ -230,24 +230,16 @@ strata_status strata_prefetch_create(int ordinal, const strata_prefetch_options 
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts ---- */
-
-/* As the text gives it: choices are ints. */
-typedef struct prefetch_text {
-    int to;
-    bool on_use;
-} prefetch_text;
+/* ---- stack texts: a text fills the options struct ---- */
 
 static const strata_option prefetch_texts[] = {
-    {"to", STRATA_OPTION_CHOICE, offsetof(prefetch_text, to), "device|host", "where blocks are moved"},
-    {"on_use", STRATA_OPTION_BOOL, offsetof(prefetch_text, on_use), NULL, "at each prepared use, too"},
+    {"to", STRATA_OPTION_CHOICE, offsetof(strata_prefetch_options, to), "device|host", "where blocks are moved"},
+    {"on_use", STRATA_OPTION_BOOL, offsetof(strata_prefetch_options, on_use), NULL, "at each prepared use, too"},
 };
 
-static strata_status make_prefetch(int device, const void *given, strata_resource **out)
+static strata_status make_prefetch(int device, const void *options, strata_resource **out)
 {
-    const prefetch_text *text = given;
-    const strata_prefetch_options options = {.to = (strata_prefetch_to)text->to, .on_use = text->on_use};
-    return strata_prefetch_create(device, &options, out);
+    return strata_prefetch_create(device, options, out);
 }
 
 const strata_layer strata_prefetch_layer = {
@@ -256,6 +248,6 @@ const strata_layer strata_prefetch_layer = {
     .help = "moves managed memory to where it will be used",
     .options = prefetch_texts,
     .option_count = sizeof prefetch_texts / sizeof prefetch_texts[0],
-    .options_size = sizeof(prefetch_text),
+    .options_size = sizeof(strata_prefetch_options),
     .create = make_prefetch,
 };

@@ -699,51 +699,33 @@ strata_status strata_async_create(int ordinal, const strata_async_options *given
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts ---- */
-
-/* As the text gives it: choices are ints, sizes 64 bits. */
-typedef struct async_text {
-    int pool;
-    int follow_event_dependencies, opportunistic, internal_dependencies;
-    int export_type;
-    uint64_t release_threshold, initial_size, max_size;
-    bool release_all;
-} async_text;
+/* ---- stack texts: a text fills the options struct ---- */
 
 #define SWITCHES "default|on|off"
 
 static const strata_option async_text_options[] = {
-    {"pool", STRATA_OPTION_CHOICE, offsetof(async_text, pool), "own|default|current",
+    {"pool", STRATA_OPTION_CHOICE, offsetof(strata_async_options, pool), "own|default|current",
      "a pool of its own, or a view of the device's default or current one"},
-    {"release_threshold", STRATA_OPTION_SIZE, offsetof(async_text, release_threshold), NULL,
+    {"release_threshold", STRATA_OPTION_SIZE, offsetof(strata_async_options, release_threshold), NULL,
      "bytes kept at a synchronization; everything by default"},
-    {"release_all", STRATA_OPTION_BOOL, offsetof(async_text, release_all), NULL, "keep nothing at a synchronization"},
-    {"initial_size", STRATA_OPTION_SIZE, offsetof(async_text, initial_size), NULL, "bytes reserved at the start"},
-    {"max_size", STRATA_OPTION_SIZE, offsetof(async_text, max_size), NULL, "most bytes reserved"},
-    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(async_text, follow_event_dependencies), SWITCHES,
-     "reuse what an event has ordered"},
-    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(async_text, opportunistic), SWITCHES, "reuse what has finished"},
-    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(async_text, internal_dependencies), SWITCHES,
+    {"release_all", STRATA_OPTION_BOOL, offsetof(strata_async_options, release_all), NULL,
+     "keep nothing at a synchronization"},
+    {"initial_size", STRATA_OPTION_SIZE, offsetof(strata_async_options, initial_size), NULL,
+     "bytes reserved at the start"},
+    {"max_size", STRATA_OPTION_SIZE, offsetof(strata_async_options, max_size), NULL, "most bytes reserved"},
+    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(strata_async_options, follow_event_dependencies),
+     SWITCHES, "reuse what an event has ordered"},
+    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(strata_async_options, opportunistic), SWITCHES,
+     "reuse what has finished"},
+    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(strata_async_options, internal_dependencies), SWITCHES,
      "let the driver add waits to reuse"},
-    {"export", STRATA_OPTION_CHOICE, offsetof(async_text, export_type), "none|fd|fabric",
+    {"export", STRATA_OPTION_CHOICE, offsetof(strata_async_options, export_type), "none|fd|fabric",
      "handles for sharing between processes"},
 };
 
-static strata_status make_async(int device, const void *given, strata_resource **out)
+static strata_status make_async(int device, const void *options, strata_resource **out)
 {
-    const async_text *text = given;
-    strata_async_options options = {
-        .pool = (strata_async_pool)text->pool,
-        .release_threshold = text->release_threshold,
-        .release_all = text->release_all,
-        .initial_size = text->initial_size,
-        .max_size = text->max_size,
-        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
-        .opportunistic = (strata_switch)text->opportunistic,
-        .internal_dependencies = (strata_switch)text->internal_dependencies,
-        .export_type = (strata_export_type)text->export_type,
-    };
-    return strata_async_create(device, &options, out);
+    return strata_async_create(device, options, out);
 }
 
 const strata_layer strata_async_layer = {
@@ -753,7 +735,7 @@ const strata_layer strata_async_layer = {
     .help = "the driver's stream-ordered pools",
     .options = async_text_options,
     .option_count = sizeof async_text_options / sizeof async_text_options[0],
-    .options_size = sizeof(async_text),
+    .options_size = sizeof(strata_async_options),
     .create = make_async,
     .in_sanitizer_mode = "direct",
 };

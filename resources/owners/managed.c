@@ -229,34 +229,22 @@ strata_status strata_managed_create(int ordinal, const strata_managed_options *o
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts ---- */
-
-/* As the text gives it: choices are ints. */
-typedef struct managed_text {
-    int attach, preferred_location;
-    bool read_mostly, oversubscribe;
-} managed_text;
+/* ---- stack texts: a text fills the options struct ---- */
 
 static const strata_option managed_texts[] = {
-    {"attach", STRATA_OPTION_CHOICE, offsetof(managed_text, attach), "global|host", "who may use a block at first"},
-    {"preferred_location", STRATA_OPTION_CHOICE, offsetof(managed_text, preferred_location), "none|device|host",
-     "where blocks had better be"},
-    {"read_mostly", STRATA_OPTION_BOOL, offsetof(managed_text, read_mostly), NULL,
+    {"attach", STRATA_OPTION_CHOICE, offsetof(strata_managed_options, attach), "global|host",
+     "who may use a block at first"},
+    {"preferred_location", STRATA_OPTION_CHOICE, offsetof(strata_managed_options, preferred_location),
+     "none|device|host", "where blocks had better be"},
+    {"read_mostly", STRATA_OPTION_BOOL, offsetof(strata_managed_options, read_mostly), NULL,
      "blocks are read from several places, and seldom written"},
-    {"oversubscribe", STRATA_OPTION_BOOL, offsetof(managed_text, oversubscribe), NULL,
+    {"oversubscribe", STRATA_OPTION_BOOL, offsetof(strata_managed_options, oversubscribe), NULL,
      "blocks may have more bytes than are free on the device"},
 };
 
-static strata_status make_managed(int device, const void *given, strata_resource **out)
+static strata_status make_managed(int device, const void *options, strata_resource **out)
 {
-    const managed_text *text = given;
-    const strata_managed_options options = {
-        .attach = (strata_managed_attach)text->attach,
-        .preferred_location = (strata_managed_location)text->preferred_location,
-        .read_mostly = text->read_mostly,
-        .oversubscribe = text->oversubscribe,
-    };
-    return strata_managed_create(device, &options, out);
+    return strata_managed_create(device, options, out);
 }
 
 const strata_layer strata_managed_layer = {
@@ -266,6 +254,6 @@ const strata_layer strata_managed_layer = {
     .help = "memory that the host and the device share",
     .options = managed_texts,
     .option_count = sizeof managed_texts / sizeof managed_texts[0],
-    .options_size = sizeof(managed_text),
+    .options_size = sizeof(strata_managed_options),
     .create = make_managed,
 };
