@@ -20,6 +20,8 @@
 
 struct strata_thread;
 
+#ifdef STRATA_HAVE_ARENA
+
 /* Before all others, once. False without memory. */
 bool strata_arena_make(void);
 
@@ -32,5 +34,42 @@ uint64_t strata_arena_resident(void);
 
 /* "jemalloc 5.3.0" */
 const char *strata_arena_version(void);
+
+#else
+
+/* A build without jemalloc has no arena. host_memory.c calls none of these then, but without optimization the compiler
+ * keeps the calls, and they must link. */
+static inline void *strata_arena_zalloc(size_t alignment, size_t bytes)
+{
+    (void)alignment, (void)bytes;
+    return NULL;
+}
+
+static inline void strata_arena_free(void *memory)
+{
+    (void)memory;
+}
+
+static inline void strata_arena_thread_exit(struct strata_thread *thread)
+{
+    (void)thread;
+}
+
+static inline uint64_t strata_arena_bytes(void)
+{
+    return 0;
+}
+
+static inline uint64_t strata_arena_resident(void)
+{
+    return 0;
+}
+
+static inline const char *strata_arena_version(void)
+{
+    return "";
+}
+
+#endif
 
 #endif
