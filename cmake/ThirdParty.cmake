@@ -3,8 +3,12 @@
 # A static archive is preferred, so that a build folder runs on a machine that has none of them. Where there is only a
 # shared library (Debian's cmocka), a copy of it goes into the build folder's lib/, where programs look first.
 function(strata_third_party name header)
-  find_path(STRATA_${name}_INCLUDE_DIR ${header} REQUIRED)
-  find_library(STRATA_${name}_LIBRARY NAMES lib${name}.a ${name} REQUIRED)
+  find_path(STRATA_${name}_INCLUDE_DIR ${header})
+  find_library(STRATA_${name}_LIBRARY NAMES lib${name}.a ${name})
+  if(NOT STRATA_${name}_INCLUDE_DIR OR NOT STRATA_${name}_LIBRARY)
+    message(FATAL_ERROR "${header} or lib${name} is missing. scripts/setup installs what a build needs;\n"
+      "-DSTRATA_TOOLS=OFF builds the library and the simulated driver alone, which need neither.")
+  endif()
   mark_as_advanced(STRATA_${name}_INCLUDE_DIR STRATA_${name}_LIBRARY)
 
   add_library(strata_${name} INTERFACE)
