@@ -4,8 +4,8 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# Strict C17 hides what glibc adds to it (dladdr, memfd_create, pthread_setname_np). A target that uses it adds this. It is
-# empty, so that a file may also say `#define _GNU_SOURCE` itself without defining something else.
+# Strict C17 hides glibc's additions (dladdr, memfd_create, pthread_setname_np). A target that uses them adds this
+# definition. It is empty, so that `#define _GNU_SOURCE` in a file is no redefinition.
 set(STRATA_GNU_SOURCE "_GNU_SOURCE=")
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion)
@@ -13,8 +13,8 @@ if(STRATA_WERROR)
   add_compile_options(-Werror)
 endif()
 
-# Shared libraries refuse undefined symbols. clang links a sanitizer's runtime into the program alone, so that its symbols
-# are rightly undefined in a library.
+# Shared libraries must not have undefined symbols. With clang, the sanitizer's symbols are undefined in a library:
+# clang links the sanitizer's runtime into programs only.
 set(STRATA_NO_UNDEFINED LINKER:-z,defs)
 if(STRATA_SANITIZE)
   add_compile_options(-fsanitize=${STRATA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -29,7 +29,7 @@ if(STRATA_COVERAGE)
   add_link_options(--coverage)
 endif()
 
-# libFuzzer learns from every branch taken, also in the simulated driver; only the fuzz targets get its main.
+# libFuzzer observes the branches of all code, the simulated driver included. Only the fuzz targets link its main.
 if(STRATA_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang" OR NOT BUILD_TESTING)
     message(FATAL_ERROR "STRATA_FUZZ needs clang, and BUILD_TESTING for what the fuzz targets share with the tests")

@@ -1,5 +1,5 @@
-# cmake -DSOURCE= -DBUILD= -DCOMPILER= -DMAKE= -DOPTIONS= -P BuildJemalloc.cmake: builds jemalloc in the folder BUILD, unless
-# it is there already. Several build folders may ask at once: one of them builds, the others wait.
+# cmake -DSOURCE= -DBUILD= -DCOMPILER= -DMAKE= -DOPTIONS= -P BuildJemalloc.cmake: builds jemalloc in the folder BUILD,
+# if it is not built yet. A file lock admits one build folder at a time; the others wait.
 set(archive "${BUILD}/lib/libjemalloc_pic.a")
 set(work "${BUILD}/work")
 file(MAKE_DIRECTORY "${BUILD}")
@@ -11,7 +11,7 @@ file(REMOVE_RECURSE "${work}")
 file(MAKE_DIRECTORY "${work}")
 cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
 
-# What the make that may be running this one tells its children would confuse that of jemalloc.
+# jemalloc's make must not inherit the flags of the make that runs this script.
 foreach(name MAKEFLAGS MFLAGS MAKELEVEL CFLAGS CPPFLAGS LDFLAGS)
   unset(ENV{${name}})
 endforeach()

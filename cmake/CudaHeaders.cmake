@@ -1,6 +1,6 @@
-# strata::cuda_headers: cuda.h and cudaTypedefs.h, all that Strata needs from a CUDA toolkit to be built.
+# strata::cuda_headers: cuda.h and cudaTypedefs.h. A build of Strata needs nothing else of a CUDA toolkit.
 #
-# STRATA_CUDA_HEADERS says where they come from:
+# STRATA_CUDA_HEADERS selects their source:
 #   auto    an installed toolkit (CUDA_HOME, CUDA_PATH, the one of nvcc, /usr/local/cuda), else fetch   (the default)
 #   fetch   NVIDIA's header package from the Python index, unpacked in the build folder
 #   PATH    a folder that holds cuda.h
@@ -8,7 +8,7 @@ set(STRATA_CUDA_HEADERS "auto" CACHE STRING "auto, fetch, or a folder that holds
 set(STRATA_CUDA_HEADERS_MINIMUM 13000) # the CUDA_VERSION whose declarations driver/ uses
 set(STRATA_CUDA_HEADERS_PACKAGE "nvidia-cuda-runtime==13.0.*")
 
-# Sets OUT to the CUDA_VERSION of FOLDER/cuda.h, or to 0 where one of the two headers is missing.
+# Sets OUT to the CUDA_VERSION of FOLDER/cuda.h, or to 0 if one of the two headers is missing.
 function(strata_cuda_headers_version folder out)
   set(${out} 0 PARENT_SCOPE)
   if(EXISTS "${folder}/cuda.h" AND EXISTS "${folder}/cudaTypedefs.h")
@@ -55,7 +55,7 @@ function(strata_cuda_headers_give_up reason)
     "  * -DSTRATA_CUDA_HEADERS=PATH, where PATH is a folder that holds cuda.h.")
 endfunction()
 
-# Downloads and unpacks the header package once for each build folder, and sets OUT to its include folder.
+# Downloads and unpacks the header package, once for a build folder, and sets OUT to its include folder.
 function(strata_cuda_headers_fetch out)
   set(home "${PROJECT_BINARY_DIR}/cuda-headers")
   set(include "${home}/nvidia/cu13/include")
@@ -107,9 +107,9 @@ add_library(strata_cuda_headers INTERFACE)
 add_library(strata::cuda_headers ALIAS strata_cuda_headers)
 target_include_directories(strata_cuda_headers SYSTEM INTERFACE "${strata_cuda_include}")
 
-# STRATA_NVTX_HEADERS: a folder that holds nvtx3/nvToolsExtMem.h, for the layer "nvtx"; empty where there is none, and the
-# layer then refuses to be made. A toolkit has it beside cuda.h; else NVIDIA's package from the Python index is unpacked in
-# the build folder, where that can be had.
+# STRATA_NVTX_HEADERS: a folder that holds nvtx3/nvToolsExtMem.h, for the layer `nvtx`. If it is empty, creating the
+# layer fails. Default: the folder of cuda.h, if the toolkit has the header; else NVIDIA's package from the Python
+# index, unpacked in the build folder; else empty.
 set(STRATA_NVTX_PACKAGE "nvidia-nvtx==13.*")
 
 function(strata_nvtx_headers_fetch out)

@@ -1,7 +1,7 @@
-# What `cmake --install` puts where: headers, the library, the command, a pkg-config file and a CMake package. Nothing of
-# it names a path of the machine that built it: the prefix may be moved, and the user brings the CUDA headers.
+# `cmake --install`: headers, the library, the command, a pkg-config file and a CMake package. No installed file names a
+# path of the build machine, so that the prefix can be moved. The CUDA headers are not installed.
 #
-# The component sim is the simulated driver alone, for who tests programs with it that have nothing to do with Strata:
+# The component `sim` is the simulated driver alone, for tests of programs that do not use Strata:
 #   cmake --build BUILD --target strata_sim && cmake --install BUILD --component sim
 include(CMakePackageConfigHelpers)
 
@@ -34,7 +34,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/strata-config-vers
 install(FILES "${PROJECT_BINARY_DIR}/cmake/strata-config.cmake" "${PROJECT_BINARY_DIR}/cmake/strata-config-version.cmake"
   DESTINATION "${package_dir}")
 
-# A folder that is given as an absolute path stays where it is, whatever the prefix.
+# An absolute CMAKE_INSTALL_LIBDIR or INCLUDEDIR does not depend on the prefix.
 file(RELATIVE_PATH strata_pc_to_prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 foreach(folder LIBDIR INCLUDEDIR)
   set(strata_pc_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")

@@ -1,23 +1,21 @@
-# Host memory for Strata's own book-keeping: strata::jemalloc is a jemalloc that nobody outside the library can see.
+# strata::jemalloc: a private jemalloc for Strata's own host memory, hidden in the library.
 #
-#   STRATA_JEMALLOC=AUTO   where its source is at hand, and the build is none that must see each allocation by itself: a
-#                          sanitizer's, a fuzz target's. Otherwise the C library's allocator (the default)
-#   STRATA_JEMALLOC=ON     the same, or it is an error
+#   STRATA_JEMALLOC=AUTO   jemalloc if its source is there and the build has no sanitizer and no fuzz targets, which
+#                          must see each allocation; else the C library's allocator   (the default)
+#   STRATA_JEMALLOC=ON     jemalloc; an error if it cannot be built
 #   STRATA_JEMALLOC=OFF    the C library's allocator
 #
-# The source lies in build/third-party/jemalloc/source, where scripts/setup puts it; another release, from 5.3.0
-# on, may be unpacked there. It is built once for all build folders of the checkout, beside it, while the rest is compiled.
+# scripts/setup puts the source into build/third-party/jemalloc/source; another release from 5.3.0 on can be unpacked
+# there. It is built beside the source, once for all build folders of the checkout, in parallel with Strata's sources.
 #
-# How it is configured, and why:
-#   * Names of its own, hidden, and no `malloc`: a program's calls never come here, nor does a program's own jemalloc meet
-#     this one.
-#   * force_tls=0. A thread's data of jemalloc are 2.6 kB. The library has a thread-local word of the initial-exec kind, so all
-#     of its thread-local memory must find room in what the loader keeps for libraries that are opened late (1.6 kB), or
-#     dlopen fails: "cannot allocate memory in static TLS block". So jemalloc keeps them behind a key of pthreads.
-#   * One arena of jemalloc's own, for its own data: Strata's memory comes from another one (core/base/arena.c). No caches that it
-#     gives to threads by itself, no memory from sbrk, which is the C library's, no thread of its own.
-#   * The page size is the largest that a kernel of the architecture may have: one that is larger than at configure time would
-#     stop jemalloc at its start.
+# Configuration:
+#   * Prefixed, hidden names and no `malloc`: neither the program's calls nor the program's own jemalloc reach this one.
+#   * force_tls=0: jemalloc keeps its 2.6 kB of a thread behind a pthread key. The library has an initial-exec
+#     thread-local word, so that all its thread-local memory must fit into the space that the loader reserves for
+#     libraries opened with dlopen (1.6 kB); else dlopen fails with "cannot allocate memory in static TLS block".
+#   * narenas:1, for jemalloc's own data: Strata's memory comes from an arena that core/base/arena.c creates. No
+#     automatic thread caches, no sbrk (it belongs to the C library), no background thread.
+#   * The largest page size that kernels of the architecture have: jemalloc stops if the kernel's pages are larger.
 set(STRATA_JEMALLOC "AUTO" CACHE STRING "Host memory from a private jemalloc: AUTO, ON or OFF")
 set_property(CACHE STRATA_JEMALLOC PROPERTY STRINGS AUTO ON OFF)
 set(STRATA_THIRD_PARTY "${PROJECT_SOURCE_DIR}/build/third-party" CACHE PATH
@@ -32,7 +30,7 @@ if(EXISTS "${strata_jemalloc_source}/VERSION")
   string(REGEX MATCH "^[0-9.]+" strata_jemalloc_version "${strata_jemalloc_version}")
 endif()
 
-# Why there is none; empty if there can be one.
+# Sets OUT to the reason why jemalloc cannot be built, or to "".
 function(strata_jemalloc_obstacle out)
   find_program(STRATA_MAKE NAMES gmake make)
   mark_as_advanced(STRATA_MAKE)

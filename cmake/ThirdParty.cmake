@@ -1,7 +1,7 @@
-# Libraries that the tools and the tests use, never the library itself: strata::jansson, strata::zlib, strata::cmocka.
+# Libraries of the tools and the tests: strata::jansson, strata::zlib, strata::cmocka. The library itself uses none.
 #
-# A static archive is preferred, so that a build folder runs on a machine that has none of them. Where there is only a
-# shared library (Debian's cmocka), a copy of it goes into the build folder's lib/, where programs look first.
+# Static archives are preferred: then a build folder runs on a machine without these libraries. If there is only a
+# shared library (Debian's cmocka), it is copied into the build folder's lib/, where programs look first.
 function(strata_third_party name header)
   find_path(STRATA_${name}_INCLUDE_DIR ${header})
   find_library(STRATA_${name}_LIBRARY NAMES lib${name}.a ${name})

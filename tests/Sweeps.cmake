@@ -1,9 +1,12 @@
-# The sweeps of tests/support/sweep.h, over every program whose cases test_run_on runs: sweep_seeds.NAME,
-# sweep_faults.NAME and sweep_edges.NAME. They are made in one build with no sanitizer; those of faults once more under the
-# address sanitizer, which sees what a failing call leaves behind, and for coverage. The simulated driver only.
+# The sweeps of tests/support/sweep.h, for every program that calls test_run_on: sweep_seeds.NAME, sweep_faults.NAME and
+# sweep_edges.NAME. On the simulated driver only.
 #
-# timeline_limit uses up all timelines, which takes too long to do it again and again. stream_handles has a thread that
-# goes on by itself: no two runs make the same calls.
+#   gcc, no sanitizer     all three
+#   address sanitizer     faults: it finds what a failed call leaves behind
+#   coverage              faults
+#
+# Not swept: timeline_limit uses up all timelines, which takes too long to repeat. stream_handles has a thread that runs
+# freely, so that no two runs make the same calls.
 set(STRATA_UNSWEPT "^(timeline_limit|stream_handles)$")
 
 set(sweeps "")
@@ -28,7 +31,7 @@ foreach(source IN LISTS STRATA_TEST_SOURCES)
     list(APPEND environment STRATA_SIM_DEVICES=2)
   endif()
   if(STRATA_SANITIZE)
-    # What a case that failed left pointing to its locals is cleared away: they must be where they were.
+    # After a case failed, its objects are cleaned up, which may point to its locals: these must stay in the real stack.
     list(APPEND environment "ASAN_OPTIONS=detect_stack_use_after_return=0:protect_shadow_gap=0" STRATA_TEST_SWEEP_MOST=4)
   endif()
   foreach(sweep IN LISTS sweeps)
