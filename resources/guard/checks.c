@@ -9,10 +9,10 @@
 #include <time.h>
 
 enum {
-    LAUNCH_AT = 24,         /* freed blocks, while other batches are under way */
-    KERNEL_PIECE = 1 << 20, /* bytes of a piece, where the kernel looks */
-    COPY_PIECE = 128 << 10, /* and where it is copied */
-    PARTS = GUARD_PIECES,   /* most findings of a batch: each has a piece of its own */
+    LAUNCH_AT = 24,             /* freed blocks, while other batches are under way */
+    KERNEL_PIECE = 1 << 20,     /* bytes of a piece, where the kernel looks */
+    COPY_PIECE = 128 << 10,     /* and where it is copied */
+    PARTS = GUARD_BATCH_PIECES, /* most findings of a batch: each has a piece of its own */
 };
 
 /* ---- pieces ---- */
@@ -22,52 +22,53 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-void guard_extents(const guard *self, const strata_block *shown, const strata_block *below,
-                   guard_extent extents[GUARD_EXTENTS])
+void guard_checked_ranges(const guard *self, const strata_block *shown, const strata_block *below,
+                          checked_range extents[GUARD_RANGES])
 {
     CUdeviceptr end = shown->address + shown->requested, outer_end = below->address + below->bytes;
     /* Up to the next multiple of 256 the zone takes what would be slack. */
     size_t back = self->zone + (size_t)(-end & 255);
-    extents[0] = (guard_extent){
+    extents[0] = (checked_range){
         .address = shown->address - self->zone,
         .bytes = self->zone,
-        .expected = GUARD_ZONE,
+        .expected = RED_ZONE_BYTE,
         .kind = STRATA_GUARD_UNDERRUN,
     };
-    extents[1] = (guard_extent){
+    extents[1] = (checked_range){
         .address = end,
         .bytes = smaller(back, (size_t)(outer_end - end)),
-        .expected = GUARD_ZONE,
+        .expected = RED_ZONE_BYTE,
         .kind = STRATA_GUARD_OVERRUN,
     };
-    extents[2] = (guard_extent){
+    extents[2] = (checked_range){
         .address = shown->address,
         .bytes = shown->requested,
-        .expected = GUARD_DEAD,
+        .expected = FREED_BYTE,
         .kind = STRATA_GUARD_WRITE_AFTER_FREE,
     };
 }
 
 /* How many extents of a block are looked at when it leaves, and before. */
-static unsigned all_extents(const guard *self, const guarded *block)
+static unsigned all_ranges(const guard *self, const guarded *block)
 {
-    return block->unfilled ? 0 : self->options.no_poison ? GUARD_ZONES : GUARD_EXTENTS;
+    return block->unfilled ? 0 : self->options.no_poison ? RED_ZONES : GUARD_RANGES;
 }
 
-static unsigned zone_extents(const guarded *block)
+static unsigned zone_ranges(const guarded *block)
 {
-    return block->unfilled ? 0 : GUARD_ZONES;
+    return block->unfilled ? 0 : RED_ZONES;
 }
 
 static bool has_room(const guard *self, const guard_batch *batch, size_t bytes)
 {
-    return batch->piece_count < GUARD_PIECES && (self->kernel.module || batch->copied + bytes <= GUARD_COPY_BYTES);
+    return batch->piece_count < GUARD_BATCH_PIECES &&
+           (self->kernel.module || batch->copied + bytes <= GUARD_COPY_BYTES);
 }
 
-static void add_piece(guard_batch *batch, const guard_extent *extent, uint64_t offset, size_t bytes,
+static void add_piece(guard_batch *batch, const checked_range *extent, uint64_t offset, size_t bytes,
                       const strata_block *shown)
 {
-    batch->places[batch->piece_count] = (guard_place){
+    batch->origins[batch->piece_count] = (piece_origin){
         .subject = (uint8_t)batch->subject_count,
         .kind = extent->kind,
         .offset = (int64_t)(extent->address + offset - shown->address),
@@ -84,8 +85,8 @@ static void add_piece(guard_batch *batch, const guard_extent *extent, uint64_t o
  * room. True if all of it is in. */
 static bool add_pieces(const guard *self, guard_batch *batch, const guarded *block, unsigned extents, uint64_t *taken)
 {
-    guard_extent all[GUARD_EXTENTS];
-    guard_extents(self, &block->shown, &block->below, all);
+    checked_range all[GUARD_RANGES];
+    guard_checked_ranges(self, &block->shown, &block->below, all);
     size_t most = self->kernel.module ? KERNEL_PIECE : COPY_PIECE;
     uint64_t start = 0;
     for (unsigned i = 0; i < extents; start += all[i++].bytes) {
@@ -129,7 +130,7 @@ static bool add_block(guard *self, guard_batch *batch, guarded *block, unsigned 
     uint32_t pieces = batch->piece_count;
     size_t copied = batch->copied;
     uint64_t before = *taken;
-    if (batch->subject_count == GUARD_PIECES)
+    if (batch->subject_count == GUARD_BATCH_PIECES)
         return false;
     bool all = add_pieces(self, batch, block, extents, taken);
     if (!all && whole) {
@@ -161,8 +162,8 @@ static guard_batch *take_free_batch(guard *self)
 
 static void move(guard *self, guarded *block, guard_list_name list)
 {
-    guard_leave_list(self, block);
-    guard_enter(self, block, list);
+    guard_list_remove(self, block);
+    guard_list_append(self, block, list);
 }
 
 static bool is_over(const guard *self)
@@ -206,9 +207,9 @@ static void add_leaving(guard *self, guard_batch *batch, uint64_t until)
     for (uint32_t slot; (slot = next_leaving(self, next, until));) {
         guarded *block = guard_bytes(self, slot);
         next = block->next;
-        if (!add_block(self, batch, block, all_extents(self, block), &block->taken, false, STRATA_ACCESS_WRITE))
+        if (!add_block(self, batch, block, all_ranges(self, block), &block->taken, false, STRATA_ACCESS_WRITE))
             return;
-        guard_leave_list(self, block);
+        guard_list_remove(self, block);
         block->leaves = true;
     }
 }
@@ -218,7 +219,7 @@ static void add_freed(guard *self, guard_batch *batch)
     for (uint32_t slot; (slot = self->lists[GUARD_FREED].first);) {
         guarded *block = guard_bytes(self, slot);
         uint64_t taken = 0;
-        if (!add_block(self, batch, block, zone_extents(block), &taken, true, STRATA_ACCESS_READ))
+        if (!add_block(self, batch, block, zone_ranges(block), &taken, true, STRATA_ACCESS_READ))
             return;
         move(self, block, GUARD_HELD);
     }
@@ -242,7 +243,7 @@ static void add_held(guard *self, guard_batch *batch, quarantine_position *at, u
             return;
         if (block->number > at->number)
             *at = (quarantine_position){.number = block->number};
-        if (!add_block(self, batch, block, all_extents(self, block), &at->taken, false, STRATA_ACCESS_READ))
+        if (!add_block(self, batch, block, all_ranges(self, block), &at->taken, false, STRATA_ACCESS_READ))
             return;
         *at = (quarantine_position){.number = block->number + 1};
     }
@@ -254,7 +255,7 @@ static void add_live(guard *self, guard_batch *batch, uint64_t round)
     for (uint32_t slot; (slot = self->lists[GUARD_LIVE].first);) {
         guarded *block = guard_bytes(self, slot);
         uint64_t taken = 0;
-        if (block->round >= round || !add_block(self, batch, block, GUARD_ZONES, &taken, true, STRATA_ACCESS_READ))
+        if (block->round >= round || !add_block(self, batch, block, RED_ZONES, &taken, true, STRATA_ACCESS_READ))
             return;
         block->round = round;
         move(self, block, GUARD_LIVE);
@@ -333,13 +334,13 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 /* A block that leaves and could not be checked is tried again, and at last leaves unchecked. The lock is held. */
 static void try_again(guard *self, guarded *block)
 {
-    guard_leave_list(self, block);
+    guard_list_remove(self, block);
     block->leaves = ++block->tries >= GUARD_TRIES;
     block->taken = 0;
     if (block->leaves)
         atomic_fetch_add_explicit(&self->unchecked, 1, memory_order_relaxed);
     else
-        guard_enter(self, block, GUARD_LEAVING);
+        guard_list_append(self, block, GUARD_LEAVING);
 }
 
 static strata_status conclude(guard *self, guard_batch *batch);
@@ -350,7 +351,7 @@ static strata_status launch(guard *self, guard_batch *batch)
     strata_status status = prepare_and_submit(self, batch);
     uint32_t zones = 0;
     for (uint32_t i = 0; i < batch->piece_count; i++)
-        zones += batch->places[i].kind != STRATA_GUARD_WRITE_AFTER_FREE;
+        zones += batch->origins[i].kind != STRATA_GUARD_WRITE_AFTER_FREE;
     strata_lock_take(&self->lock);
     for (uint32_t i = 0; i < batch->subject_count; i++) {
         guarded *block = guard_bytes(self, batch->subjects[i].shown.id.slot);
@@ -395,7 +396,7 @@ static void judge_copies(guard_batch *batch)
 
 static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piece)
 {
-    const guard_place *place = &batch->places[piece];
+    const piece_origin *place = &batch->origins[piece];
     const guard_subject *subject = &batch->subjects[place->subject];
     const strata_guard_verdict *verdict = &batch->verdicts[piece];
     strata_guard_finding finding = {
@@ -421,9 +422,9 @@ static size_t collect(const guard_batch *batch, strata_guard_finding findings[PA
     for (uint32_t i = 0; i < batch->piece_count; i++) {
         if (!batch->verdicts[i].wrong)
             continue;
-        const strata_block *block = &batch->subjects[batch->places[i].subject].shown;
+        const strata_block *block = &batch->subjects[batch->origins[i].subject].shown;
         strata_guard_finding *last = count ? &findings[count - 1] : NULL;
-        if (last && last->kind == (strata_guard_kind)batch->places[i].kind && last->block.id.slot == block->id.slot)
+        if (last && last->kind == (strata_guard_kind)batch->origins[i].kind && last->block.id.slot == block->id.slot)
             last->changed += batch->verdicts[i].wrong;
         else
             findings[count++] = make_finding(batch, i);
@@ -444,7 +445,7 @@ static size_t note_new(guard *self, strata_guard_finding *findings, size_t count
         block->told |= bit;
     }
     strata_lock_release(&self->lock);
-    guard_note(&self->report, findings, kept);
+    findings_record(&self->log, findings, kept);
     return kept;
 }
 
@@ -465,7 +466,7 @@ static strata_status give_back(guard *self, guarded *block)
         block->taken = 0;
         block->tries = 0;
         block->number = ++self->free_number; /* lists are in the order of these */
-        guard_enter(self, block, GUARD_FREED);
+        guard_list_append(self, block, GUARD_FREED);
     }
     strata_lock_release(&self->lock);
     return status;
@@ -475,7 +476,7 @@ static strata_status give_back(guard *self, guarded *block)
 static strata_status conclude(guard *self, guard_batch *batch)
 {
     strata_guard_finding findings[PARTS];
-    uint32_t leaving[GUARD_PIECES], leaving_count = 0;
+    uint32_t leaving[GUARD_BATCH_PIECES], leaving_count = 0;
     if (!self->kernel.module)
         judge_copies(batch);
     size_t count = collect(batch, findings);
@@ -489,7 +490,7 @@ static strata_status conclude(guard *self, guard_batch *batch)
     }
     batch->state = GUARD_BATCH_FREE;
     strata_lock_release(&self->lock);
-    guard_tell(&self->report, findings, count);
+    findings_report(&self->log, findings, count);
     strata_status status = STRATA_SUCCESS;
     for (uint32_t i = 0; i < leaving_count; i++) {
         strata_status given = give_back(self, guard_bytes(self, leaving[i]));

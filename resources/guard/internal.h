@@ -18,20 +18,20 @@
 #include "core/stack/stack.h"
 #include "core/streams/timeline.h"
 #include "driver/kernels/guard.h"
+#include "resources/findings/findings.h"
 
 #include <strata/guard.h>
 
 enum {
+    GUARD_GRANULE = 256, /* zones keep the alignment that every owner gives */
     GUARD_BATCHES = 8,
-    GUARD_PIECES = 60,            /* in a batch */
+    GUARD_BATCH_PIECES = 60,      /* in a batch */
     GUARD_COPY_BYTES = 512 << 10, /* in a batch, where it copies */
     GUARD_TRIES = 3,              /* to check a block that leaves */
-    GUARD_KEPT = 64,              /* findings */
     GUARD_REMEMBERED = 1024,      /* frees */
-    GUARD_FRESH = 0xcd,
-    GUARD_ZONE = 0xbd,
-    GUARD_DEAD = 0xdd,
 };
+
+#define GUARD_QUARANTINE_BYTES (UINT64_C(256) << 20) /* default limit */
 
 typedef enum guard_list_name {
     GUARD_NOWHERE = 0,
@@ -74,11 +74,11 @@ typedef struct guard_subject {
 } guard_subject;
 
 /* What a piece is of. */
-typedef struct guard_place {
+typedef struct piece_origin {
     uint8_t subject;
     uint8_t kind;   /* strata_guard_kind of what is wrong there */
     int64_t offset; /* of the piece, from the block's address */
-} guard_place;
+} piece_origin;
 
 typedef enum guard_batch_state { GUARD_BATCH_FREE = 0, GUARD_BATCH_TAKEN, GUARD_BATCH_LAUNCHED } guard_batch_state;
 
@@ -92,35 +92,15 @@ typedef struct guard_batch {
     unsigned char *copies;          /* the same, or NULL with a kernel */
     size_t copied;
     uint32_t piece_count, subject_count;
-    guard_place places[GUARD_PIECES];
-    guard_subject subjects[GUARD_PIECES];
+    piece_origin origins[GUARD_BATCH_PIECES];
+    guard_subject subjects[GUARD_BATCH_PIECES];
 } guard_batch;
-
-/* A free, for the second one of the same block. */
-typedef struct guard_memory {
-    strata_block block;
-    uint32_t allocated_at, freed_at;
-} guard_memory;
-
-/* What was found, and who is told of it. Both kinds of guard have one. */
-typedef struct guard_report {
-    const strata_guard_options *options; /* constant */
-    strata_resource *guard;              /* written once, before the process knows of it; NULL: not looked at at exit */
-    struct guard_report *next, *previous; /* of those that are; guarded by a lock of at_exit.c */
-    strata_lock lock;
-    strata_guard_finding kept[GUARD_KEPT]; /* a ring; guarded by lock, like its ends */
-    uint64_t kept_first, kept_end;
-    /* Any thread, relaxed: statistics. */
-    _Atomic uint64_t findings, lost;
-    _Atomic size_t unseen;     /* since the last check of everything */
-    _Atomic bool to_be_failed; /* the next allocation */
-} guard_report;
 
 typedef struct guard {
     strata_resource resource;
     strata_device *device;
     strata_guard_options options; /* constant, the limits excepted, which are below */
-    guard_report report;
+    findings_log log;
     size_t zone;
     CUstream checking, leaving; /* the guard's own: checks are launched on one; the other has no work but frees */
     strata_timeline *timeline;  /* of checking */
@@ -131,7 +111,7 @@ typedef struct guard {
     guard_list lists[GUARD_LISTS]; /* guarded by lock, like all to the next empty line */
     guard_batch batches[GUARD_BATCHES];
     uint64_t batch_number, free_number, round;
-    guard_memory *remembered; /* a ring */
+    freed_block *remembered; /* a ring */
     uint64_t remembered_count;
 
     /* Written under the lock, read by any thread. */
@@ -158,27 +138,19 @@ static inline size_t guard_whole_bytes(const guard *self, const guarded *block)
     return (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
 }
 
-/* ---- guard.c ---- */
+/* ---- lists.c ---- */
 
 /* The lock is held. */
-void guard_enter(guard *self, guarded *block, guard_list_name list);
-void guard_leave_list(guard *self, guarded *block);
+void guard_list_append(guard *self, guarded *block, guard_list_name list);
+void guard_list_remove(guard *self, guarded *block);
 
 /* ---- checks.c ---- */
 
-/* Where the guarded bytes of a block are: the zones, of which the back one begins at the first byte past the requested
- * ones, and the block itself. */
-typedef struct guard_extent {
-    CUdeviceptr address;
-    size_t bytes;
-    unsigned char expected;
-    uint8_t kind;
-} guard_extent;
+/* The ranges of a block that are checked: its red zones and itself. The back zone begins behind the requested bytes. */
+enum { GUARD_RANGES = RED_ZONES + 1 };
 
-enum { GUARD_ZONES = 2, GUARD_EXTENTS };
-
-void guard_extents(const guard *self, const strata_block *shown, const strata_block *below,
-                   guard_extent extents[GUARD_EXTENTS]);
+void guard_checked_ranges(const guard *self, const strata_block *shown, const strata_block *below,
+                          checked_range extents[GUARD_RANGES]);
 
 /* Reads the batches that are done, gives back what leaves, and launches what should be. Never waits. What goes wrong is
  * said, and tried again later. */
@@ -199,62 +171,22 @@ strata_status guard_check_everything(guard *self);
 /* Waits for the batches that look at a block. */
 strata_status guard_wait_for_batches(guard *self, const guarded *block);
 
-/* ---- findings.c ---- */
+/* ---- operations.c ---- */
 
-void guard_report_begin(guard_report *self, const strata_guard_options *options);
-void guard_report_end(guard_report *self);
-
-/* Counts and keeps findings: before anything that other threads wait for, so that who has waited has them. */
-void guard_note(guard_report *self, const strata_guard_finding *findings, size_t count);
-
-/* Tells of findings that were noted: all of them before the process ends of them. No lock is held, and no thread waits:
- * the program's callback may wait for one that calls the stack. */
-void guard_tell(const guard_report *self, const strata_guard_finding *findings, size_t count);
-
-/* As strata_guard_finding_print, of a block that would be one if the device was stopped, which it may not be. */
-void guard_print_suspect(const strata_guard_finding *suspect, strata_write_callback write, void *data);
-
-/* As the log callback hears it. */
-void guard_raise(const strata_guard_finding *finding);
-
-/* Text for standard error, by its number: the lock of a FILE may be held by the thread that is interrupted here, or by
- * one that waits for it. */
-typedef struct guard_words {
-    bool unheard; /* nobody takes them: what is left is not tried */
-    size_t used;
-    char text[4096];
-} guard_words;
-void guard_words_begin(guard_words *words);
-void guard_words_add(const char *text, size_t length, void *data);
-void guard_words_end(guard_words *words);
-
-/* Writes what is kept, as a list. */
-void guard_describe_kept(guard_report *self, strata_emitter *to);
-
-/* The oldest that is kept; false if there is none. */
-bool guard_take_kept(guard_report *self, strata_guard_finding *out);
-
-/* Why an allocation fails that is to say that there are findings; SUCCESS if none is. */
-strata_status guard_fail_once(guard_report *self);
-
-/* Whether a free that was answered `status` is a finding. */
-bool guard_is_refused_free(strata_status status);
-
-/* Tells of such a free. `first` is what is known of the first free of the same block, all zero: nothing. */
-void guard_tell_refused(guard_report *self, const strata_block *block, strata_status status, const guard_memory *first,
-                        uint32_t found_at);
-
-/* ---- at_exit.c ---- */
-
-/* A guard is looked at when the process exits, until it leaves. */
-void guard_report_look_at_exit(guard_report *self, strata_resource *resource);
-void guard_report_leave_exit(guard_report *self);
-
-/* True: this thread does so, and somebody else tells what it finds. */
-bool guard_leaves_findings(const guard_report *report, const strata_guard_finding *findings, size_t count);
-
-/* What guard.c and sampling.c have for layer.c. */
-strata_status guard_create(strata_device *device, const strata_guard_options *options, strata_resource **out);
+extern const strata_resource_ops guard_ops;
 bool guard_is_one(const strata_resource *resource);
+
+/* ---- report.c ---- */
+
+enum { GUARD_VALUES = 10 };
+extern const strata_value guard_values[GUARD_VALUES];
+strata_status guard_get_value(strata_resource *resource, size_t which, uint64_t *value);
+strata_status guard_set_value(strata_resource *resource, size_t which, uint64_t value);
+void guard_describe(strata_resource *resource, strata_emitter *to);
+
+/* ---- calls.c ---- */
+
+/* Has a guard of either kind checked when the process exits. */
+void guard_check_at_exit(strata_resource *resource);
 
 #endif

@@ -14,77 +14,19 @@
 
 #include <string.h>
 
-enum {
-    GRANULE = 256, /* zones keep the alignment that every owner gives by itself */
-    DEFAULT_ZONE = GRANULE,
-    DEFAULT_BLOCKS = 4096,
-    TRIES_TO_END = 2, /* as in resources/owners/async.c */
-};
-
-static const uint64_t DEFAULT_BYTES = UINT64_C(256) << 20;
-
-/* ---- lists: the lock is held ---- */
-
-static bool is_held(guard_list_name list)
-{
-    return list == GUARD_FREED || list == GUARD_HELD;
-}
-
-static void count_held(guard *self, const guarded *block, bool more)
-{
-    if (!is_held((guard_list_name)block->list))
-        return;
-    uint64_t whole = guard_whole_bytes(self, block);
-    uint64_t bytes = more ? whole : -whole, one = more ? 1 : UINT64_MAX;
-    atomic_fetch_add_explicit(&self->held_bytes, bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->held_blocks, one, memory_order_relaxed);
-}
-
-void guard_enter(guard *self, guarded *block, guard_list_name name)
-{
-    guard_list *list = &self->lists[name];
-    uint32_t slot = block->shown.id.slot;
-    block->list = (uint8_t)name;
-    block->next = 0;
-    block->previous = list->last;
-    if (list->last)
-        guard_bytes(self, list->last)->next = slot;
-    else
-        list->first = slot;
-    list->last = slot;
-    list->count++;
-    count_held(self, block, true);
-}
-
-void guard_leave_list(guard *self, guarded *block)
-{
-    guard_list *list = &self->lists[block->list];
-    if (block->list == GUARD_NOWHERE)
-        return;
-    if (block->next)
-        guard_bytes(self, block->next)->previous = block->previous;
-    else
-        list->last = block->previous;
-    if (block->previous)
-        guard_bytes(self, block->previous)->next = block->next;
-    else
-        list->first = block->next;
-    list->count--;
-    count_held(self, block, false);
-    block->list = GUARD_NOWHERE;
-}
+enum { DESTROY_TRIES = 2 }; /* as in resources/owners/async.c */
 
 /* ---- allocating ---- */
 
 /* What is asked of the layer below, and where in it the block begins. */
 static strata_status widen(const guard *self, const strata_request *request, strata_request *wider, size_t *front)
 {
-    size_t alignment = request->alignment > GRANULE ? request->alignment : GRANULE;
+    size_t alignment = request->alignment > GUARD_GRANULE ? request->alignment : GUARD_GRANULE;
     *front = (self->zone + alignment - 1) & ~(alignment - 1); /* of a power of two: 2^63 + 64 KiB at most */
     size_t extra = *front + self->zone;
     *wider = *request;
-    if (request->bytes <= SIZE_MAX - GRANULE - extra) {
-        wider->bytes = *front + ((request->bytes + GRANULE - 1) & ~(size_t)(GRANULE - 1)) + self->zone;
+    if (request->bytes <= SIZE_MAX - GUARD_GRANULE - extra) {
+        wider->bytes = *front + ((request->bytes + GUARD_GRANULE - 1) & ~(size_t)(GUARD_GRANULE - 1)) + self->zone;
         return STRATA_SUCCESS;
     }
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
@@ -118,15 +60,15 @@ static strata_status allocate_below(guard *self, const strata_request *request, 
     return below->ops->allocate(below, request, out);
 }
 
-static CUresult fill_with_kernel(const guard *self, const guard_extent *extents, bool dead, CUstream stream)
+static CUresult fill_with_kernel(const guard *self, const checked_range *extents, bool dead, CUstream stream)
 {
     const strata_guard_extents all = {
-        .address = dead ? extents[GUARD_ZONES].address : extents[0].address,
+        .address = dead ? extents[RED_ZONES].address : extents[0].address,
         .front = dead ? 0 : extents[0].bytes,
-        .bytes = extents[GUARD_ZONES].bytes,
+        .bytes = extents[RED_ZONES].bytes,
         .back = dead ? 0 : extents[1].bytes,
     };
-    unsigned value = dead ? GUARD_DEAD : GUARD_FRESH, how = value << 8 | GUARD_ZONE;
+    unsigned value = dead ? FREED_BYTE : FRESH_BYTE, how = value << 8 | RED_ZONE_BYTE;
     if (!self->options.no_poison)
         how |= STRATA_GUARD_FILL_BLOCK;
     if (dead)
@@ -136,14 +78,14 @@ static CUresult fill_with_kernel(const guard *self, const guard_extent *extents,
     return strata_guard_kernel_fill(&self->kernel, &all, how, stream);
 }
 
-static CUresult fill_by_memset(const guard *self, const guard_extent *extents, bool dead, CUstream stream)
+static CUresult fill_by_memset(const guard *self, const checked_range *extents, bool dead, CUstream stream)
 {
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS && !dead; i++)
-        result = strata_cu.MemsetD8Async(extents[i].address, GUARD_ZONE, extents[i].bytes, stream);
+    for (unsigned i = 0; i < RED_ZONES && result == CUDA_SUCCESS && !dead; i++)
+        result = strata_cu.MemsetD8Async(extents[i].address, RED_ZONE_BYTE, extents[i].bytes, stream);
     if (result == CUDA_SUCCESS && !self->options.no_poison)
-        result = strata_cu.MemsetD8Async(extents[GUARD_ZONES].address, dead ? GUARD_DEAD : GUARD_FRESH,
-                                         extents[GUARD_ZONES].bytes, stream);
+        result = strata_cu.MemsetD8Async(extents[RED_ZONES].address, dead ? FREED_BYTE : FRESH_BYTE,
+                                         extents[RED_ZONES].bytes, stream);
     return result;
 }
 
@@ -152,9 +94,9 @@ static CUresult fill_by_memset(const guard *self, const guard_extent *extents, b
 static strata_status fill_block(guard *self, const strata_block *shown, const strata_block *view, bool dead,
                                 CUstream stream)
 {
-    guard_extent extents[GUARD_EXTENTS];
+    checked_range extents[GUARD_RANGES];
     strata_scope scope;
-    guard_extents(self, shown, view, extents);
+    guard_checked_ranges(self, shown, view, extents);
     unsigned needs = strata_scope_for(stream) | STRATA_SCOPE_RELAXED | (self->kernel.module ? STRATA_SCOPE_CONTEXT : 0);
     strata_status status = strata_scope_enter(&scope, self->device, needs);
     if (status != STRATA_SUCCESS)
@@ -199,7 +141,7 @@ static void enter_live(guard *self, const strata_block *shown, const strata_bloc
     guarded *block = guard_bytes(self, view->id.slot);
     strata_lock_take(&self->lock);
     *block = (guarded){.shown = *shown, .below = *view, .allocated_at = allocated_at, .round = self->round};
-    guard_enter(self, block, GUARD_LIVE);
+    guard_list_append(self, block, GUARD_LIVE);
     strata_lock_release(&self->lock);
 }
 
@@ -242,7 +184,7 @@ static strata_status check_request(guard *self, const strata_request *request)
             STRATA_ERROR_STREAM_CAPTURE,
             "guard fills red zones in the order of the stream, and that is being captured: allocate before, "
             "or on another stream");
-    return guard_fail_once(&self->report);
+    return findings_fail_allocation(&self->log);
 }
 
 static void enter_freed(guard *self, guarded *block)
@@ -251,7 +193,7 @@ static void enter_freed(guard *self, guarded *block)
     atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
     atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
     block->number = ++self->free_number; /* here, so that the list is in their order */
-    guard_enter(self, block, GUARD_FREED);
+    guard_list_append(self, block, GUARD_FREED);
     strata_lock_release(&self->lock);
 }
 
@@ -279,7 +221,7 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
     if (!request->bytes)
         return below->ops->allocate(below, request, out);
     guard_poll(self);
-    guard_keep_unread_few(self, DEFAULT_BYTES);
+    guard_keep_unread_few(self, GUARD_QUARANTINE_BYTES);
     strata_request wider;
     size_t front;
     strata_block view;
@@ -302,7 +244,7 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
 
 /* ---- freeing ---- */
 
-static guard_memory *memory_of_free(guard *self, uint64_t number)
+static freed_block *memory_of_free(guard *self, uint64_t number)
 {
     return &self->remembered[number % GUARD_REMEMBERED];
 }
@@ -334,11 +276,11 @@ static strata_status take(guard *self, const strata_block *block, uint32_t freed
     guarded *bytes = live_bytes(self, block);
     strata_status status = strata_block_quarantine(&self->resource, block, bytes ? &bytes->shown : block, &held);
     if (status == STRATA_SUCCESS) {
-        guard_leave_list(self, bytes);
+        guard_list_remove(self, bytes);
         bytes->below.id = held;
         bytes->freed_at = freed_at;
         *memory_of_free(self, self->remembered_count++) =
-            (guard_memory){.block = bytes->shown, .allocated_at = bytes->allocated_at, .freed_at = freed_at};
+            (freed_block){.block = bytes->shown, .allocated_at = bytes->allocated_at, .freed_at = freed_at};
         *out = bytes;
     }
     strata_lock_release(&self->lock);
@@ -350,7 +292,7 @@ static void forget_free(guard *self, strata_block_id id)
 {
     for (size_t i = 0; i < GUARD_REMEMBERED; i++)
         if (self->remembered[i].block.id.generation == id.generation && self->remembered[i].block.id.slot == id.slot)
-            self->remembered[i] = (guard_memory){0};
+            self->remembered[i] = (freed_block){0};
 }
 
 /* Gives it back: the free came to nothing. */
@@ -361,7 +303,7 @@ static void untake(guard *self, guarded *block)
     forget_free(self, block->shown.id);
     block->below.id.generation--;
     block->freed_at = 0;
-    guard_enter(self, block, GUARD_LIVE);
+    guard_list_append(self, block, GUARD_LIVE);
     strata_lock_release(&self->lock);
 }
 
@@ -445,9 +387,9 @@ static strata_status put_away(guard *self, guarded *block, CUstream stream)
 }
 
 /* What is remembered of the free of a block; zero if it was too long ago. */
-static guard_memory remembered_free(guard *self, const strata_block *block)
+static freed_block remembered_free(guard *self, const strata_block *block)
 {
-    guard_memory found = {0};
+    freed_block found = {0};
     strata_lock_take(&self->lock);
     uint64_t count = self->remembered_count < GUARD_REMEMBERED ? self->remembered_count : GUARD_REMEMBERED;
     for (uint64_t i = 0; i < count && !found.block.id.generation; i++) {
@@ -461,12 +403,12 @@ static guard_memory remembered_free(guard *self, const strata_block *block)
 
 static void tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t freed_at)
 {
-    if (!guard_is_refused_free(status))
+    if (!findings_is_refused_free(status))
         return;
-    guard_memory first = {0};
+    freed_block first = {0};
     if (status == STRATA_ERROR_DOUBLE_FREE)
         first = remembered_free(self, block);
-    guard_tell_refused(&self->report, block, status, &first, freed_at);
+    findings_report_refused(&self->log, block, status, &first, freed_at);
 }
 
 static strata_status guard_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -579,77 +521,19 @@ static strata_status guard_find(strata_resource *resource, CUdeviceptr address, 
         shown.requested, strata_tag_name(shown.tag));
 }
 
-/* ---- values ---- */
-
-enum guard_value {
-    VALUE_FINDINGS,
-    VALUE_FINDINGS_LOST,
-    VALUE_CHECKS,
-    VALUE_ZONES_CHECKED,
-    VALUE_UNCHECKED,
-    VALUE_QUARANTINED_BYTES,
-    VALUE_QUARANTINED_BLOCKS,
-    VALUE_MOST_BYTES,
-    VALUE_MOST_BLOCKS,
-    VALUE_KERNEL,
-};
-
-static const strata_value guard_values[] = {
-    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false, "what was found wrong, refused frees included"},
-    [VALUE_FINDINGS_LOST] = {"findings_lost", STRATA_VALUE_COUNT, false,
-                             "of these, told and not kept for want of room"},
-    [VALUE_CHECKS] = {"checks", STRATA_VALUE_COUNT, false, "batches of checks that were launched"},
-    [VALUE_ZONES_CHECKED] = {"zones_checked", STRATA_VALUE_COUNT, false, "red zones that were looked at"},
-    [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks that went unchecked: captures, driver errors"},
-    [VALUE_QUARANTINED_BYTES] = {"quarantined_bytes", STRATA_VALUE_BYTES, false,
-                                 "freed and not given back, with zones"},
-    [VALUE_QUARANTINED_BLOCKS] = {"quarantined_blocks", STRATA_VALUE_COUNT, false, "freed and not given back"},
-    [VALUE_MOST_BYTES] = {"quarantine_bytes", STRATA_VALUE_BYTES, true, "most bytes in quarantine"},
-    [VALUE_MOST_BLOCKS] = {"quarantine_blocks", STRATA_VALUE_COUNT, true, "most blocks in quarantine"},
-    [VALUE_KERNEL] = {"kernel", STRATA_VALUE_SWITCH, false, "a kernel checks; 0: plain copies"},
-};
-
-static strata_status guard_get_value(strata_resource *resource, size_t which, uint64_t *value)
-{
-    const guard *self = (guard *)resource;
-    const _Atomic uint64_t *values[] = {
-        [VALUE_FINDINGS] = &self->report.findings,
-        [VALUE_FINDINGS_LOST] = &self->report.lost,
-        [VALUE_CHECKS] = &self->checks,
-        [VALUE_ZONES_CHECKED] = &self->zones_checked,
-        [VALUE_UNCHECKED] = &self->unchecked,
-        [VALUE_QUARANTINED_BYTES] = &self->quarantined_bytes,
-        [VALUE_QUARANTINED_BLOCKS] = &self->quarantined_blocks,
-        [VALUE_MOST_BYTES] = &self->most_bytes,
-        [VALUE_MOST_BLOCKS] = &self->most_blocks,
-    };
-    *value =
-        which == VALUE_KERNEL ? self->kernel.module != NULL : atomic_load_explicit(values[which], memory_order_relaxed);
-    return STRATA_SUCCESS;
-}
-
-static strata_status guard_set_value(strata_resource *resource, size_t which, uint64_t value)
-{
-    guard *self = (guard *)resource;
-    atomic_store_explicit(which == VALUE_MOST_BYTES ? &self->most_bytes : &self->most_blocks, value,
-                          memory_order_relaxed);
-    guard_poll(self);
-    return STRATA_SUCCESS;
-}
-
-/* ---- making and ending ---- */
+/* ---- the ops table ---- */
 
 static void end_driver_objects(guard *self)
 {
     CUstream streams[] = {self->leaving, self->checking};
     for (size_t i = 0; i < 2; i++) {
         bool ended = !streams[i];
-        for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
+        for (int tries = 0; tries < DESTROY_TRIES && !ended; tries++)
             strata_internal_stream_destroy(self->device, streams[i], &ended);
     }
     strata_scope scope;
     bool entered = false;
-    for (int tries = 0; tries < TRIES_TO_END && !entered; tries++)
+    for (int tries = 0; tries < DESTROY_TRIES && !entered; tries++)
         entered =
             strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS;
     if (!entered)
@@ -665,18 +549,13 @@ static void guard_destroy(strata_resource *resource)
     guard *self = (guard *)resource;
     if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
         end_driver_objects(self);
-    guard_report_end(&self->report);
+    findings_destroy(&self->log);
     strata_lock_destroy(&self->lock);
     strata_host_free(self->remembered);
     strata_host_free(self);
 }
 
-static void guard_describe(strata_resource *resource, strata_emitter *to)
-{
-    guard_describe_kept(&((guard *)resource)->report, to);
-}
-
-static const strata_resource_ops guard_ops = {
+const strata_resource_ops guard_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(guarded),
     .name = "guard",
@@ -690,91 +569,11 @@ static const strata_resource_ops guard_ops = {
     .destroy = guard_destroy,
     .reusable = guard_reusable,
     .values = guard_values,
-    .value_count = sizeof guard_values / sizeof guard_values[0],
+    .value_count = GUARD_VALUES,
     .get_value = guard_get_value,
     .set_value = guard_set_value,
     .describe = guard_describe,
 };
-
-/* The batches' memory, one after another. */
-static void place_batches(guard *self)
-{
-    char *at = self->pinned;
-    for (size_t i = 0; i < GUARD_BATCHES; i++) {
-        guard_batch *batch = &self->batches[i];
-        batch->verdicts = (strata_guard_verdict *)(void *)at;
-        at += GUARD_PIECES * sizeof *batch->verdicts;
-        batch->pieces = (strata_guard_piece *)(void *)at;
-        at += GUARD_PIECES * sizeof *batch->pieces;
-        batch->copies = self->kernel.module ? NULL : (unsigned char *)at;
-        at += self->kernel.module ? 0 : GUARD_COPY_BYTES;
-    }
-}
-
-/* The context is current. */
-static strata_status allocate_pinned(guard *self)
-{
-    size_t bytes = GUARD_PIECES * (sizeof(strata_guard_verdict) + sizeof(strata_guard_piece));
-    bytes += self->kernel.module ? 0 : GUARD_COPY_BYTES;
-    CUresult result = strata_cu.MemHostAlloc(&self->pinned, GUARD_BATCHES * bytes, 0);
-    if (result == CUDA_SUCCESS) {
-        place_batches(self);
-        return STRATA_SUCCESS;
-    }
-    self->pinned = NULL;
-    return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard",
-                              GUARD_BATCHES * bytes);
-}
-
-static strata_status make_driver_objects(guard *self)
-{
-    strata_scope scope;
-    strata_status status = strata_internal_stream_create(self->device, false, "a stream for checks", &self->checking);
-    if (status == STRATA_SUCCESS)
-        status = strata_internal_stream_create(self->device, false, "a stream for frees", &self->leaving);
-    if (status == STRATA_SUCCESS)
-        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    self->timeline = strata_known_timeline(self->device, self->checking);
-    if (!self->options.no_kernel)
-        strata_guard_kernel_load(&self->kernel); /* where that cannot be, copies do */
-    status = allocate_pinned(self);
-    strata_scope_leave(&scope);
-    return status;
-}
-
-static void take_options(guard *self)
-{
-    const strata_guard_options *options = &self->options;
-    uint64_t zone = options->zone ? options->zone : DEFAULT_ZONE;
-    self->zone = (size_t)((zone + GRANULE - 1) & ~(uint64_t)(GRANULE - 1));
-    self->most_bytes = options->quarantine_bytes ? options->quarantine_bytes : DEFAULT_BYTES;
-    self->most_blocks = options->quarantine_blocks ? options->quarantine_blocks : DEFAULT_BLOCKS;
-}
-
-strata_status guard_create(strata_device *device, const strata_guard_options *options, strata_resource **out)
-{
-    guard *self = strata_host_zalloc_aligned(64, sizeof *self);
-    if (!self)
-        return strata_fail_host_memory("a guard");
-    self->resource.ops = &guard_ops;
-    self->device = device;
-    self->options = *options;
-    guard_report_begin(&self->report, &self->options);
-    take_options(self);
-    strata_lock_init(&self->lock, STRATA_RANK_GUARD);
-    self->remembered = strata_host_zalloc(GUARD_REMEMBERED * sizeof *self->remembered);
-    strata_status status = self->remembered ? make_driver_objects(self) : strata_fail_host_memory("a guard");
-    if (status == STRATA_SUCCESS) {
-        *out = &self->resource;
-        return STRATA_SUCCESS;
-    }
-    strata_error_suppress_begin();
-    guard_destroy(&self->resource);
-    strata_error_suppress_end(false);
-    return status;
-}
 
 bool strata_has_zones(const strata_resource *resource)
 {

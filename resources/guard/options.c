@@ -1,47 +1,20 @@
-/* What users call of the guard: making one of either kind, its checks and findings, and its words in stack texts. */
+/* Options of the guard: texts, defaults, and the layer that is made of them. sample=N makes a sampling guard. */
 #include "core/base/options.h"
 #include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/streams/internal_stream.h"
+#include "core/streams/stream_map.h"
 #include "resources/builtin.h"
-#include "resources/sampling/internal.h"
+#include "resources/guard/internal.h"
+#include "resources/sampling/sampling.h"
 
-enum { MOST_ZONE = 64 << 10 };
+enum { MOST_ZONE = 64 << 10, DEFAULT_ZONE = GUARD_GRANULE, DEFAULT_QUARANTINE_BLOCKS = 4096 };
 
 /* ---- making ---- */
 
-static bool has_sample_limits(const strata_guard_options *options)
-{
-    return options->sample_blocks || options->sample_bytes || options->sample_range || options->sample_alignment ||
-           options->sample_seed;
-}
-
-static bool has_zone_options(const strata_guard_options *options)
-{
-    return options->zone || options->quarantine_bytes || options->quarantine_blocks || options->no_quarantine ||
-           options->no_poison || options->no_kernel || options->no_debuggers;
-}
-
-static const char *problem_of_sampling(const strata_guard_options *options)
-{
-    uint64_t alignment = options->sample_alignment;
-    if (!options->sample)
-        return has_sample_limits(options) ? "a limit of samples, and sample is not set" : NULL;
-    if (options->sample > SAMPLE_LEAST_OFTEN)
-        return "sample: one allocation in 2147483648 is the least";
-    if (has_zone_options(options))
-        return "sample: a sampling guard has no zones, poison, quarantine or kernel to set";
-    if (options->sample_blocks > SAMPLES_MOST)
-        return "sample_blocks: at most 4096";
-    if ((options->sample_range ? options->sample_range : SAMPLE_RANGE) / 2 <
-        (options->sample_bytes ? options->sample_bytes : SAMPLE_BYTES))
-        return "sample_range: at least twice sample_bytes";
-    if (alignment & (alignment - 1) || alignment > SAMPLE_ZONE)
-        return "sample_alignment: a power of two, at most 256";
-    return NULL;
-}
-
 static strata_status check_options(const strata_guard_options *options)
 {
-    const char *problem = problem_of_sampling(options);
+    const char *problem = sampling_options_problem(options);
     if (options->zone > MOST_ZONE)
         problem = "zone: a red zone has at most 64 KiB";
     else if ((unsigned)options->on_finding > STRATA_GUARD_EXIT)
@@ -55,6 +28,86 @@ static strata_status check_options(const strata_guard_options *options)
     return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "guard: %s", problem) : STRATA_SUCCESS;
 }
 
+/* The batches' memory, one after another. */
+static void place_batches(guard *self)
+{
+    char *at = self->pinned;
+    for (size_t i = 0; i < GUARD_BATCHES; i++) {
+        guard_batch *batch = &self->batches[i];
+        batch->verdicts = (strata_guard_verdict *)(void *)at;
+        at += GUARD_BATCH_PIECES * sizeof *batch->verdicts;
+        batch->pieces = (strata_guard_piece *)(void *)at;
+        at += GUARD_BATCH_PIECES * sizeof *batch->pieces;
+        batch->copies = self->kernel.module ? NULL : (unsigned char *)at;
+        at += self->kernel.module ? 0 : GUARD_COPY_BYTES;
+    }
+}
+
+/* The context is current. */
+static strata_status allocate_pinned(guard *self)
+{
+    size_t bytes = GUARD_BATCH_PIECES * (sizeof(strata_guard_verdict) + sizeof(strata_guard_piece));
+    bytes += self->kernel.module ? 0 : GUARD_COPY_BYTES;
+    CUresult result = strata_cu.MemHostAlloc(&self->pinned, GUARD_BATCHES * bytes, 0);
+    if (result == CUDA_SUCCESS) {
+        place_batches(self);
+        return STRATA_SUCCESS;
+    }
+    self->pinned = NULL;
+    return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard",
+                              GUARD_BATCHES * bytes);
+}
+
+static strata_status make_driver_objects(guard *self)
+{
+    strata_scope scope;
+    strata_status status = strata_internal_stream_create(self->device, false, "a stream for checks", &self->checking);
+    if (status == STRATA_SUCCESS)
+        status = strata_internal_stream_create(self->device, false, "a stream for frees", &self->leaving);
+    if (status == STRATA_SUCCESS)
+        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    self->timeline = strata_known_timeline(self->device, self->checking);
+    if (!self->options.no_kernel)
+        strata_guard_kernel_load(&self->kernel); /* where that cannot be, copies do */
+    status = allocate_pinned(self);
+    strata_scope_leave(&scope);
+    return status;
+}
+
+static void take_options(guard *self)
+{
+    const strata_guard_options *options = &self->options;
+    uint64_t zone = options->zone ? options->zone : DEFAULT_ZONE;
+    self->zone = (size_t)((zone + GUARD_GRANULE - 1) & ~(uint64_t)(GUARD_GRANULE - 1));
+    self->most_bytes = options->quarantine_bytes ? options->quarantine_bytes : GUARD_QUARANTINE_BYTES;
+    self->most_blocks = options->quarantine_blocks ? options->quarantine_blocks : DEFAULT_QUARANTINE_BLOCKS;
+}
+
+static strata_status create(strata_device *device, const strata_guard_options *options, strata_resource **out)
+{
+    guard *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a guard");
+    self->resource.ops = &guard_ops;
+    self->device = device;
+    self->options = *options;
+    findings_init(&self->log, &self->options);
+    take_options(self);
+    strata_lock_init(&self->lock, STRATA_RANK_GUARD);
+    self->remembered = strata_host_zalloc(GUARD_REMEMBERED * sizeof *self->remembered);
+    strata_status status = self->remembered ? make_driver_objects(self) : strata_fail_host_memory("a guard");
+    if (status == STRATA_SUCCESS) {
+        *out = &self->resource;
+        return STRATA_SUCCESS;
+    }
+    strata_error_suppress_begin();
+    guard_ops.destroy(&self->resource);
+    strata_error_suppress_end(false);
+    return status;
+}
+
 strata_status strata_guard_create(int ordinal, const strata_guard_options *given, strata_resource **out)
 {
     strata_guard_options options;
@@ -66,67 +119,10 @@ strata_status strata_guard_create(int ordinal, const strata_guard_options *given
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)
         return status;
-    return options.sample ? sampling_create(device, &options, out) : guard_create(device, &options, out);
+    return options.sample ? sampling_create(device, &options, out) : create(device, &options, out);
 }
 
-/* ---- the guard's own calls ---- */
-
-static bool is_in_stack(const strata_resource *resource)
-{
-    return resource->ops && resource->stack;
-}
-
-/* The nearest guard of a stack, from the given layer on; NULL if there is none. */
-static strata_resource *find_guard(strata_resource *resource)
-{
-    for (; resource; resource = resource->upstream)
-        if (is_in_stack(resource) && (guard_is_one(resource) || sampling_is_one(resource)))
-            return resource;
-    return NULL;
-}
-
-static guard_report *report_of(strata_resource *found)
-{
-    return guard_is_one(found) ? &((guard *)found)->report : &((sampling *)found)->report;
-}
-
-strata_status strata_guard_check(strata_resource *resource, size_t *findings)
-{
-    if (findings)
-        *findings = 0;
-    strata_status status = strata_usable();
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_resource *found = find_guard(resource);
-    if (!found)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_guard_check: there is no guard in this stack, from the "
-                                                       "given layer on");
-    status = guard_is_one(found) ? guard_check_everything((guard *)found) : sampling_check((sampling *)found);
-    size_t count = atomic_exchange_explicit(&report_of(found)->unseen, 0, memory_order_relaxed);
-    if (findings)
-        *findings = count;
-    if (status != STRATA_SUCCESS || !count)
-        return status;
-    return strata_fail(STRATA_ERROR_CORRUPTED, "guard: %zu finding%s since the last check", count,
-                       count == 1 ? "" : "s");
-}
-
-bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *out)
-{
-    strata_resource *found = find_guard(resource);
-    return found && out && strata_not_forked() == STRATA_SUCCESS && guard_take_kept(report_of(found), out);
-}
-
-void strata_guard_fault_candidates_print(strata_resource *resource, strata_write_callback write, void *data)
-{
-    if (!write || strata_not_forked() != STRATA_SUCCESS)
-        return;
-    for (; resource; resource = resource->upstream)
-        if (is_in_stack(resource) && sampling_is_one(resource))
-            sampling_print_suspects((sampling *)resource, write, data);
-}
-
-/* ---- in stack texts ---- */
+/* ---- stack texts: a text fills the options struct ---- */
 
 #define SWITCH "on|off"
 
@@ -164,7 +160,7 @@ static strata_status make_guard(int device, const void *options, strata_resource
 {
     strata_status status = strata_guard_create(device, options, out);
     if (status == STRATA_SUCCESS)
-        guard_report_look_at_exit(report_of(*out), *out);
+        guard_check_at_exit(*out);
     return status;
 }
 

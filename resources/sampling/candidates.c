@@ -67,8 +67,8 @@ static __attribute__((noinline)) void tell_suspects(sampling *self, strata_statu
     if (!is_illegal_access(status) || atomic_exchange_explicit(&self->fault_told, true, memory_order_relaxed))
         return;
     size_t count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
-    guard_note(&self->report, list, count);
-    guard_tell(&self->report, list, count);
+    findings_record(&self->log, list, count);
+    findings_report(&self->log, list, count);
 }
 
 strata_status sampling_notice(sampling *self, strata_status status)
@@ -81,11 +81,12 @@ strata_status sampling_notice(sampling *self, strata_status status)
 static void print_all(const strata_guard_finding *list, size_t count, strata_write_callback write, void *data)
 {
     for (size_t i = 0; i < count; i++)
-        guard_print_suspect(&list[i], write, data);
+        findings_print_candidate(&list[i], write, data);
 }
 
-void sampling_print_suspects(sampling *self, strata_write_callback write, void *data)
+void sampling_print_candidates(strata_resource *resource, strata_write_callback write, void *data)
 {
+    sampling *self = (sampling *)resource;
     strata_guard_finding few[SAMPLE_SUSPECTS];
     size_t all, most = self->capacity + SAMPLES_REMEMBERED;
     strata_guard_finding *list = strata_host_zalloc(most * sizeof *list);
@@ -94,27 +95,4 @@ void sampling_print_suspects(sampling *self, strata_write_callback write, void *
     else
         print_all(few, samples_suspects(self, few, SAMPLE_SUSPECTS, &all), write, data);
     strata_host_free(list);
-}
-
-static void describe_sample(strata_emitter *to, const strata_guard_finding *one)
-{
-    strata_emit_object_begin(to, NULL);
-    strata_emit_hex(to, "block", one->block.address);
-    strata_emit_bytes(to, "requested", one->block.requested);
-    strata_emit_text(to, "tag", strata_tag_name(one->block.tag));
-    strata_emit_count(to, "generation", one->block.id.generation);
-    strata_emit_bool(to, "freed", one->freed);
-    strata_emit_object_end(to);
-}
-
-void sampling_describe(strata_resource *resource, strata_emitter *to)
-{
-    sampling *self = (sampling *)resource;
-    strata_guard_finding list[SAMPLE_SUSPECTS];
-    size_t all, count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
-    guard_describe_kept(&self->report, to);
-    strata_emit_list_begin(to, "newest_samples");
-    for (size_t i = 0; i < count; i++)
-        describe_sample(to, &list[i]);
-    strata_emit_list_end(to);
 }

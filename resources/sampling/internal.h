@@ -26,7 +26,10 @@
 
 #include "core/base/fault_hints.h"
 #include "core/base/per_thread.h"
-#include "resources/guard/internal.h"
+#include "core/stack/stack.h"
+#include "core/streams/timeline.h"
+#include "resources/findings/findings.h"
+#include "resources/sampling/sampling.h"
 
 enum {
     SAMPLE_ZONE = 256,        /* bytes before and behind a block that are looked at, at most */
@@ -94,7 +97,7 @@ typedef struct sampling {
     uint64_t alignment;           /* constant, like the next two */
     uint64_t range, least_range;  /* bytes of addresses to reserve, and how few may do */
     strata_per_thread cells;
-    guard_report report;
+    findings_log log;
     strata_fault_candidates suspects;
 
     /* Written once, when the first block is sampled, under `making`: the span last, whose release publishes the rest.
@@ -115,10 +118,10 @@ typedef struct sampling {
     uint64_t next;   /* offset in the range, where the next place is looked for */
     uint64_t number; /* the last that was given */
     uint64_t in_use;
-    sample_list places;       /* all that are in use, by address */
-    uint32_t ahead;           /* the first of them at `next` or behind it; 0: none */
-    sample_list numbers;      /* those that have a number, by it */
-    guard_memory *remembered; /* a ring of what was unmapped */
+    sample_list places;      /* all that are in use, by address */
+    uint32_t ahead;          /* the first of them at `next` or behind it; 0: none */
+    sample_list numbers;     /* those that have a number, by it */
+    freed_block *remembered; /* a ring of what was unmapped */
     uint64_t remembered_count;
 
     /* Written under the lock, read by any thread. */
@@ -138,14 +141,6 @@ static inline bool sampling_has(sampling *self, CUdeviceptr address)
     return __builtin_expect(address - atomic_load_explicit(&self->base, memory_order_relaxed) < span, 0);
 }
 
-/* ---- sampling.c ---- */
-
-strata_status sampling_create(strata_device *device, const strata_guard_options *options, strata_resource **out);
-bool sampling_is_one(const strata_resource *resource);
-
-/* What strata_guard_check does, up to the count of findings. */
-strata_status sampling_check(sampling *self);
-
 /* ---- samples.c ---- */
 
 /* Makes what all samples share, if it is not there. */
@@ -159,7 +154,7 @@ sample *sample_take(sampling *self, size_t bytes);
 
 /* Where the block begins whose sample was taken, and how many bytes of zone there are. */
 CUdeviceptr sample_address(const sample *one, size_t bytes, uint64_t alignment);
-void sample_zones(const sampling *self, const sample *one, guard_extent zones[GUARD_ZONES], unsigned char **copies);
+void sample_zones(const sampling *self, const sample *one, checked_range zones[RED_ZONES], unsigned char **copies);
 
 /* Maps memory to a place that was taken. */
 strata_status sample_map(sampling *self, sample *one);
@@ -201,7 +196,7 @@ void samples_add_usage(sampling *self, strata_usage *usage);
 size_t samples_suspects(sampling *self, strata_guard_finding *suspects, size_t room, size_t *all);
 
 /* What is known of the free of a block; all zero: nothing. */
-guard_memory samples_remembered(sampling *self, const strata_block *block);
+freed_block samples_remembered(sampling *self, const strata_block *block);
 
 /* ---- suspects.c ---- */
 
@@ -211,7 +206,16 @@ size_t sampling_name_suspects(strata_fault_candidates *suspects, char *text, siz
 /* Looks at what an operation answers, and tells of the suspects when the device was stopped, once. Returns `status`. */
 strata_status sampling_notice(sampling *self, strata_status status);
 
-void sampling_print_suspects(sampling *self, strata_write_callback write, void *data);
+/* ---- operations.c ---- */
+
+extern const strata_resource_ops sampling_ops;
+
+/* ---- report.c ---- */
+
+enum { SAMPLING_VALUES = 9 };
+extern const strata_value sampling_values[SAMPLING_VALUES];
+strata_status sampling_get_value(strata_resource *resource, size_t which, uint64_t *value);
+strata_status sampling_set_value(strata_resource *resource, size_t which, uint64_t value);
 void sampling_describe(strata_resource *resource, strata_emitter *to);
 
 #endif

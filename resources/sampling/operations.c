@@ -170,7 +170,7 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
     sampling_cell *cell = strata_per_thread_self(&self->cells, thread);
     size_t bytes;
     *out = (strata_block){0};
-    strata_status status = guard_fail_once(&self->report);
+    strata_status status = findings_fail_allocation(&self->log);
     if (status != STRATA_SUCCESS)
         return status;
     bool turn = cell && request->bytes && is_turn(self, cell, thread);
@@ -186,7 +186,7 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
 static inline bool wants_attention(sampling *self)
 {
     return atomic_load_explicit(&self->leaving, memory_order_relaxed) ||
-           atomic_load_explicit(&self->report.to_be_failed, memory_order_relaxed);
+           atomic_load_explicit(&self->log.allocation_to_fail, memory_order_relaxed);
 }
 
 static strata_status sampling_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -284,12 +284,12 @@ static strata_status free_or_defer(sampling *self, sample *one, const strata_blo
 
 static void tell_refused(sampling *self, const strata_block *block, strata_status status, uint32_t freed_at)
 {
-    guard_memory first = {0};
-    if (!guard_is_refused_free(status))
+    freed_block first = {0};
+    if (!findings_is_refused_free(status))
         return;
     if (status == STRATA_ERROR_DOUBLE_FREE)
         first = samples_remembered(self, block);
-    guard_tell_refused(&self->report, block, status, &first, freed_at);
+    findings_report_refused(&self->log, block, status, &first, freed_at);
 }
 
 static __attribute__((noinline)) strata_status free_sample(sampling *self, const strata_block *block, CUstream stream)
@@ -430,8 +430,9 @@ static strata_status ask_whether_stopped(sampling *self)
     return strata_fail_driver(result, "cuStreamQuery", "guard: asking whether the device was stopped");
 }
 
-strata_status sampling_check(sampling *self)
+strata_status sampling_check(strata_resource *resource)
 {
+    sampling *self = (sampling *)resource;
     size_t bytes;
     strata_status status = samples_wait(self, &bytes);
     if (status == STRATA_SUCCESS && atomic_load_explicit(&self->span, memory_order_acquire))
@@ -439,78 +440,14 @@ strata_status sampling_check(sampling *self)
     return sampling_notice(self, status);
 }
 
-/* ---- values ---- */
-
-enum sampling_value {
-    VALUE_FINDINGS,
-    VALUE_FINDINGS_LOST,
-    VALUE_UNCHECKED,
-    VALUE_SAMPLED,
-    VALUE_MISSED,
-    VALUE_MAPPED_BYTES,
-    VALUE_EVERY,
-    VALUE_MOST_BLOCKS,
-    VALUE_MOST_BYTES,
-};
-
-static const strata_value sampling_values[] = {
-    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false,
-                        "what was found wrong, refused frees and suspects included"},
-    [VALUE_FINDINGS_LOST] = {"findings_lost", STRATA_VALUE_COUNT, false,
-                             "of these, told and not kept for want of room"},
-    [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks whose zones were not looked at"},
-    [VALUE_SAMPLED] = {"sampled", STRATA_VALUE_COUNT, false, "allocations that were sampled"},
-    [VALUE_MISSED] = {"missed", STRATA_VALUE_COUNT, false, "whose turn it was and that could not be"},
-    [VALUE_MAPPED_BYTES] = {"mapped_bytes", STRATA_VALUE_BYTES, false, "in mappings of sampled blocks"},
-    [VALUE_EVERY] = {"sample", STRATA_VALUE_COUNT, true, "one allocation in so many"},
-    [VALUE_MOST_BLOCKS] = {"sample_blocks", STRATA_VALUE_COUNT, true, "most sampled blocks at a time"},
-    [VALUE_MOST_BYTES] = {"sample_bytes", STRATA_VALUE_BYTES, true, "most bytes of their mappings"},
-};
-
-static _Atomic uint64_t *value_at(sampling *self, size_t which)
-{
-    _Atomic uint64_t *values[] = {
-        [VALUE_FINDINGS] = &self->report.findings,
-        [VALUE_FINDINGS_LOST] = &self->report.lost,
-        [VALUE_UNCHECKED] = &self->unchecked,
-        [VALUE_SAMPLED] = &self->sampled,
-        [VALUE_MISSED] = &self->missed,
-        [VALUE_MAPPED_BYTES] = &self->mapped_bytes,
-        [VALUE_EVERY] = &self->every,
-        [VALUE_MOST_BLOCKS] = &self->most_blocks,
-        [VALUE_MOST_BYTES] = &self->most_bytes,
-    };
-    return values[which];
-}
-
-static strata_status sampling_get_value(strata_resource *resource, size_t which, uint64_t *value)
-{
-    *value = atomic_load_explicit(value_at((sampling *)resource, which), memory_order_relaxed);
-    return STRATA_SUCCESS;
-}
-
-/* A new interval counts from a thread's next sample on. */
-static strata_status sampling_set_value(strata_resource *resource, size_t which, uint64_t value)
-{
-    sampling *self = (sampling *)resource;
-    if (which == VALUE_EVERY && (value == 0 || value > SAMPLE_LEAST_OFTEN))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "guard.sample: one allocation in 1 to 2147483648; sample_blocks=0 samples none");
-    if (which == VALUE_MOST_BLOCKS && value > self->capacity)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "guard.sample_blocks: there is room for %zu, as it was made",
-                           self->capacity);
-    atomic_store_explicit(value_at(self, which), value, memory_order_relaxed);
-    return STRATA_SUCCESS;
-}
-
-/* ---- making and ending ---- */
+/* ---- the ops table ---- */
 
 static void sampling_destroy(strata_resource *resource)
 {
     sampling *self = (sampling *)resource;
     samples_close(self);
     strata_per_thread_destroy(&self->cells);
-    guard_report_end(&self->report);
+    findings_destroy(&self->log);
     strata_lock_destroy(&self->lock);
     strata_lock_destroy(&self->making);
     strata_host_free(self->remembered);
@@ -518,7 +455,7 @@ static void sampling_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-static const strata_resource_ops sampling_ops = {
+const strata_resource_ops sampling_ops = {
     .size = sizeof(strata_resource_ops),
     .name = "guard",
     .allocate = sampling_allocate,
@@ -533,50 +470,18 @@ static const strata_resource_ops sampling_ops = {
     .destroy = sampling_destroy,
     .reusable = sampling_reusable,
     .values = sampling_values,
-    .value_count = sizeof sampling_values / sizeof sampling_values[0],
+    .value_count = SAMPLING_VALUES,
     .get_value = sampling_get_value,
     .set_value = sampling_set_value,
     .describe = sampling_describe,
 };
 
-static void take_options(sampling *self)
-{
-    const strata_guard_options *options = &self->options;
-    self->alignment = options->sample_alignment ? options->sample_alignment : SAMPLE_ZONE;
-    self->range = options->sample_range ? options->sample_range : SAMPLE_RANGE;
-    self->capacity = options->sample_blocks ? (size_t)options->sample_blocks : SAMPLE_BLOCKS;
-    self->every = options->sample;
-    self->most_blocks = self->capacity;
-    self->most_bytes = options->sample_bytes ? options->sample_bytes : SAMPLE_BYTES;
-    self->least_range = 2 * self->most_bytes;
-}
-
-strata_status sampling_create(strata_device *device, const strata_guard_options *options, strata_resource **out)
-{
-    sampling *self = strata_host_zalloc_aligned(64, sizeof *self);
-    if (!self)
-        return strata_fail_host_memory("a guard");
-    self->resource.ops = &sampling_ops;
-    self->device = device;
-    self->options = *options;
-    self->suspects.name = sampling_name_suspects;
-    take_options(self);
-    strata_per_thread_init(&self->cells, sizeof(sampling_cell));
-    strata_per_thread_take_number(&self->cells);
-    guard_report_begin(&self->report, &self->options);
-    strata_lock_init(&self->lock, STRATA_RANK_GUARD);
-    strata_lock_init(&self->making, STRATA_RANK_OWNER);
-    self->samples = strata_host_zalloc(self->capacity * sizeof *self->samples);
-    self->remembered = strata_host_zalloc(SAMPLES_REMEMBERED * sizeof *self->remembered);
-    if (!self->samples || !self->remembered) {
-        sampling_destroy(&self->resource);
-        return strata_fail_host_memory("a guard");
-    }
-    *out = &self->resource;
-    return STRATA_SUCCESS;
-}
-
 bool sampling_is_one(const strata_resource *resource)
 {
     return resource->ops->allocate == sampling_allocate;
+}
+
+findings_log *sampling_findings(strata_resource *resource)
+{
+    return &((sampling *)resource)->log;
 }

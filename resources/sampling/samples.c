@@ -42,7 +42,7 @@ static strata_status ask_device(sampling *self)
 static strata_status allocate_zones(sampling *self)
 {
     void *zones = NULL;
-    size_t bytes = self->capacity * GUARD_ZONES * SAMPLE_ZONE;
+    size_t bytes = self->capacity * RED_ZONES * SAMPLE_ZONE;
     CUresult result = strata_cu.MemHostAlloc(&zones, bytes, 0);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard", bytes);
@@ -247,18 +247,18 @@ CUdeviceptr sample_address(const sample *one, size_t bytes, uint64_t alignment)
     return (one->start + one->mapped - bytes) & ~(alignment - 1);
 }
 
-void sample_zones(const sampling *self, const sample *one, guard_extent zones[GUARD_ZONES], unsigned char **copies)
+void sample_zones(const sampling *self, const sample *one, checked_range zones[RED_ZONES], unsigned char **copies)
 {
     CUdeviceptr address = one->block.address, end = address + one->block.requested;
     uint64_t before = address - one->start;
     size_t front = before < SAMPLE_ZONE ? (size_t)before : SAMPLE_ZONE;
-    zones[0] = (guard_extent){
-        .address = address - front, .bytes = front, .expected = GUARD_ZONE, .kind = STRATA_GUARD_UNDERRUN};
-    zones[1] = (guard_extent){.address = end,
-                              .bytes = (size_t)(one->start + one->mapped - end),
-                              .expected = GUARD_ZONE,
-                              .kind = STRATA_GUARD_OVERRUN};
-    *copies = self->zones + (size_t)(one - self->samples) * GUARD_ZONES * SAMPLE_ZONE;
+    zones[0] = (checked_range){
+        .address = address - front, .bytes = front, .expected = RED_ZONE_BYTE, .kind = STRATA_GUARD_UNDERRUN};
+    zones[1] = (checked_range){.address = end,
+                               .bytes = (size_t)(one->start + one->mapped - end),
+                               .expected = RED_ZONE_BYTE,
+                               .kind = STRATA_GUARD_OVERRUN};
+    *copies = self->zones + (size_t)(one - self->samples) * RED_ZONES * SAMPLE_ZONE;
 }
 
 /* ---- mappings ---- */
@@ -325,7 +325,7 @@ static strata_status unmap(sampling *self, sample *one)
 
 strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stream, bool *filling)
 {
-    guard_extent zones[GUARD_ZONES];
+    checked_range zones[RED_ZONES];
     unsigned char *copies;
     strata_scope scope;
     sample_zones(self, one, zones, &copies);
@@ -333,10 +333,10 @@ strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stre
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS; i++) {
+    for (unsigned i = 0; i < RED_ZONES && result == CUDA_SUCCESS; i++) {
         if (!zones[i].bytes)
             continue;
-        result = strata_cu.MemsetD8Async(zones[i].address, GUARD_ZONE, zones[i].bytes, stream);
+        result = strata_cu.MemsetD8Async(zones[i].address, RED_ZONE_BYTE, zones[i].bytes, stream);
         *filling |= result == CUDA_SUCCESS;
     }
     strata_scope_leave(&scope);
@@ -347,7 +347,7 @@ strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stre
 
 static strata_status copy_zones(sampling *self, const sample *one)
 {
-    guard_extent zones[GUARD_ZONES];
+    checked_range zones[RED_ZONES];
     unsigned char *to;
     strata_scope scope;
     sample_zones(self, one, zones, &to);
@@ -355,7 +355,7 @@ static strata_status copy_zones(sampling *self, const sample *one)
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < GUARD_ZONES && result == CUDA_SUCCESS; i++, to += SAMPLE_ZONE)
+    for (unsigned i = 0; i < RED_ZONES && result == CUDA_SUCCESS; i++, to += SAMPLE_ZONE)
         if (zones[i].bytes)
             result = strata_cu.MemcpyDtoHAsync(to, zones[i].address, zones[i].bytes, self->stream);
     strata_scope_leave(&scope);
@@ -365,7 +365,7 @@ static strata_status copy_zones(sampling *self, const sample *one)
                                     (unsigned long long)one->block.address);
 }
 
-static bool judge_zone(const sample *one, const guard_extent *zone, const unsigned char *at,
+static bool judge_zone(const sample *one, const checked_range *zone, const unsigned char *at,
                        strata_guard_finding *finding)
 {
     size_t first = zone->bytes, changed = 0;
@@ -393,18 +393,18 @@ static bool judge_zone(const sample *one, const guard_extent *zone, const unsign
 }
 
 /* Looks at what was copied, once, and notes what is wrong with it: how many findings there are to tell. */
-static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[GUARD_ZONES])
+static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[RED_ZONES])
 {
-    guard_extent zones[GUARD_ZONES];
+    checked_range zones[RED_ZONES];
     unsigned char *at;
     size_t count = 0;
     if (!one->copied)
         return 0;
     one->copied = false;
     sample_zones(self, one, zones, &at);
-    for (unsigned i = 0; i < GUARD_ZONES; i++, at += SAMPLE_ZONE)
+    for (unsigned i = 0; i < RED_ZONES; i++, at += SAMPLE_ZONE)
         count += judge_zone(one, &zones[i], at, &findings[count]);
-    guard_note(&self->report, findings, count);
+    findings_record(&self->log, findings, count);
     return count;
 }
 
@@ -547,9 +547,9 @@ static void end_block(sampling *self, const sample *one)
     strata_entry_destroy(strata_resource_table(&self->resource), one->entry, one->block.id.slot);
 }
 
-static guard_memory memory_of(const sample *one)
+static freed_block memory_of(const sample *one)
 {
-    return (guard_memory){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
+    return (freed_block){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
 }
 
 /* Unmaps one and gives its place back. After a failure it is still the thread's. */
@@ -574,7 +574,7 @@ static void tell_after(const sampling *self, strata_status status, const strata_
 {
     if (status != STRATA_SUCCESS)
         strata_error_suppress_begin();
-    guard_tell(&self->report, findings, count);
+    findings_report(&self->log, findings, count);
     if (status != STRATA_SUCCESS)
         strata_error_suppress_end(false);
 }
@@ -583,7 +583,7 @@ static void tell_after(const sampling *self, strata_status status, const strata_
  * what was found: the program's callback may wait for them. */
 static strata_status end_sample(sampling *self, sample *one, size_t *bytes)
 {
-    strata_guard_finding findings[GUARD_ZONES];
+    strata_guard_finding findings[RED_ZONES];
     size_t found = check_zones(self, one, findings);
     strata_status status = give_place_back(self, one, bytes);
     if (status != STRATA_SUCCESS)
@@ -727,7 +727,7 @@ static const sample *next_suspect(const sampling *self, bool freed, uint32_t *fr
     return NULL;
 }
 
-static strata_guard_finding suspect_of(const guard_memory *memory, bool freed)
+static strata_guard_finding suspect_of(const freed_block *memory, bool freed)
 {
     return (strata_guard_finding){
         .size = sizeof(strata_guard_finding),
@@ -750,7 +750,7 @@ static bool next_freed(const sampling *self, suspect_walk *walk, strata_guard_fi
     const sample *one = next_suspect(self, true, &walk->freed);
     uint64_t kept = self->remembered_count < SAMPLES_REMEMBERED ? self->remembered_count : SAMPLES_REMEMBERED;
     if (one) {
-        const guard_memory memory = memory_of(one);
+        const freed_block memory = memory_of(one);
         *out = suspect_of(&memory, true);
     } else if (walk->remembered < kept) {
         *out = suspect_of(&self->remembered[(self->remembered_count - ++walk->remembered) % SAMPLES_REMEMBERED], true);
@@ -765,7 +765,7 @@ static bool next_live(const sampling *self, suspect_walk *walk, strata_guard_fin
     const sample *one = next_suspect(self, false, &walk->live);
     if (!one)
         return false;
-    const guard_memory memory = memory_of(one);
+    const freed_block memory = memory_of(one);
     *out = suspect_of(&memory, false);
     return true;
 }
@@ -794,9 +794,9 @@ static bool same_block(const strata_block *a, const strata_block *b)
     return a->id.generation == b->id.generation && a->id.slot == b->id.slot && a->id.table == b->id.table;
 }
 
-guard_memory samples_remembered(sampling *self, const strata_block *block)
+freed_block samples_remembered(sampling *self, const strata_block *block)
 {
-    guard_memory found = {0};
+    freed_block found = {0};
     strata_lock_take(&self->lock);
     for (size_t i = 0; i < self->capacity; i++)
         if (self->samples[i].state >= SAMPLE_FREEING && same_block(&self->samples[i].block, block))

@@ -126,7 +126,7 @@ static void refuser_end(refuser *self)
 static void many_blocks_that_could_be_neither_filled_nor_freed_are_all_freed_later(void **state)
 {
     (void)state;
-    enum { BLOCKS = GUARD_PIECES + 13 };
+    enum { BLOCKS = GUARD_BATCH_PIECES + 13 };
     refuser self;
     strata_block block;
     refuser_begin(&self, (strata_guard_options){0});
