@@ -106,27 +106,28 @@ static const char *state_name(const strata_guard_finding *finding)
     return finding->freed ? "freed" : "live";
 }
 
-static const char *reason_of(const strata_guard_finding *finding, bool suspected)
+static const char *reason_of(const strata_guard_finding *finding, bool is_candidate)
 {
-    if (suspected)
+    if (is_candidate)
         return finding->freed ? "if the device was stopped, it could be by an access after this free"
                               : "if the device was stopped, it could be by an access past its end";
     return finding->freed ? "the device was stopped by an access that could be one after this free"
                           : "the device was stopped by an access that could be one past its end";
 }
 
-static void print_finding(const strata_guard_finding *finding, bool suspected, strata_write_callback write, void *data)
+static void print_finding(const strata_guard_finding *finding, bool is_candidate, strata_write_callback write,
+                          void *data)
 {
     printer to = {.write = write, .data = data};
     const strata_block *block = &finding->block;
     print(&to, "guard: %s: block 0x%llx, %zu bytes, tag \"%s\", generation %llu, device %d, %s\n",
-          suspected ? "suspect" : finding_kind_name(finding->kind), (unsigned long long)block->address,
+          is_candidate ? "suspect" : finding_kind_name(finding->kind), (unsigned long long)block->address,
           block->requested, strata_tag_name(block->tag), (unsigned long long)block->id.generation, block->device,
           state_name(finding));
     if (finding_has_bytes(finding))
         print_change(&to, finding);
     if (finding->kind == STRATA_GUARD_ILLEGAL_ACCESS)
-        print(&to, "  %s\n", reason_of(finding, suspected));
+        print(&to, "  %s\n", reason_of(finding, is_candidate));
     print_stack(&to, "allocated at", finding->allocated_at);
     print_stack(&to, "freed at", finding->freed_at);
     print_stack(&to, finding->kind == STRATA_GUARD_DOUBLE_FREE ? "freed again at" : "given to a free at",
@@ -139,7 +140,7 @@ void strata_guard_finding_print(const strata_guard_finding *finding, strata_writ
         print_finding(finding, false, write, data);
 }
 
-void findings_print_candidate(const strata_guard_finding *suspect, strata_write_callback write, void *data)
+void findings_print_candidate(const strata_guard_finding *candidate, strata_write_callback write, void *data)
 {
-    print_finding(suspect, true, write, data);
+    print_finding(candidate, true, write, data);
 }

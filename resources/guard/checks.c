@@ -182,7 +182,7 @@ static uint32_t oldest_in_quarantine(const guard *self)
 }
 
 /* What is over the limits leaves, and what was freed up to free number `until`. */
-static void let_leave(guard *self, uint64_t until)
+static void move_to_leaving(guard *self, uint64_t until)
 {
     for (uint32_t slot; (slot = oldest_in_quarantine(self));) {
         guarded *block = guard_bytes(self, slot);
@@ -304,7 +304,7 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
 }
 
 /* Notes the point up to which the stream has the batch, and has an event cover it. */
-static void note_point(guard *self, guard_batch *batch)
+static void record_point(guard *self, guard_batch *batch)
 {
     batch->point = strata_timeline_now(self->timeline);
     batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
@@ -327,7 +327,7 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
         status = submit(self, batch);
     finish_subjects(self, batch, first, ready && status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS)
-        note_point(self, batch);
+        record_point(self, batch);
     return status;
 }
 
@@ -343,7 +343,7 @@ static void try_again(guard *self, guarded *block)
         guard_list_append(self, block, GUARD_LEAVING);
 }
 
-static strata_status conclude(guard *self, guard_batch *batch);
+static strata_status finish_batch(guard *self, guard_batch *batch);
 
 /* Launches a batch that was built. After a failure the blocks are as if they had not been in it. */
 static strata_status launch(guard *self, guard_batch *batch)
@@ -366,7 +366,7 @@ static strata_status launch(guard *self, guard_batch *batch)
     strata_lock_release(&self->lock);
     if (status != STRATA_SUCCESS) {
         batch->piece_count = 0; /* nothing to read */
-        conclude(self, batch);
+        finish_batch(self, batch);
         return status;
     }
     atomic_fetch_add_explicit(&self->checks, 1, memory_order_relaxed);
@@ -377,7 +377,7 @@ static strata_status launch(guard *self, guard_batch *batch)
 /* ---- reading ---- */
 
 /* What the kernel would have written. */
-static void judge_copy(const unsigned char *at, const strata_guard_piece *piece, strata_guard_verdict *verdict)
+static void check_copy(const unsigned char *at, const strata_guard_piece *piece, strata_guard_verdict *verdict)
 {
     *verdict = (strata_guard_verdict){.first = UINT64_MAX};
     for (uint64_t i = 0; i < piece->bytes; i++)
@@ -387,11 +387,11 @@ static void judge_copy(const unsigned char *at, const strata_guard_piece *piece,
         memcpy(verdict->found, at + verdict->first, smaller(piece->bytes - verdict->first, STRATA_GUARD_SHOWN));
 }
 
-static void judge_copies(guard_batch *batch)
+static void check_copies(guard_batch *batch)
 {
     const unsigned char *at = batch->copies;
     for (uint32_t i = 0; i < batch->piece_count; at += batch->pieces[i++].bytes)
-        judge_copy(at, &batch->pieces[i], &batch->verdicts[i]);
+        check_copy(at, &batch->pieces[i], &batch->verdicts[i]);
 }
 
 static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piece)
@@ -433,16 +433,16 @@ static size_t collect(const guard_batch *batch, strata_guard_finding findings[PA
 }
 
 /* Drops what was told before, and notes the rest. */
-static size_t note_new(guard *self, strata_guard_finding *findings, size_t count)
+static size_t record_new(guard *self, strata_guard_finding *findings, size_t count)
 {
     size_t kept = 0;
     strata_lock_take(&self->lock);
     for (size_t i = 0; i < count; i++) {
         guarded *block = guard_bytes(self, findings[i].block.id.slot);
         uint8_t bit = (uint8_t)(1u << findings[i].kind);
-        if (!(block->told & bit))
+        if (!(block->reported & bit))
             findings[kept++] = findings[i];
-        block->told |= bit;
+        block->reported |= bit;
     }
     strata_lock_release(&self->lock);
     findings_record(&self->log, findings, kept);
@@ -473,15 +473,15 @@ static strata_status give_back(guard *self, guarded *block)
 }
 
 /* Reads a batch that is done, which is the calling thread's: tells what was found and gives back what leaves. */
-static strata_status conclude(guard *self, guard_batch *batch)
+static strata_status finish_batch(guard *self, guard_batch *batch)
 {
     strata_guard_finding findings[PARTS];
     uint32_t leaving[GUARD_BATCH_PIECES], leaving_count = 0;
     if (!self->kernel.module)
-        judge_copies(batch);
+        check_copies(batch);
     size_t count = collect(batch, findings);
     if (count)
-        count = note_new(self, findings, count);
+        count = record_new(self, findings, count);
     strata_lock_take(&self->lock);
     for (uint32_t i = 0; i < batch->subject_count; i++) {
         guarded *block = guard_bytes(self, batch->subjects[i].shown.id.slot);
@@ -552,7 +552,7 @@ static strata_status read_done(guard *self)
             put_back(self, batch);
             break;
         }
-        strata_status one = conclude(self, batch);
+        strata_status one = finish_batch(self, batch);
         status = status == STRATA_SUCCESS ? one : status;
     }
     return status;
@@ -615,7 +615,7 @@ static guard_batch *build(guard *self)
 {
     guard_batch *batch = NULL;
     strata_lock_take(&self->lock);
-    let_leave(self, 0);
+    move_to_leaving(self, 0);
     uint32_t freed = self->lists[GUARD_FREED].count;
     bool idle = atomic_load_explicit(&self->launched, memory_order_relaxed) == 0;
     bool due = self->lists[GUARD_LEAVING].count || freed >= LAUNCH_AT || (freed && idle);
@@ -683,7 +683,7 @@ static guard_batch *build_flush(guard *self, uint64_t until, bool *due)
 {
     guard_batch *batch = NULL;
     strata_lock_take(&self->lock);
-    let_leave(self, until);
+    move_to_leaving(self, until);
     *due = next_leaving(self, self->lists[GUARD_LEAVING].first, until) != 0;
     if (*due && (batch = take_free_batch(self)))
         add_leaving(self, batch, until);

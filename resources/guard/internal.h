@@ -54,10 +54,10 @@ typedef struct guarded {
     uint32_t batches;                /* under way that look at it; it is not given back before they were read */
     uint32_t busy;                   /* threads that prepare and finish a check of it while it is live: a free waits */
     uint8_t list;
-    uint8_t told;  /* bits of strata_guard_kind */
-    uint8_t tries; /* that failed */
-    bool leaves;   /* with the last of its batches */
-    bool unfilled; /* nothing of it can be checked: its user never had it */
+    uint8_t reported; /* bits of strata_guard_kind */
+    uint8_t tries;    /* that failed */
+    bool leaves;      /* with the last of its batches */
+    bool unfilled;    /* nothing of it can be checked: its user never had it */
 } guarded;
 
 typedef struct guard_list {

@@ -147,7 +147,7 @@ static void enter_live(guard *self, const strata_block *shown, const strata_bloc
 
 /* Whether a stream is being captured: what is submitted to it then would be part of the program's graph. Where that
  * cannot be asked, nothing is submitted. */
-static strata_status ask_capture(guard *self, CUstream stream, bool *capturing)
+static strata_status query_capture(guard *self, CUstream stream, bool *capturing)
 {
     strata_scope scope;
     *capturing = false;
@@ -176,7 +176,7 @@ static strata_status check_request(guard *self, const strata_request *request)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE, "guard was made for device %d and stands in a stack of device %d",
                            self->device->ordinal, self->resource.stack->device->ordinal);
     bool capturing;
-    strata_status status = ask_capture(self, request->stream, &capturing);
+    strata_status status = query_capture(self, request->stream, &capturing);
     if (status != STRATA_SUCCESS)
         return status;
     if (capturing)
@@ -244,7 +244,7 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
 
 /* ---- freeing ---- */
 
-static freed_block *memory_of_free(guard *self, uint64_t number)
+static freed_block *freed_block_at(guard *self, uint64_t number)
 {
     return &self->remembered[number % GUARD_REMEMBERED];
 }
@@ -268,7 +268,7 @@ static guarded *live_bytes(guard *self, const strata_block *block)
 }
 
 /* Takes a block from its user. */
-static strata_status take(guard *self, const strata_block *block, uint32_t freed_at, guarded **out)
+static strata_status take_from_user(guard *self, const strata_block *block, uint32_t freed_at, guarded **out)
 {
     strata_block_id held;
     strata_error_suppress_begin(); /* what is wrong is said without the lock */
@@ -279,7 +279,7 @@ static strata_status take(guard *self, const strata_block *block, uint32_t freed
         guard_list_remove(self, bytes);
         bytes->below.id = held;
         bytes->freed_at = freed_at;
-        *memory_of_free(self, self->remembered_count++) =
+        *freed_block_at(self, self->remembered_count++) =
             (freed_block){.block = bytes->shown, .allocated_at = bytes->allocated_at, .freed_at = freed_at};
         *out = bytes;
     }
@@ -296,7 +296,7 @@ static void forget_free(guard *self, strata_block_id id)
 }
 
 /* Gives it back: the free came to nothing. */
-static void untake(guard *self, guarded *block)
+static void give_back_to_user(guard *self, guarded *block)
 {
     strata_lock_take(&self->lock);
     strata_block_unquarantine(&self->resource, block->below.id);
@@ -308,7 +308,7 @@ static void untake(guard *self, guarded *block)
 }
 
 /* Frees without quarantine: inside a capture, which nothing outside of it can wait for. */
-static strata_status pass_down(guard *self, guarded *block, CUstream stream)
+static strata_status free_below(guard *self, guarded *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
     const strata_block view = block->below;
@@ -318,7 +318,7 @@ static strata_status pass_down(guard *self, guarded *block, CUstream stream)
     if (status == STRATA_SUCCESS)
         atomic_fetch_add_explicit(&self->unchecked, 1, memory_order_relaxed);
     else
-        untake(self, block);
+        give_back_to_user(self, block);
     return status;
 }
 
@@ -335,7 +335,7 @@ static strata_status follow_alloc_stream(guard *self, const strata_block *view)
 }
 
 /* The guard's stream waits for this point later, when the stream may be in a capture: the event is recorded now. */
-static void close_now(guard *self, CUstream stream)
+static void end_epoch(guard *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
     if (!timeline)
@@ -347,7 +347,7 @@ static void close_now(guard *self, CUstream stream)
 
 /* Fills a block that was taken, after every use of it. *filled: the work was submitted, and could not be noted if the
  * status is no success. */
-static strata_status bury(guard *self, const guarded *block, CUstream stream, bool *filled)
+static strata_status fill_freed(guard *self, const guarded *block, CUstream stream, bool *filled)
 {
     strata_resource *below = self->resource.upstream;
     const strata_block view = block->below;
@@ -361,25 +361,25 @@ static strata_status bury(guard *self, const guarded *block, CUstream stream, bo
     strata_status finished =
         below->ops->finish_use(below, &view, stream, *filled ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE);
     if (*filled && finished == STRATA_SUCCESS)
-        close_now(self, stream);
+        end_epoch(self, stream);
     return *filled ? finished : status;
 }
 
 /* Puts a block that was taken into the quarantine. */
-static strata_status put_away(guard *self, guarded *block, CUstream stream)
+static strata_status quarantine(guard *self, guarded *block, CUstream stream)
 {
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
     strata_error_suppress_begin();
-    strata_status status = gone ? follow_alloc_stream(self, &block->below) : ask_capture(self, stream, &capture);
+    strata_status status = gone ? follow_alloc_stream(self, &block->below) : query_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)
-        status = bury(self, block, gone ? self->checking : stream, &filled);
+        status = fill_freed(self, block, gone ? self->checking : stream, &filled);
     capture |= status == STRATA_ERROR_STREAM_CAPTURE;
     strata_error_suppress_end(status != STRATA_SUCCESS && !capture);
     if (capture || (status != STRATA_SUCCESS && filled))
-        return pass_down(self, block, stream);
+        return free_below(self, block, stream);
     if (status != STRATA_SUCCESS) {
-        untake(self, block);
+        give_back_to_user(self, block);
         return status;
     }
     enter_freed(self, block);
@@ -401,7 +401,7 @@ static freed_block remembered_free(guard *self, const strata_block *block)
     return found;
 }
 
-static void tell_refused(guard *self, const strata_block *block, strata_status status, uint32_t freed_at)
+static void report_refused(guard *self, const strata_block *block, strata_status status, uint32_t freed_at)
 {
     if (!findings_is_refused_free(status))
         return;
@@ -416,11 +416,11 @@ static strata_status guard_deallocate(strata_resource *resource, const strata_bl
     guard *self = (guard *)resource;
     guarded *taken;
     uint32_t freed_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
-    strata_status status = take(self, block, freed_at, &taken);
+    strata_status status = take_from_user(self, block, freed_at, &taken);
     if (status == STRATA_SUCCESS)
-        status = put_away(self, taken, stream);
+        status = quarantine(self, taken, stream);
     else
-        tell_refused(self, block, status, freed_at);
+        report_refused(self, block, status, freed_at);
     if (status == STRATA_SUCCESS)
         guard_poll(self);
     return status;
@@ -523,7 +523,7 @@ static strata_status guard_find(strata_resource *resource, CUdeviceptr address, 
 
 /* ---- the ops table ---- */
 
-static void end_driver_objects(guard *self)
+static void destroy_driver_objects(guard *self)
 {
     CUstream streams[] = {self->leaving, self->checking};
     for (size_t i = 0; i < 2; i++) {
@@ -548,7 +548,7 @@ static void guard_destroy(strata_resource *resource)
 {
     guard *self = (guard *)resource;
     if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        end_driver_objects(self);
+        destroy_driver_objects(self);
     findings_destroy(&self->log);
     strata_lock_destroy(&self->lock);
     strata_host_free(self->remembered);

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static sampling *sampling_of(strata_fault_candidates *suspects)
+static sampling *sampling_of(strata_fault_candidates *candidates)
 {
-    return (sampling *)(void *)((char *)suspects - offsetof(sampling, suspects));
+    return (sampling *)(void *)((char *)candidates - offsetof(sampling, candidates));
 }
 
 /* Appends one to text[room]; false, and nothing was, if there is no room for it and for saying that there are more. */
-static bool append_suspect(char *text, size_t room, size_t *length, const strata_guard_finding *one)
+static bool append_candidate(char *text, size_t room, size_t *length, const strata_guard_finding *one)
 {
     enum { MORE = sizeof ", and 4294967295 more" };
     char words[160];
@@ -29,11 +29,11 @@ static bool append_suspect(char *text, size_t room, size_t *length, const strata
     return true;
 }
 
-size_t sampling_name_suspects(strata_fault_candidates *suspects, char *text, size_t room)
+size_t sampling_name_candidates(strata_fault_candidates *candidates, char *text, size_t room)
 {
-    sampling *self = sampling_of(suspects);
-    strata_guard_finding list[SAMPLE_SUSPECTS];
-    size_t all, count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all), named = 0, length = 0;
+    sampling *self = sampling_of(candidates);
+    strata_guard_finding list[SAMPLE_CANDIDATES];
+    size_t all, count = samples_candidates(self, list, SAMPLE_CANDIDATES, &all), named = 0, length = 0;
     if (!count)
         return 0;
     int head = snprintf(text, room, "Sampled blocks of device %d that it could be about: ", self->device->ordinal);
@@ -41,7 +41,7 @@ size_t sampling_name_suspects(strata_fault_candidates *suspects, char *text, siz
         return 0;
     text += head;
     room -= (size_t)head;
-    while (named < count && append_suspect(text, room, &length, &list[named]))
+    while (named < count && append_candidate(text, room, &length, &list[named]))
         named++;
     if (!named)
         return 0;
@@ -60,13 +60,13 @@ static bool is_illegal_access(strata_status status)
     return error->status == status && error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-static __attribute__((noinline)) void tell_suspects(sampling *self, strata_status status)
+static __attribute__((noinline)) void report_candidates(sampling *self, strata_status status)
 {
-    strata_guard_finding list[SAMPLE_SUSPECTS];
+    strata_guard_finding list[SAMPLE_CANDIDATES];
     size_t all;
-    if (!is_illegal_access(status) || atomic_exchange_explicit(&self->fault_told, true, memory_order_relaxed))
+    if (!is_illegal_access(status) || atomic_exchange_explicit(&self->fault_reported, true, memory_order_relaxed))
         return;
-    size_t count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
+    size_t count = samples_candidates(self, list, SAMPLE_CANDIDATES, &all);
     findings_record(&self->log, list, count);
     findings_report(&self->log, list, count);
 }
@@ -74,7 +74,7 @@ static __attribute__((noinline)) void tell_suspects(sampling *self, strata_statu
 strata_status sampling_notice(sampling *self, strata_status status)
 {
     if (__builtin_expect(status != STRATA_SUCCESS, 0) && strata_status_of_driver(CUDA_ERROR_ILLEGAL_ADDRESS) == status)
-        tell_suspects(self, status);
+        report_candidates(self, status);
     return status;
 }
 
@@ -87,12 +87,12 @@ static void print_all(const strata_guard_finding *list, size_t count, strata_wri
 void sampling_print_candidates(strata_resource *resource, strata_write_callback write, void *data)
 {
     sampling *self = (sampling *)resource;
-    strata_guard_finding few[SAMPLE_SUSPECTS];
+    strata_guard_finding few[SAMPLE_CANDIDATES];
     size_t all, most = self->capacity + SAMPLES_REMEMBERED;
     strata_guard_finding *list = strata_host_zalloc(most * sizeof *list);
     if (list)
-        print_all(list, samples_suspects(self, list, most, &all), write, data);
+        print_all(list, samples_candidates(self, list, most, &all), write, data);
     else
-        print_all(few, samples_suspects(self, few, SAMPLE_SUSPECTS, &all), write, data);
+        print_all(few, samples_candidates(self, few, SAMPLE_CANDIDATES, &all), write, data);
     strata_host_free(list);
 }

@@ -35,7 +35,7 @@ enum {
     SAMPLE_ZONE = 256,        /* bytes before and behind a block that are looked at, at most */
     SAMPLES_MOST = 4096,      /* sample_blocks */
     SAMPLES_REMEMBERED = 256, /* that were unmapped */
-    SAMPLE_SUSPECTS = 32,     /* that are told after an illegal access */
+    SAMPLE_CANDIDATES = 32,   /* that are told after an illegal access */
 };
 
 /* One allocation in so many is the least that can be asked for. */
@@ -80,15 +80,15 @@ typedef struct sample {
     bool covered;                        /* an event covers the point */
     uint64_t number;                     /* the order of becoming LIVE or LEAVING, from 1 */
     uint32_t allocated_at, freed_at;
-    sample_link places, numbers; /* guarded by the lock at all times */
+    sample_link by_address, by_number; /* guarded by the lock at all times */
 } sample;
 
 /* What a thread's allocations count down, so that they touch no word that others write. The thread's alone. */
-typedef struct sampling_cell {
+typedef struct sampling_thread {
     uint64_t gap;    /* the allocation that makes it 0 is sampled */
     uint64_t random; /* 0: not begun */
     uint32_t turns;  /* allocations while freed blocks wait */
-} sampling_cell;
+} sampling_thread;
 
 typedef struct sampling {
     strata_resource resource;
@@ -96,13 +96,13 @@ typedef struct sampling {
     strata_guard_options options; /* constant, but for the limits, which are below */
     uint64_t alignment;           /* constant, like the next two */
     uint64_t range, least_range;  /* bytes of addresses to reserve, and how few may do */
-    strata_per_thread cells;
+    strata_per_thread threads;
     findings_log log;
-    strata_fault_candidates suspects;
+    strata_fault_candidates candidates;
 
     /* Written once, when the first block is sampled, under `making`: the span last, whose release publishes the rest.
      */
-    strata_lock making;
+    strata_lock open_lock;
     CUstream stream; /* the guard's own: comes after the uses of what is freed */
     strata_timeline *timeline;
     unsigned char *zones; /* pinned, two zones for each sample */
@@ -118,9 +118,9 @@ typedef struct sampling {
     uint64_t next;   /* offset in the range, where the next place is looked for */
     uint64_t number; /* the last that was given */
     uint64_t in_use;
-    sample_list places;      /* all that are in use, by address */
+    sample_list by_address;  /* all that are in use, by address */
     uint32_t ahead;          /* the first of them at `next` or behind it; 0: none */
-    sample_list numbers;     /* those that have a number, by it */
+    sample_list by_number;   /* those that have a number, by it */
     freed_block *remembered; /* a ring of what was unmapped */
     uint64_t remembered_count;
 
@@ -131,7 +131,7 @@ typedef struct sampling {
     /* Any thread, relaxed: limits and statistics. */
     _Atomic uint64_t every, most_blocks, most_bytes;
     _Atomic uint64_t sampled, missed, unchecked;
-    _Atomic bool fault_told;
+    _Atomic bool fault_reported;
 } sampling;
 
 /* Whether an address lies where sampled blocks do. */
@@ -193,7 +193,7 @@ void samples_add_usage(sampling *self, strata_usage *usage);
 
 /* Newest first: blocks that were freed and live ones, by turns, as findings of illegal accesses. At most `room`; *all
  * is how many there are. */
-size_t samples_suspects(sampling *self, strata_guard_finding *suspects, size_t room, size_t *all);
+size_t samples_candidates(sampling *self, strata_guard_finding *candidates, size_t room, size_t *all);
 
 /* What is known of the free of a block; all zero: nothing. */
 freed_block samples_remembered(sampling *self, const strata_block *block);
@@ -201,7 +201,7 @@ freed_block samples_remembered(sampling *self, const strata_block *block);
 /* ---- suspects.c ---- */
 
 /* For strata_fault_candidates. */
-size_t sampling_name_suspects(strata_fault_candidates *suspects, char *text, size_t room);
+size_t sampling_name_candidates(strata_fault_candidates *candidates, char *text, size_t room);
 
 /* Looks at what an operation answers, and tells of the suspects when the device was stopped, once. Returns `status`. */
 strata_status sampling_notice(sampling *self, strata_status status);

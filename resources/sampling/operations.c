@@ -22,7 +22,7 @@ static const uint32_t NEEDED = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILIT
 
 /* Spreads every bit: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
  */
-static uint64_t mix(uint64_t value)
+static uint64_t scramble(uint64_t value)
 {
     value += UINT64_C(0x9e3779b97f4a7c15);
     value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -31,26 +31,27 @@ static uint64_t mix(uint64_t value)
 }
 
 /* 1 ... 2N - 1, N on average. */
-static uint64_t draw_gap(sampling *self, sampling_cell *cell)
+static uint64_t draw_gap(sampling *self, sampling_thread *thread_state)
 {
     uint64_t every = atomic_load_explicit(&self->every, memory_order_relaxed);
-    return 1 + mix(cell->random++) % (2 * every - 1);
+    return 1 + scramble(thread_state->random++) % (2 * every - 1);
 }
 
-static void begin_cell(sampling *self, sampling_cell *cell, const strata_thread *thread)
+static void begin_thread(sampling *self, sampling_thread *thread_state, const strata_thread *thread)
 {
     uint64_t seed = self->options.sample_seed;
-    cell->random = mix((seed ? seed : strata_timestamp_clock() ^ (uintptr_t)cell) + thread->index) | 1;
-    cell->gap = draw_gap(self, cell);
+    thread_state->random =
+        scramble((seed ? seed : strata_timestamp_clock() ^ (uintptr_t)thread_state) + thread->index) | 1;
+    thread_state->gap = draw_gap(self, thread_state);
 }
 
-static bool is_turn(sampling *self, sampling_cell *cell, const strata_thread *thread)
+static bool is_sampled(sampling *self, sampling_thread *thread_state, const strata_thread *thread)
 {
-    if (!cell->random)
-        begin_cell(self, cell, thread);
-    if (--cell->gap)
+    if (!thread_state->random)
+        begin_thread(self, thread_state, thread);
+    if (--thread_state->gap)
         return false;
-    cell->gap = draw_gap(self, cell);
+    thread_state->gap = draw_gap(self, thread_state);
     return true;
 }
 
@@ -91,7 +92,7 @@ static void give_up(sampling *self, sample *one, const strata_request *request, 
         sample_abandon(self, one);
 }
 
-static sample *take_place(sampling *self, size_t bytes)
+static sample *take_sample(sampling *self, size_t bytes)
 {
     size_t freed;
     sample *one = sample_take(self, bytes);
@@ -115,7 +116,7 @@ static bool sample_request(sampling *self, const strata_request *request, strata
 {
     bool fit = self->device->info.virtual_memory && can_stand_in(self) && request->alignment <= SAMPLE_ZONE &&
                !strata_stream_is_capturing(self->device, request->stream, true) && samples_open(self) == STRATA_SUCCESS;
-    sample *one = fit ? take_place(self, request->bytes) : NULL;
+    sample *one = fit ? take_sample(self, request->bytes) : NULL;
     if (!one)
         return false;
     bool filling;
@@ -130,7 +131,7 @@ static bool sample_request(sampling *self, const strata_request *request, strata
     return true;
 }
 
-static bool try_to_sample(sampling *self, const strata_request *request, strata_block *out)
+static bool sample_if_possible(sampling *self, const strata_request *request, strata_block *out)
 {
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
     strata_error_suppress_begin();
@@ -167,17 +168,17 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
                                                              strata_block *out)
 {
     strata_thread *thread = strata_thread_self();
-    sampling_cell *cell = strata_per_thread_self(&self->cells, thread);
+    sampling_thread *thread_state = strata_per_thread_self(&self->threads, thread);
     size_t bytes;
     *out = (strata_block){0};
     strata_status status = findings_fail_allocation(&self->log);
     if (status != STRATA_SUCCESS)
         return status;
-    bool turn = cell && request->bytes && is_turn(self, cell, thread);
-    bool due = turn || !cell || ++cell->turns % POLL_EACH == 0;
+    bool turn = thread_state && request->bytes && is_sampled(self, thread_state, thread);
+    bool due = turn || !thread_state || ++thread_state->turns % POLL_EACH == 0;
     if (due && atomic_load_explicit(&self->leaving, memory_order_relaxed))
         samples_poll(self, &bytes); /* what goes wrong was said */
-    if (turn && try_to_sample(self, request, out))
+    if (turn && sample_if_possible(self, request, out))
         return STRATA_SUCCESS;
     return sampling_notice(self, allocate_below(self, request, out));
 }
@@ -193,10 +194,10 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
 {
     sampling *self = (sampling *)resource;
     strata_resource *below = resource->upstream;
-    sampling_cell *cell = strata_per_thread_self(&self->cells, strata_thread_current);
-    if (__builtin_expect(!cell || cell->gap <= 1 || wants_attention(self), 0))
+    sampling_thread *thread_state = strata_per_thread_self(&self->threads, strata_thread_current);
+    if (__builtin_expect(!thread_state || thread_state->gap <= 1 || wants_attention(self), 0))
         return allocate_slow(self, request, out);
-    cell->gap -= request->bytes != 0;
+    thread_state->gap -= request->bytes != 0;
     strata_status status = below->ops->allocate(below, request, out);
     return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : sampling_notice(self, status);
 }
@@ -204,7 +205,7 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
 /* ---- freeing ---- */
 
 /* Everything that was submitted to the stream so far, as in resources/owners/async.c. */
-static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
     strata_use_record note;
     strata_status status = strata_use_record_begin_on(&note, stream);
@@ -223,10 +224,10 @@ static strata_status point_of_free(sampling *self, const strata_entry *entry, co
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status == STRATA_SUCCESS)
         status = strata_scope_check(self->device, strata_scope_for(stream));
-    return status == STRATA_SUCCESS ? point_so_far(&ref, upto) : status;
+    return status == STRATA_SUCCESS ? point_now(&ref, upto) : status;
 }
 
-static strata_status make_wait(strata_point point, void *own)
+static strata_status wait_for_point(strata_point point, void *own)
 {
     return strata_timeline_wait(own, point);
 }
@@ -242,12 +243,12 @@ static strata_status follow_uses(sampling *self, const strata_entry *entry, cons
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, self->stream, &own);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, make_wait, &own); /* uses elsewhere often came after that point */
+        status = strata_uses_visit(entry, wait_for_point, &own); /* uses elsewhere often came after that point */
     return status == STRATA_SUCCESS && upto ? strata_timeline_wait(&own, upto) : status;
 }
 
-static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
-                               CUstream stream, bool finished)
+static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                                  CUstream stream, bool finished)
 {
     sampling *self = (sampling *)resource;
     strata_status status = follow_uses(self, entry, block, stream, finished);
@@ -260,7 +261,7 @@ static strata_status carry_out(strata_resource *resource, strata_entry *entry, c
 static strata_status defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may carry it out */
-    strata_status status = strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out,
+    strata_status status = strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free,
                                                     one->entry, block, stream);
     if (status != STRATA_SUCCESS)
         sample_set(self, one, SAMPLE_FREEING);
@@ -282,7 +283,7 @@ static strata_status free_or_defer(sampling *self, sample *one, const strata_blo
     return status;
 }
 
-static void tell_refused(sampling *self, const strata_block *block, strata_status status, uint32_t freed_at)
+static void report_refused(sampling *self, const strata_block *block, strata_status status, uint32_t freed_at)
 {
     freed_block first = {0};
     if (!findings_is_refused_free(status))
@@ -299,7 +300,7 @@ static __attribute__((noinline)) strata_status free_sample(sampling *self, const
     uint32_t freed_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
     strata_status status = strata_entry_retire(strata_resource_table(&self->resource), block, &entry);
     if (status != STRATA_SUCCESS) {
-        tell_refused(self, block, status, freed_at);
+        report_refused(self, block, status, freed_at);
         return status;
     }
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
@@ -394,8 +395,8 @@ static strata_status sampling_reusable(strata_resource *resource, const strata_r
 {
     sampling *self = (sampling *)resource;
     strata_resource *below = resource->upstream;
-    const sampling_cell *cell = strata_per_thread_self(&self->cells, strata_thread_current);
-    if (cell && cell->gap > 1)
+    const sampling_thread *thread_state = strata_per_thread_self(&self->threads, strata_thread_current);
+    if (thread_state && thread_state->gap > 1)
         return below->ops->reusable(below, request, bytes, of);
     *bytes = 0;
     *of = (strata_block_id){0};
@@ -417,7 +418,7 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
 }
 
 /* A device that was stopped says so. */
-static strata_status ask_whether_stopped(sampling *self)
+static strata_status query_stopped(sampling *self)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
@@ -436,7 +437,7 @@ strata_status sampling_check(strata_resource *resource)
     size_t bytes;
     strata_status status = samples_wait(self, &bytes);
     if (status == STRATA_SUCCESS && atomic_load_explicit(&self->span, memory_order_acquire))
-        status = ask_whether_stopped(self);
+        status = query_stopped(self);
     return sampling_notice(self, status);
 }
 
@@ -446,10 +447,10 @@ static void sampling_destroy(strata_resource *resource)
 {
     sampling *self = (sampling *)resource;
     samples_close(self);
-    strata_per_thread_destroy(&self->cells);
+    strata_per_thread_destroy(&self->threads);
     findings_destroy(&self->log);
     strata_lock_destroy(&self->lock);
-    strata_lock_destroy(&self->making);
+    strata_lock_destroy(&self->open_lock);
     strata_host_free(self->remembered);
     strata_host_free(self->samples);
     strata_host_free(self);

@@ -55,13 +55,13 @@ strata_status sampling_create(strata_device *device, const strata_guard_options 
     self->resource.ops = &sampling_ops;
     self->device = device;
     self->options = *options;
-    self->suspects.name = sampling_name_suspects;
+    self->candidates.name = sampling_name_candidates;
     take_options(self);
-    strata_per_thread_init(&self->cells, sizeof(sampling_cell));
-    strata_per_thread_take_number(&self->cells);
+    strata_per_thread_init(&self->threads, sizeof(sampling_thread));
+    strata_per_thread_take_number(&self->threads);
     findings_init(&self->log, &self->options);
     strata_lock_init(&self->lock, STRATA_RANK_GUARD);
-    strata_lock_init(&self->making, STRATA_RANK_OWNER);
+    strata_lock_init(&self->open_lock, STRATA_RANK_OWNER);
     self->samples = strata_host_zalloc(self->capacity * sizeof *self->samples);
     self->remembered = strata_host_zalloc(SAMPLES_REMEMBERED * sizeof *self->remembered);
     if (!self->samples || !self->remembered) {

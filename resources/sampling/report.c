@@ -77,8 +77,8 @@ static void describe_sample(strata_emitter *to, const strata_guard_finding *one)
 void sampling_describe(strata_resource *resource, strata_emitter *to)
 {
     sampling *self = (sampling *)resource;
-    strata_guard_finding list[SAMPLE_SUSPECTS];
-    size_t all, count = samples_suspects(self, list, SAMPLE_SUSPECTS, &all);
+    strata_guard_finding list[SAMPLE_CANDIDATES];
+    size_t all, count = samples_candidates(self, list, SAMPLE_CANDIDATES, &all);
     findings_describe(&self->log, to);
     strata_emit_list_begin(to, "newest_samples");
     for (size_t i = 0; i < count; i++)

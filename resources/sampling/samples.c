@@ -23,7 +23,7 @@ static CUmemAllocationProp properties_of(const sampling *self)
 }
 
 /* Memory that the program registers with a network card must say so when it is made. The context is current. */
-static strata_status ask_device(sampling *self)
+static strata_status query_device(sampling *self)
 {
     int rdma = 0;
     size_t granule = 0;
@@ -83,7 +83,7 @@ static strata_status make_shared(sampling *self)
     if (status != STRATA_SUCCESS)
         return status;
     if (!self->granule)
-        status = ask_device(self);
+        status = query_device(self);
     if (status == STRATA_SUCCESS && !self->zones)
         status = allocate_zones(self);
     if (status == STRATA_SUCCESS)
@@ -96,45 +96,45 @@ strata_status samples_open(sampling *self)
 {
     if (atomic_load_explicit(&self->span, memory_order_acquire))
         return STRATA_SUCCESS;
-    strata_lock_take(&self->making);
+    strata_lock_take(&self->open_lock);
     bool there = atomic_load_explicit(&self->span, memory_order_relaxed) != 0;
     strata_status status = there ? STRATA_SUCCESS : make_shared(self);
     if (!there && status == STRATA_SUCCESS) {
-        strata_fault_candidates_enter(&self->suspects);
+        strata_fault_candidates_enter(&self->candidates);
         self->named = true;
     }
-    strata_lock_release(&self->making);
+    strata_lock_release(&self->open_lock);
     return status;
 }
 
 /* ---- places: the lock is held ---- */
 
-static sample *at_place(const sampling *self, uint32_t place)
+static sample *sample_at(const sampling *self, uint32_t index)
 {
-    return place ? &self->samples[place - 1] : NULL;
+    return index ? &self->samples[index - 1] : NULL;
 }
 
-static uint32_t place_of(const sampling *self, const sample *one)
+static uint32_t index_of(const sampling *self, const sample *one)
 {
     return one ? (uint32_t)(one - self->samples) + 1 : 0;
 }
 
 /* Enters one into the list by address, before `ahead`; NULL: at the end. */
-static void enter_place(sampling *self, sample *one, sample *ahead)
+static void insert_by_address(sampling *self, sample *one, sample *ahead)
 {
-    uint32_t place = place_of(self, one);
-    uint32_t before = ahead ? ahead->places.before : self->places.last;
-    one->places = (sample_link){.before = before, .after = place_of(self, ahead)};
-    *(before ? &at_place(self, before)->places.after : &self->places.first) = place;
-    *(ahead ? &ahead->places.before : &self->places.last) = place;
+    uint32_t index = index_of(self, one);
+    uint32_t before = ahead ? ahead->by_address.before : self->by_address.last;
+    one->by_address = (sample_link){.before = before, .after = index_of(self, ahead)};
+    *(before ? &sample_at(self, before)->by_address.after : &self->by_address.first) = index;
+    *(ahead ? &ahead->by_address.before : &self->by_address.last) = index;
 }
 
-static void leave_place(sampling *self, const sample *one)
+static void remove_by_address(sampling *self, const sample *one)
 {
-    const sample_link link = one->places;
-    *(link.before ? &at_place(self, link.before)->places.after : &self->places.first) = link.after;
-    *(link.after ? &at_place(self, link.after)->places.before : &self->places.last) = link.before;
-    if (at_place(self, self->ahead) == one)
+    const sample_link link = one->by_address;
+    *(link.before ? &sample_at(self, link.before)->by_address.after : &self->by_address.first) = link.after;
+    *(link.after ? &sample_at(self, link.after)->by_address.before : &self->by_address.last) = link.before;
+    if (sample_at(self, self->ahead) == one)
         self->ahead = link.after;
 }
 
@@ -145,23 +145,23 @@ static uint64_t end_of(const sampling *self, const sample *one)
 }
 
 /* Takes the next place in the circle that has room for a mapping and the granule behind it. */
-static bool place_sample(sampling *self, sample *one, uint64_t mapped)
+static bool find_addresses(sampling *self, sample *one, uint64_t mapped)
 {
     CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
     uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
     uint64_t bytes = mapped + self->granule, at = self->next;
-    sample *ahead = at_place(self, self->ahead);
+    sample *ahead = sample_at(self, self->ahead);
     for (bool turned = false; bytes > (ahead ? ahead->start - base : span) - at;) {
         if (!ahead && turned)
             return false;
         turned |= !ahead;
         at = ahead ? end_of(self, ahead) : self->granule;
-        ahead = at_place(self, ahead ? ahead->places.after : self->places.first);
+        ahead = sample_at(self, ahead ? ahead->by_address.after : self->by_address.first);
     }
     *one = (sample){.state = SAMPLE_TAKEN, .start = base + at, .mapped = mapped};
-    enter_place(self, one, ahead);
+    insert_by_address(self, one, ahead);
     self->next = at + bytes;
-    self->ahead = place_of(self, ahead);
+    self->ahead = index_of(self, ahead);
     return true;
 }
 
@@ -193,31 +193,31 @@ static void count_leaving(sampling *self, uint32_t more)
     atomic_store_explicit(&self->leaving, now + more, memory_order_relaxed);
 }
 
-static void leave_numbers(sampling *self, const sample *one)
+static void remove_by_number(sampling *self, const sample *one)
 {
-    const sample_link link = one->numbers;
-    *(link.before ? &at_place(self, link.before)->numbers.after : &self->numbers.first) = link.after;
-    *(link.after ? &at_place(self, link.after)->numbers.before : &self->numbers.last) = link.before;
+    const sample_link link = one->by_number;
+    *(link.before ? &sample_at(self, link.before)->by_number.after : &self->by_number.first) = link.after;
+    *(link.after ? &sample_at(self, link.after)->by_number.before : &self->by_number.last) = link.before;
 }
 
 /* The next number is this one's. */
 static void give_number(sampling *self, sample *one)
 {
-    uint32_t place = place_of(self, one);
+    uint32_t index = index_of(self, one);
     if (one->number)
-        leave_numbers(self, one);
-    uint32_t last = self->numbers.last;
-    one->numbers = (sample_link){.before = last};
-    *(last ? &at_place(self, last)->numbers.after : &self->numbers.first) = place;
-    self->numbers.last = place;
+        remove_by_number(self, one);
+    uint32_t last = self->by_number.last;
+    one->by_number = (sample_link){.before = last};
+    *(last ? &sample_at(self, last)->by_number.after : &self->by_number.first) = index;
+    self->by_number.last = index;
     one->number = ++self->number;
 }
 
-static void free_place(sampling *self, sample *one)
+static void release_sample(sampling *self, sample *one)
 {
-    leave_place(self, one);
+    remove_by_address(self, one);
     if (one->number)
-        leave_numbers(self, one);
+        remove_by_number(self, one);
     self->in_use--;
     count_mapped(self, -one->mapped);
     one->state = SAMPLE_FREE;
@@ -232,7 +232,7 @@ sample *sample_take(sampling *self, size_t bytes)
         return NULL;
     uint64_t mapped = (bytes + self->granule - 1) & ~(self->granule - 1);
     strata_lock_take(&self->lock);
-    if (has_room(self, mapped) && (taken = first_free(self)) && !place_sample(self, taken, mapped))
+    if (has_room(self, mapped) && (taken = first_free(self)) && !find_addresses(self, taken, mapped))
         taken = NULL;
     if (taken) {
         self->in_use++;
@@ -365,7 +365,7 @@ static strata_status copy_zones(sampling *self, const sample *one)
                                     (unsigned long long)one->block.address);
 }
 
-static bool judge_zone(const sample *one, const checked_range *zone, const unsigned char *at,
+static bool check_zone(const sample *one, const checked_range *zone, const unsigned char *at,
                        strata_guard_finding *finding)
 {
     size_t first = zone->bytes, changed = 0;
@@ -403,7 +403,7 @@ static size_t check_zones(sampling *self, sample *one, strata_guard_finding find
     one->copied = false;
     sample_zones(self, one, zones, &at);
     for (unsigned i = 0; i < RED_ZONES; i++, at += SAMPLE_ZONE)
-        count += judge_zone(one, &zones[i], at, &findings[count]);
+        count += check_zone(one, &zones[i], at, &findings[count]);
     findings_record(&self->log, findings, count);
     return count;
 }
@@ -440,7 +440,7 @@ void sample_abandon(sampling *self, sample *one)
         return;
     }
     strata_lock_take(&self->lock);
-    free_place(self, one);
+    release_sample(self, one);
     strata_lock_release(&self->lock);
 }
 
@@ -538,7 +538,7 @@ static bool is_complete(sample *one)
 }
 
 /* The user's block is over: layers above hear of it, and its entry is free. */
-static void end_block(sampling *self, const sample *one)
+static void finish_block(sampling *self, const sample *one)
 {
     if (!one->entry)
         return;
@@ -547,30 +547,30 @@ static void end_block(sampling *self, const sample *one)
     strata_entry_destroy(strata_resource_table(&self->resource), one->entry, one->block.id.slot);
 }
 
-static freed_block memory_of(const sample *one)
+static freed_block freed_block_of(const sample *one)
 {
     return (freed_block){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
 }
 
 /* Unmaps one and gives its place back. After a failure it is still the thread's. */
-static strata_status give_place_back(sampling *self, sample *one, size_t *bytes)
+static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes)
 {
     strata_status status = unmap(self, one);
     if (status != STRATA_SUCCESS)
         return status;
-    end_block(self, one);
+    finish_block(self, one);
     *bytes += one->entry ? one->block.bytes : 0;
     strata_lock_take(&self->lock);
     if (one->entry)
-        self->remembered[self->remembered_count++ % SAMPLES_REMEMBERED] = memory_of(one);
-    free_place(self, one);
+        self->remembered[self->remembered_count++ % SAMPLES_REMEMBERED] = freed_block_of(one);
+    release_sample(self, one);
     count_leaving(self, UINT32_MAX);
     strata_lock_release(&self->lock);
     return STRATA_SUCCESS;
 }
 
 /* After a failure the error is the failure's, and who only logs findings hears of them all the same. */
-static void tell_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
+static void report_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
 {
     if (status != STRATA_SUCCESS)
         strata_error_suppress_begin();
@@ -581,15 +581,15 @@ static void tell_after(const sampling *self, strata_status status, const strata_
 
 /* Ends one that is complete and the thread's, or lets it leave later. Other threads wait for it, so it is told last
  * what was found: the program's callback may wait for them. */
-static strata_status end_sample(sampling *self, sample *one, size_t *bytes)
+static strata_status finish_sample(sampling *self, sample *one, size_t *bytes)
 {
     strata_guard_finding findings[RED_ZONES];
     size_t found = check_zones(self, one, findings);
-    strata_status status = give_place_back(self, one, bytes);
+    strata_status status = release_unmapped(self, one, bytes);
     if (status != STRATA_SUCCESS)
         sample_set(self, one, SAMPLE_LEAVING);
     if (found)
-        tell_after(self, status, findings, found);
+        report_after(self, status, findings, found);
     return status;
 }
 
@@ -605,7 +605,7 @@ strata_status samples_poll(sampling *self, size_t *bytes)
             sample_set(self, one, SAMPLE_LEAVING);
             break;
         }
-        status = end_sample(self, one, bytes);
+        status = finish_sample(self, one, bytes);
     }
     return status;
 }
@@ -647,7 +647,7 @@ static void unmap_for_good(sampling *self, sample *one)
             return;
 }
 
-static void end_shared(sampling *self)
+static void destroy_shared(sampling *self)
 {
     strata_scope scope;
     bool entered = false;
@@ -666,7 +666,7 @@ static void end_shared(sampling *self)
 void samples_close(sampling *self)
 {
     if (self->named)
-        strata_fault_candidates_leave(&self->suspects);
+        strata_fault_candidates_leave(&self->candidates);
     if (!self->stream || strata_driver_state_now() != STRATA_DRIVER_OPEN)
         return; /* nothing was made: without host memory there is no array of samples either */
     for (size_t i = 0; i < self->capacity; i++)
@@ -676,7 +676,7 @@ void samples_close(sampling *self)
     for (int tries = 0; tries < TRIES_TO_END && !ended; tries++)
         strata_internal_stream_destroy(self->device, self->stream, &ended);
     if (self->zones)
-        end_shared(self);
+        destroy_shared(self);
 }
 
 /* ---- looking ---- */
@@ -717,17 +717,17 @@ void samples_add_usage(sampling *self, strata_usage *usage)
 
 /* The next one to be told of, from a place on, which moves: of those that were freed or of live ones, the newest first;
  * NULL after the last. The lock is held. */
-static const sample *next_suspect(const sampling *self, bool freed, uint32_t *from)
+static const sample *next_candidate(const sampling *self, bool freed, uint32_t *from)
 {
-    for (const sample *one; (one = at_place(self, *from));) {
-        *from = one->numbers.before;
+    for (const sample *one; (one = sample_at(self, *from));) {
+        *from = one->by_number.before;
         if (one->state >= SAMPLE_LIVE && one->block.id.generation && (one->state >= SAMPLE_DEFERRED) == freed)
             return one;
     }
     return NULL;
 }
 
-static strata_guard_finding suspect_of(const freed_block *memory, bool freed)
+static strata_guard_finding candidate_of(const freed_block *memory, bool freed)
 {
     return (strata_guard_finding){
         .size = sizeof(strata_guard_finding),
@@ -739,50 +739,51 @@ static strata_guard_finding suspect_of(const freed_block *memory, bool freed)
     };
 }
 
-typedef struct suspect_walk {
+typedef struct candidate_walk {
     uint32_t live, freed; /* places of those that are looked at next */
     uint64_t remembered;  /* how many of these */
     bool turn;            /* a freed one is next */
-} suspect_walk;
+} candidate_walk;
 
-static bool next_freed(const sampling *self, suspect_walk *walk, strata_guard_finding *out)
+static bool next_freed(const sampling *self, candidate_walk *walk, strata_guard_finding *out)
 {
-    const sample *one = next_suspect(self, true, &walk->freed);
+    const sample *one = next_candidate(self, true, &walk->freed);
     uint64_t kept = self->remembered_count < SAMPLES_REMEMBERED ? self->remembered_count : SAMPLES_REMEMBERED;
     if (one) {
-        const freed_block memory = memory_of(one);
-        *out = suspect_of(&memory, true);
+        const freed_block memory = freed_block_of(one);
+        *out = candidate_of(&memory, true);
     } else if (walk->remembered < kept) {
-        *out = suspect_of(&self->remembered[(self->remembered_count - ++walk->remembered) % SAMPLES_REMEMBERED], true);
+        *out =
+            candidate_of(&self->remembered[(self->remembered_count - ++walk->remembered) % SAMPLES_REMEMBERED], true);
     } else {
         return false;
     }
     return true;
 }
 
-static bool next_live(const sampling *self, suspect_walk *walk, strata_guard_finding *out)
+static bool next_live(const sampling *self, candidate_walk *walk, strata_guard_finding *out)
 {
-    const sample *one = next_suspect(self, false, &walk->live);
+    const sample *one = next_candidate(self, false, &walk->live);
     if (!one)
         return false;
-    const freed_block memory = memory_of(one);
-    *out = suspect_of(&memory, false);
+    const freed_block memory = freed_block_of(one);
+    *out = candidate_of(&memory, false);
     return true;
 }
 
-size_t samples_suspects(sampling *self, strata_guard_finding *suspects, size_t room, size_t *all)
+size_t samples_candidates(sampling *self, strata_guard_finding *candidates, size_t room, size_t *all)
 {
     strata_guard_finding one;
     *all = 0;
     strata_lock_take(&self->lock);
-    suspect_walk walk = {.live = self->numbers.last, .freed = self->numbers.last, .turn = true};
+    candidate_walk walk = {.live = self->by_number.last, .freed = self->by_number.last, .turn = true};
     for (;; walk.turn = !walk.turn) {
         bool any = walk.turn ? next_freed(self, &walk, &one) || next_live(self, &walk, &one)
                              : next_live(self, &walk, &one) || next_freed(self, &walk, &one);
         if (!any)
             break;
         if (*all < room)
-            suspects[*all] = one;
+            candidates[*all] = one;
         ++*all;
     }
     strata_lock_release(&self->lock);
@@ -800,7 +801,7 @@ freed_block samples_remembered(sampling *self, const strata_block *block)
     strata_lock_take(&self->lock);
     for (size_t i = 0; i < self->capacity; i++)
         if (self->samples[i].state >= SAMPLE_FREEING && same_block(&self->samples[i].block, block))
-            found = memory_of(&self->samples[i]);
+            found = freed_block_of(&self->samples[i]);
     for (size_t i = 0; i < SAMPLES_REMEMBERED && !found.block.id.generation; i++)
         if (same_block(&self->remembered[i].block, block))
             found = self->remembered[i];

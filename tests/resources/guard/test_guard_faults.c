@@ -1,7 +1,7 @@
 /* The guard where the driver or the layer below it refuses: what cannot be filled, checked or given back, and what ends
  * badly. tests/resources/sampling/test_guard_sampling_refused.c has the same of the sampling mode. */
 #include "core/base/error.h"
-#include "resources/guard/internal.h"
+#include "support/guard.h"
 
 #include <pthread.h>
 #include <string.h>
