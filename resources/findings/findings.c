@@ -1,4 +1,4 @@
-/* Keeping findings, and reporting them to the callback, the log callback, or by ending the process. */
+/* Keeping findings, and reporting them: to the callback, to the log callback, or by ending the process. */
 #include "resources/findings/findings.h"
 
 #include "core/base/error.h"
@@ -8,7 +8,7 @@
 
 /* ---- reporting ---- */
 
-/* Of what was no write the log callback has heard: a call that was refused, or that met a stopped device. */
+/* Refused frees and illegal accesses were raised by the call that met them. */
 void findings_raise(const strata_guard_finding *finding)
 {
     if (!finding_has_bytes(finding))
@@ -72,7 +72,7 @@ _Noreturn static void end_process(const strata_guard_finding *findings, size_t c
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 
-/* The call in which a finding is met may be hushed, and may have failed already. */
+/* The call that found it may suppress errors, and may have failed already. */
 static void call_back(const findings_log *self, const strata_guard_finding *finding)
 {
     strata_error_aside aside;

@@ -1,4 +1,4 @@
-/* Text for standard error, in pieces of a buffer. */
+/* Text for standard error, buffered. */
 #include "resources/findings/findings.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static int64_t now_ms(void)
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* A descriptor that is full for now is waited for, but not for ever, however many signals come. */
+/* Waits for a full descriptor, for a bounded time even if signals interrupt. */
 static bool wait_for_room(void)
 {
     enum { PATIENCE_MS = 2000 };

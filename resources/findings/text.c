@@ -86,7 +86,7 @@ static void print_frame(const char *text, void *data)
 {
     const printer *to = data;
     print(to, "    ");
-    to->write(text, strlen(text), to->data); /* longer than print has room for, perhaps */
+    to->write(text, strlen(text), to->data); /* may exceed print's buffer */
     print(to, "\n");
 }
 
@@ -98,7 +98,7 @@ static void print_stack(printer *to, const char *what, uint32_t stack)
     strata_call_stack_print(stack, print_frame, to);
 }
 
-/* What was given to a free and is no block has no state. */
+/* An argument of a free that is no block has no state. */
 static const char *state_name(const strata_guard_finding *finding)
 {
     if (finding->kind == STRATA_GUARD_FOREIGN_FREE)

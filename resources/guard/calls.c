@@ -8,7 +8,7 @@ static bool is_in_stack(const strata_resource *resource)
     return resource->ops && resource->stack;
 }
 
-/* The nearest guard of a stack, from the given layer on; NULL if there is none. */
+/* The nearest guard from the given layer down; NULL: none. */
 static strata_resource *find_guard(strata_resource *resource)
 {
     for (; resource; resource = resource->upstream)

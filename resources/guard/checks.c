@@ -1,4 +1,4 @@
-/* The guard's checks: what is put into a batch, launching it on the guard's own stream, and reading what it found. */
+/* Checks: building a batch, launching it on the guard's stream, and reading its findings. */
 #include "resources/guard/internal.h"
 
 #include "core/base/error.h"
@@ -9,10 +9,10 @@
 #include <time.h>
 
 enum {
-    LAUNCH_AT = 24,             /* freed blocks, while other batches are under way */
-    KERNEL_PIECE = 1 << 20,     /* bytes of a piece, where the kernel looks */
-    COPY_PIECE = 128 << 10,     /* and where it is copied */
-    PARTS = GUARD_BATCH_PIECES, /* most findings of a batch: each has a piece of its own */
+    LAUNCH_AT = 24,             /* freed blocks, while other batches are in flight */
+    KERNEL_PIECE = 1 << 20,     /* bytes of a piece for the kernel */
+    COPY_PIECE = 128 << 10,     /* bytes of a piece that is copied */
+    PARTS = GUARD_BATCH_PIECES, /* most findings of a batch: one a piece */
 };
 
 /* ---- pieces ---- */
@@ -26,7 +26,7 @@ void guard_checked_ranges(const guard *self, const strata_block *shown, const st
                           checked_range extents[GUARD_RANGES])
 {
     CUdeviceptr end = shown->address + shown->requested, outer_end = below->address + below->bytes;
-    /* Up to the next multiple of 256 the zone takes what would be slack. */
+    /* The zone also covers the padding up to the next multiple of 256. */
     size_t back = self->zone + (size_t)(-end & 255);
     extents[0] = (checked_range){
         .address = shown->address - self->zone,
@@ -48,7 +48,7 @@ void guard_checked_ranges(const guard *self, const strata_block *shown, const st
     };
 }
 
-/* How many extents of a block are looked at when it leaves, and before. */
+/* Numbers of a block's ranges that are checked when it leaves, and before. */
 static unsigned all_ranges(const guard *self, const guarded *block)
 {
     return block->unfilled ? 0 : self->options.no_poison ? RED_ZONES : GUARD_RANGES;
@@ -81,8 +81,8 @@ static void add_piece(guard_batch *batch, const checked_range *extent, uint64_t 
     batch->copied += bytes;
 }
 
-/* Puts pieces of a block's first `extents` extents into a batch, from *taken bytes on, which moves, as far as there is
- * room. True if all of it is in. */
+/* Adds pieces of a block's first `extents` ranges to a batch, from byte *taken on, which moves, while there is room.
+ * True if all of it was added. */
 static bool add_pieces(const guard *self, guard_batch *batch, const guarded *block, unsigned extents, uint64_t *taken)
 {
     checked_range all[GUARD_RANGES];
@@ -102,12 +102,12 @@ static bool add_pieces(const guard *self, guard_batch *batch, const guarded *blo
     return true;
 }
 
-/* Enters a block of which there are pieces in the batch. The lock is held. */
+/* Enters a block with pieces in the batch. The lock is held. */
 static void add_subject(guard *self, guard_batch *batch, guarded *block, strata_access access)
 {
     const strata_table *table = strata_resource_table(&self->resource);
     bool live = block->list == GUARD_LIVE;
-    if (live) /* a layer above may hold it back, or not any more */
+    if (live) /* a layer above may hold it, or have released it */
         block->below.id.generation = strata_table_living(table, block->shown.id.slot);
     batch->subjects[batch->subject_count++] = (guard_subject){
         .shown = block->shown,
@@ -122,8 +122,8 @@ static void add_subject(guard *self, guard_batch *batch, guarded *block, strata_
     block->busy += live;
 }
 
-/* Puts as much of a block as fits into a batch; with `whole`, all or nothing. True if all of it is in. One of which
- * nothing is looked at is in it all the same: only blocks that were in a batch are given back. */
+/* Adds as much of a block as fits into a batch; with `whole`, all or nothing. True if all of it was added. A block
+ * without pieces is added too: only blocks that were in a batch leave. */
 static bool add_block(guard *self, guard_batch *batch, guarded *block, unsigned extents, uint64_t *taken, bool whole,
                       strata_access access)
 {
@@ -181,7 +181,7 @@ static uint32_t oldest_in_quarantine(const guard *self)
     return held ? held : self->lists[GUARD_FREED].first;
 }
 
-/* What is over the limits leaves, and what was freed up to free number `until`. */
+/* Moves blocks over the limits to LEAVING, and blocks with free numbers up to `until`. */
 static void move_to_leaving(guard *self, uint64_t until)
 {
     for (uint32_t slot; (slot = oldest_in_quarantine(self));) {
@@ -192,8 +192,8 @@ static void move_to_leaving(guard *self, uint64_t until)
     }
 }
 
-/* The first block that leaves, from a slot on, and was freed up to `until`; 0 if none was. They are not in order: what
- * could not be checked stands behind the others again. */
+/* The first leaving block from a slot on with a free number up to `until`; 0: none. The list is not sorted: blocks that
+ * could not be checked were appended again. */
 static uint32_t next_leaving(const guard *self, uint32_t slot, uint64_t until)
 {
     while (slot && guard_bytes(self, slot)->number > until)
@@ -225,7 +225,7 @@ static void add_freed(guard *self, guard_batch *batch)
     }
 }
 
-/* Where a check of everything is in the quarantine: at a block, or at the one after it if that has left. */
+/* Position of a check of everything in the quarantine: a block, or the one after it if it has left. */
 typedef struct quarantine_position {
     uint64_t number; /* of the block's free */
     uint64_t taken;
@@ -249,7 +249,7 @@ static void add_held(guard *self, guard_batch *batch, quarantine_position *at, u
     }
 }
 
-/* Live blocks that were not in this round yet: they stand first. */
+/* Adds live blocks that were not in this round yet; they are first in the list. */
 static void add_live(guard *self, guard_batch *batch, uint64_t round)
 {
     for (uint32_t slot; (slot = self->lists[GUARD_LIVE].first);) {
@@ -289,9 +289,9 @@ static strata_status submit(guard *self, guard_batch *batch)
                : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
 }
 
-/* Ends the preparation of the subjects from `first` on. Their use is not noted: no block leaves the guard before the
- * batches that look at it were read, and nobody else writes what they look at. Only a submission that failed half-way
- * is, since nobody will wait for it. */
+/* Ends the preparation of the subjects from `first` on. Their use is not recorded: no block leaves the guard before its
+ * batches were read, and nothing else writes the checked bytes. A half-failed submission is recorded, since no thread
+ * will wait for it. */
 static void finish_subjects(guard *self, const guard_batch *batch, uint32_t first, bool half_submitted)
 {
     strata_resource *below = self->resource.upstream;
@@ -303,14 +303,14 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
     }
 }
 
-/* Notes the point up to which the stream has the batch, and has an event cover it. */
+/* Records the point that completes the batch, with an event. */
 static void record_point(guard *self, guard_batch *batch)
 {
     batch->point = strata_timeline_now(self->timeline);
     batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
 }
 
-/* The newest free comes first: the wait for it covers those before it on the same stream. */
+/* Newest free first: its wait covers earlier frees on the same stream. */
 static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 {
     strata_resource *below = self->resource.upstream;
@@ -331,7 +331,7 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
     return status;
 }
 
-/* A block that leaves and could not be checked is tried again, and at last leaves unchecked. The lock is held. */
+/* Checks a leaving block again later; after GUARD_TRIES it leaves unchecked. The lock is held. */
 static void try_again(guard *self, guarded *block)
 {
     guard_list_remove(self, block);
@@ -345,7 +345,7 @@ static void try_again(guard *self, guarded *block)
 
 static strata_status finish_batch(guard *self, guard_batch *batch);
 
-/* Launches a batch that was built. After a failure the blocks are as if they had not been in it. */
+/* Launches a built batch. A failure removes its blocks from it. */
 static strata_status launch(guard *self, guard_batch *batch)
 {
     strata_status status = prepare_and_submit(self, batch);
@@ -376,7 +376,7 @@ static strata_status launch(guard *self, guard_batch *batch)
 
 /* ---- reading ---- */
 
-/* What the kernel would have written. */
+/* Does what the kernel does. */
 static void check_copy(const unsigned char *at, const strata_guard_piece *piece, strata_guard_verdict *verdict)
 {
     *verdict = (strata_guard_verdict){.first = UINT64_MAX};
@@ -415,7 +415,7 @@ static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piec
     return finding;
 }
 
-/* What is wrong in the same place of the same block is one finding. */
+/* Merges changes in one range of one block into one finding. */
 static size_t collect(const guard_batch *batch, strata_guard_finding findings[PARTS])
 {
     size_t count = 0;
@@ -432,7 +432,7 @@ static size_t collect(const guard_batch *batch, strata_guard_finding findings[PA
     return count;
 }
 
-/* Drops what was told before, and notes the rest. */
+/* Drops findings that were reported before, and records the others. */
 static size_t record_new(guard *self, strata_guard_finding *findings, size_t count)
 {
     size_t kept = 0;
@@ -449,8 +449,8 @@ static size_t record_new(guard *self, strata_guard_finding *findings, size_t cou
     return kept;
 }
 
-/* Gives a block to the layer below, or puts it back into the quarantine. Every use of it is complete, so the stream has
- * nothing to wait for. */
+/* Frees a block in the layer below, or returns it to the quarantine. All its uses are complete, so the stream waits for
+ * nothing. */
 static strata_status give_back(guard *self, guarded *block)
 {
     strata_resource *below = self->resource.upstream;
@@ -465,14 +465,14 @@ static strata_status give_back(guard *self, guarded *block)
         block->leaves = false;
         block->taken = 0;
         block->tries = 0;
-        block->number = ++self->free_number; /* lists are in the order of these */
+        block->number = ++self->free_number; /* keeps the list sorted */
         guard_list_append(self, block, GUARD_FREED);
     }
     strata_lock_release(&self->lock);
     return status;
 }
 
-/* Reads a batch that is done, which is the calling thread's: tells what was found and gives back what leaves. */
+/* Reads a complete batch, which the calling thread owns: reports findings and frees leaving blocks. */
 static strata_status finish_batch(guard *self, guard_batch *batch)
 {
     strata_guard_finding findings[PARTS];
@@ -499,8 +499,7 @@ static strata_status finish_batch(guard *self, guard_batch *batch)
     return status;
 }
 
-/* The oldest batch under way up to `number`; NULL if there is none. *others: threads are at work on some. The lock is
- * held. */
+/* The oldest batch in flight up to `number`; NULL: none. *others: threads work on some. The lock is held. */
 static guard_batch *oldest_launched(guard *self, uint64_t number, bool *others)
 {
     guard_batch *oldest = NULL;
@@ -538,8 +537,7 @@ static void put_back(guard *self, guard_batch *batch)
     strata_lock_release(&self->lock);
 }
 
-/* Reads the oldest batches, as far as they are done, and no more than there can be at a time: others may launch new
- * ones for ever. Never waits. */
+/* Reads the oldest complete batches, at most GUARD_BATCHES: other threads may launch new ones for ever. Never waits. */
 static strata_status read_done(guard *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -547,7 +545,7 @@ static strata_status read_done(guard *self)
     for (unsigned i = 0; i < GUARD_BATCHES && (batch = take_launched(self)); i++) {
         if (!batch->covered)
             batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
-        strata_point_query(batch->point); /* what the driver says is seen next */
+        strata_point_query(batch->point); /* updates what is known to be complete */
         if (!strata_point_seen_complete(batch->point)) {
             put_back(self, batch);
             break;
@@ -636,10 +634,10 @@ void guard_poll(guard *self)
     guard_batch *batch;
     for (unsigned i = 0; i < GUARD_BATCHES && (batch = build(self)); i++)
         if (launch(self, batch) != STRATA_SUCCESS)
-            return; /* it was said, and the next call tries again */
+            return; /* the error was raised; the next call tries again */
 }
 
-/* Bytes of freed blocks that have left the quarantine and are not back below: their last check was not read yet. */
+/* Bytes of freed blocks that left the quarantine and wait for their last check. */
 static uint64_t unread_bytes(const guard *self)
 {
     uint64_t all = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
@@ -678,7 +676,7 @@ void guard_keep_unread_few(guard *self, uint64_t least)
         let_checks_come_back(self, most);
 }
 
-/* A batch of what was freed up to `until`, which leaves; NULL if none of it is left (*due: or there is no batch). */
+/* A batch of leaving blocks freed up to `until`; NULL if none is left (*due: or no batch is free). */
 static guard_batch *build_flush(guard *self, uint64_t until, bool *due)
 {
     guard_batch *batch = NULL;
@@ -706,14 +704,14 @@ strata_status guard_flush(guard *self)
     return status == STRATA_SUCCESS ? waited : status;
 }
 
-/* A batch of what a check of everything has not looked at yet; NULL if all of it was (*more: or there is no batch). */
+/* A batch of what a check of everything has not covered; NULL if all is covered (*more: or no batch is free). */
 static guard_batch *build_check(guard *self, quarantine_position *at, uint64_t until, uint64_t round, bool *more)
 {
     strata_lock_take(&self->lock);
     guard_batch *batch = take_free_batch(self);
     *more = true;
     if (batch) {
-        add_leaving(self, batch, until); /* freed, too, and in no batch yet where all were taken */
+        add_leaving(self, batch, until); /* freed, and in no batch yet if all were taken */
         add_held(self, batch, at, until);
         add_live(self, batch, round);
         *more = batch->subject_count != 0;

@@ -1,8 +1,8 @@
-/* guard: red zones around each block, bytes that tell whether memory was written, and a quarantine for what is freed.
+/* guard: red zones around each block, fill bytes that reveal writes, and a quarantine for freed blocks.
  *
  * A block takes front zone, bytes and back zone from the layer below; its user sees the bytes. A free takes the block
- * from its user (strata_block_quarantine), fills it on the freeing stream, after every use that was noted, and keeps
- * it. resources/guard/internal.h has the rest of its way. */
+ * from its user (strata_block_quarantine), fills it on the freeing stream after every recorded use, and keeps it.
+ * internal.h describes what follows. */
 #include "resources/guard/internal.h"
 
 #include "core/base/call_stack.h"
@@ -18,11 +18,11 @@ enum { DESTROY_TRIES = 2 }; /* as in resources/owners/async.c */
 
 /* ---- allocating ---- */
 
-/* What is asked of the layer below, and where in it the block begins. */
+/* The request for the layer below, and the offset of the block in it. */
 static strata_status widen(const guard *self, const strata_request *request, strata_request *wider, size_t *front)
 {
     size_t alignment = request->alignment > GUARD_GRANULE ? request->alignment : GUARD_GRANULE;
-    *front = (self->zone + alignment - 1) & ~(alignment - 1); /* of a power of two: 2^63 + 64 KiB at most */
+    *front = (self->zone + alignment - 1) & ~(alignment - 1); /* alignment is a power of two: at most 2^63 + 64 KiB */
     size_t extra = *front + self->zone;
     *wider = *request;
     if (request->bytes <= SIZE_MAX - GUARD_GRANULE - extra) {
@@ -41,7 +41,7 @@ static bool is_short_of_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Where there is no memory below, the quarantine is emptied, and there may be. */
+/* When the layer below has no memory, empties the quarantine and tries again. */
 static strata_status allocate_below(guard *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -89,8 +89,8 @@ static CUresult fill_by_memset(const guard *self, const checked_range *extents, 
     return result;
 }
 
-/* Fills a fresh block and its zones, or a dead block. A kernel does not run on a stream of another context than the
- * device's primary one; a fill does. */
+/* Fills a fresh block and its zones, or a freed block. A kernel runs only on a stream of the device's primary context;
+ * on others a memset is used. */
 static strata_status fill_block(guard *self, const strata_block *shown, const strata_block *view, bool dead,
                                 CUstream stream)
 {
@@ -113,7 +113,7 @@ static strata_status fill_block(guard *self, const strata_block *shown, const st
                                                        (unsigned long long)shown->address);
 }
 
-/* The first use of a block, which its user does not notice. */
+/* The first use of a block, hidden from its user. */
 static strata_status fill_fresh(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -145,8 +145,8 @@ static void enter_live(guard *self, const strata_block *shown, const strata_bloc
     strata_lock_release(&self->lock);
 }
 
-/* Whether a stream is being captured: what is submitted to it then would be part of the program's graph. Where that
- * cannot be asked, nothing is submitted. */
+/* Whether a stream is being captured: work submitted to it would be part of the program's graph. If that cannot be
+ * queried, nothing is submitted. */
 static strata_status query_capture(guard *self, CUstream stream, bool *capturing)
 {
     strata_scope scope;
@@ -164,7 +164,7 @@ static strata_status query_capture(guard *self, CUstream stream, bool *capturing
     return strata_fail_driver(result, "cuStreamIsCapturing", "asking whether a stream is being captured");
 }
 
-/* Why a request is refused before anything is asked of the layer below. */
+/* Refuses a request before the layer below is called. */
 static strata_status check_request(guard *self, const strata_request *request)
 {
     strata_resource *below = self->resource.upstream;
@@ -192,12 +192,12 @@ static void enter_freed(guard *self, guarded *block)
     strata_lock_take(&self->lock);
     atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
     atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
-    block->number = ++self->free_number; /* here, so that the list is in their order */
+    block->number = ++self->free_number; /* here, to keep the list sorted */
     guard_list_append(self, block, GUARD_FREED);
     strata_lock_release(&self->lock);
 }
 
-/* Gives a block back that could not be filled. Where the layer below does not take it, the quarantine tries again. */
+/* Frees a block that could not be filled. If the layer below refuses, the quarantine tries again. */
 static void abandon(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -249,8 +249,8 @@ static freed_block *freed_block_at(guard *self, uint64_t number)
     return &self->remembered[number % GUARD_REMEMBERED];
 }
 
-/* Waits until no thread is about to check a block that lives under this identity, and returns its bytes; NULL if none
- * does. The lock is held, so that it stays so. */
+/* Waits until no thread prepares a check of the live block with this identity, and returns its bytes; NULL if there is
+ * none. The lock is held. */
 static guarded *live_bytes(guard *self, const strata_block *block)
 {
     const strata_table *table = strata_resource_table(&self->resource);
@@ -271,7 +271,7 @@ static guarded *live_bytes(guard *self, const strata_block *block)
 static strata_status take_from_user(guard *self, const strata_block *block, uint32_t freed_at, guarded **out)
 {
     strata_block_id held;
-    strata_error_suppress_begin(); /* what is wrong is said without the lock */
+    strata_error_suppress_begin(); /* errors are raised after the lock is released */
     strata_lock_take(&self->lock);
     guarded *bytes = live_bytes(self, block);
     strata_status status = strata_block_quarantine(&self->resource, block, bytes ? &bytes->shown : block, &held);
@@ -295,7 +295,7 @@ static void forget_free(guard *self, strata_block_id id)
             self->remembered[i] = (freed_block){0};
 }
 
-/* Gives it back: the free came to nothing. */
+/* Undoes take_from_user: the free failed. */
 static void give_back_to_user(guard *self, guarded *block)
 {
     strata_lock_take(&self->lock);
@@ -307,7 +307,7 @@ static void give_back_to_user(guard *self, guarded *block)
     strata_lock_release(&self->lock);
 }
 
-/* Frees without quarantine: inside a capture, which nothing outside of it can wait for. */
+/* Frees without quarantine: a capture allows no waits for the checks. */
 static strata_status free_below(guard *self, guarded *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -322,7 +322,7 @@ static strata_status free_below(guard *self, guarded *block, CUstream stream)
     return status;
 }
 
-/* Orders the guard's stream after all that a stream was given which cannot be named any more. */
+/* Orders the guard's stream after the block's unregistered allocation stream. */
 static strata_status follow_alloc_stream(guard *self, const strata_block *view)
 {
     strata_point end;
@@ -334,19 +334,18 @@ static strata_status follow_alloc_stream(guard *self, const strata_block *view)
     return status == STRATA_SUCCESS && end ? strata_timeline_wait(&checking, end) : status;
 }
 
-/* The guard's stream waits for this point later, when the stream may be in a capture: the event is recorded now. */
+/* Records the event for this point now: the guard's stream waits for it later, when the stream may be capturing. */
 static void end_epoch(guard *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
     if (!timeline)
         return;
-    strata_error_suppress_begin(); /* without it, the event is recorded when it is waited for */
+    strata_error_suppress_begin(); /* after a failure, the event is recorded at the wait */
     strata_timeline_close_epoch(strata_timeline_now(timeline));
     strata_error_suppress_end(false);
 }
 
-/* Fills a block that was taken, after every use of it. *filled: the work was submitted, and could not be noted if the
- * status is no success. */
+/* Fills a freed block after all its uses. *filled: the work was submitted; after an error it could not be recorded. */
 static strata_status fill_freed(guard *self, const guarded *block, CUstream stream, bool *filled)
 {
     strata_resource *below = self->resource.upstream;
@@ -365,7 +364,7 @@ static strata_status fill_freed(guard *self, const guarded *block, CUstream stre
     return *filled ? finished : status;
 }
 
-/* Puts a block that was taken into the quarantine. */
+/* Puts a taken block into the quarantine. */
 static strata_status quarantine(guard *self, guarded *block, CUstream stream)
 {
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
@@ -386,7 +385,7 @@ static strata_status quarantine(guard *self, guarded *block, CUstream stream)
     return STRATA_SUCCESS;
 }
 
-/* What is remembered of the free of a block; zero if it was too long ago. */
+/* The remembered free of a block; zero if it was too long ago. */
 static freed_block remembered_free(guard *self, const strata_block *block)
 {
     freed_block found = {0};
@@ -449,7 +448,7 @@ static strata_status guard_trim(strata_resource *resource, size_t keep_bytes, si
     return status == STRATA_SUCCESS ? below->ops->trim(below, keep_bytes, bytes) : status;
 }
 
-/* What is in quarantine lives below, and is freed above. */
+/* Quarantined blocks are live below and freed above. */
 static strata_status guard_usage(strata_resource *resource, strata_usage *usage)
 {
     guard *self = (guard *)resource;
@@ -486,7 +485,7 @@ static strata_status guard_reusable(strata_resource *resource, const strata_requ
     return status == STRATA_SUCCESS ? below->ops->reusable(below, &wider, bytes, of) : status;
 }
 
-/* The user's view of a block that was found below; false if it is not its user's any more. */
+/* The user's view of a block that was found below; false if the user does not have it. */
 static bool show(guard *self, const strata_block *view, strata_block *out)
 {
     strata_lock_take(&self->lock);

@@ -28,7 +28,7 @@ static strata_status check_options(const strata_guard_options *options)
     return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "guard: %s", problem) : STRATA_SUCCESS;
 }
 
-/* The batches' memory, one after another. */
+/* Places the batches in the pinned memory. */
 static void place_batches(guard *self)
 {
     char *at = self->pinned;
@@ -70,7 +70,7 @@ static strata_status make_driver_objects(guard *self)
         return status;
     self->timeline = strata_known_timeline(self->device, self->checking);
     if (!self->options.no_kernel)
-        strata_guard_kernel_load(&self->kernel); /* where that cannot be, copies do */
+        strata_guard_kernel_load(&self->kernel); /* after a failure, checks copy */
     status = allocate_pinned(self);
     strata_scope_leave(&scope);
     return status;

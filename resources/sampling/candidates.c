@@ -1,4 +1,4 @@
-/* What a sampling guard says when the device was stopped by an illegal access: which of its blocks could be meant. */
+/* Candidates: the sampled blocks that an illegal access may be about. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/error.h"
@@ -12,7 +12,7 @@ static sampling *sampling_of(strata_fault_candidates *candidates)
     return (sampling *)(void *)((char *)candidates - offsetof(sampling, candidates));
 }
 
-/* Appends one to text[room]; false, and nothing was, if there is no room for it and for saying that there are more. */
+/* Appends a candidate to text[room]. False, without effect, if it and a note of further ones do not fit. */
 static bool append_candidate(char *text, size_t room, size_t *length, const strata_guard_finding *one)
 {
     enum { MORE = sizeof ", and 4294967295 more" };
@@ -52,8 +52,8 @@ size_t sampling_name_candidates(strata_fault_candidates *candidates, char *text,
     return (size_t)head + length;
 }
 
-/* Whether the failure that is answered is that of a device which was stopped. A record of an earlier one, of another
- * device perhaps, may stand where this one does not. */
+/* Whether `status` reports a stopped device. The thread's error record may be of an earlier failure, of another device.
+ */
 static bool is_illegal_access(strata_status status)
 {
     const strata_error *error = strata_error_in_force();

@@ -1,8 +1,8 @@
-/* guard(sample=N): one allocation in N, chosen at random, gets a mapping of its own beside the layer below; the others
- * pass through. resources/sampling/internal.h has the rest of a sampled block's way.
+/* guard(sample=N): one allocation in N, chosen at random, gets a mapping of its own; the others go to the layer below.
+ * internal.h describes the life of a sampled block.
  *
- * The layer owns its samples: they are blocks of the stack's table like any other, but that only this layer and those
- * above it know them. So whatever is asked about an address in its range ends here. */
+ * The layer owns its samples: they are in the stack's table like any block, but only this layer and those above know
+ * them. Calls about an address in its range therefore end here. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/call_stack.h"
@@ -13,12 +13,12 @@
 #include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
 
-enum { POLL_EACH = 16 }; /* allocations, while freed blocks wait */
+enum { POLL_EACH = 16 }; /* allocations between polls while freed blocks wait */
 
-/* Without the second, the program reads its memory on the host. */
+/* Without DEVICE_MEMORY the host accesses the memory. */
 static const uint32_t NEEDED = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_DEVICE_MEMORY;
 
-/* ---- whose turn it is ---- */
+/* ---- choosing allocations ---- */
 
 /* Spreads every bit: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
  */
@@ -71,7 +71,7 @@ static strata_block facts_of(const sampling *self, const sample *one, const stra
     };
 }
 
-/* Makes a block of a place that was taken. *filling: work was given to the request's stream. */
+/* Makes a block of a taken sample. *filling: work was submitted to the request's stream. */
 static strata_status make_block(sampling *self, sample *one, const strata_request *request, bool *filling)
 {
     *filling = false;
@@ -84,8 +84,8 @@ static strata_status make_block(sampling *self, sample *one, const strata_reques
     return status == STRATA_SUCCESS ? strata_block_create(&self->resource, &facts, &one->block) : status;
 }
 
-/* Nobody has the block, and nothing marks what fills its zones: it is waited for. If that cannot be done, the place
- * stays taken until the guard ends. */
+/* Waits for the fill of the zones, which no point covers, and releases the sample. If the wait fails, the sample stays
+ * taken until the guard ends. */
 static void give_up(sampling *self, sample *one, const strata_request *request, strata_status why, bool filling)
 {
     if (!filling || strata_uses_wait_instead(self->device, request->stream, why) == STRATA_SUCCESS)
@@ -102,8 +102,8 @@ static sample *take_sample(sampling *self, size_t bytes)
     return sample_take(self, bytes);
 }
 
-/* Whether a sampled block would be what the layers below give. One that makes another request of what it is given, for
- * more alignment or for zones, writes `charge`, too. */
+/* Whether a sampled block equals what the layers below would give. A layer that changes requests, for alignment or
+ * zones, implements `charge`. */
 static bool can_stand_in(const sampling *self)
 {
     strata_resource *below = self->resource.upstream;
@@ -111,7 +111,7 @@ static bool can_stand_in(const sampling *self)
            (below->ops->capabilities(below) & NEEDED) == NEEDED;
 }
 
-/* False: it cannot be had, whatever the reason. What was raised meanwhile is not the caller's. */
+/* False if the request cannot be sampled; errors raised meanwhile are suppressed. */
 static bool sample_request(sampling *self, const strata_request *request, strata_block *out)
 {
     bool fit = self->device->info.virtual_memory && can_stand_in(self) && request->alignment <= SAMPLE_ZONE &&
@@ -146,7 +146,7 @@ static bool is_short_of_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Where there is no memory below, freed samples are waited for, and there may be. */
+/* When the layer below has no memory, waits for freed samples and tries again. */
 static strata_status allocate_below(sampling *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -177,13 +177,13 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
     bool turn = thread_state && request->bytes && is_sampled(self, thread_state, thread);
     bool due = turn || !thread_state || ++thread_state->turns % POLL_EACH == 0;
     if (due && atomic_load_explicit(&self->leaving, memory_order_relaxed))
-        samples_poll(self, &bytes); /* what goes wrong was said */
+        samples_poll(self, &bytes); /* errors were raised */
     if (turn && sample_if_possible(self, request, out))
         return STRATA_SUCCESS;
     return sampling_notice(self, allocate_below(self, request, out));
 }
 
-/* Whether something is to be done that is not every allocation's. */
+/* Whether there is work beyond the common path. */
 static inline bool wants_attention(sampling *self)
 {
     return atomic_load_explicit(&self->leaving, memory_order_relaxed) ||
@@ -204,7 +204,7 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
 
 /* ---- freeing ---- */
 
-/* Everything that was submitted to the stream so far, as in resources/owners/async.c. */
+/* All work submitted to the stream so far, as in resources/owners/async.c. */
 static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
     strata_use_record note;
@@ -232,8 +232,8 @@ static strata_status wait_for_point(strata_point point, void *own)
     return strata_timeline_wait(own, point);
 }
 
-/* Lets the guard's stream come after everything that may touch the block. `finished`: what was submitted to the freeing
- * stream is complete. */
+/* Orders the guard's stream after everything that may touch the block. `finished`: the freeing stream's work is
+ * complete. */
 static strata_status follow_uses(sampling *self, const strata_entry *entry, const strata_block *block, CUstream stream,
                                  bool finished)
 {
@@ -243,7 +243,7 @@ static strata_status follow_uses(sampling *self, const strata_entry *entry, cons
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, self->stream, &own);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, wait_for_point, &own); /* uses elsewhere often came after that point */
+        status = strata_uses_visit(entry, wait_for_point, &own); /* uses on other streams often follow that point */
     return status == STRATA_SUCCESS && upto ? strata_timeline_wait(&own, upto) : status;
 }
 
@@ -257,10 +257,10 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     return status;
 }
 
-/* The free waits for the end of a capture. */
+/* Defers the free to the end of a capture. */
 static strata_status defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
-    sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may carry it out */
+    sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may perform it */
     strata_status status = strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free,
                                                     one->entry, block, stream);
     if (status != STRATA_SUCCESS)
@@ -268,7 +268,7 @@ static strata_status defer(sampling *self, sample *one, const strata_block *bloc
     return status;
 }
 
-/* Frees one that is the thread's. After a failure it is live. */
+/* Frees the thread's sample. After a failure it is live. */
 static strata_status free_or_defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     strata_error_suppress_begin();
@@ -417,7 +417,7 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
                        (unsigned long long)address);
 }
 
-/* A device that was stopped says so. */
+/* A stopped device answers its error to any query. */
 static strata_status query_stopped(sampling *self)
 {
     strata_scope scope;

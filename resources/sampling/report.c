@@ -49,7 +49,7 @@ strata_status sampling_get_value(strata_resource *resource, size_t which, uint64
     return STRATA_SUCCESS;
 }
 
-/* A new interval counts from a thread's next sample on. */
+/* A new interval applies from a thread's next sample on. */
 strata_status sampling_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
     sampling *self = (sampling *)resource;

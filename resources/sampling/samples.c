@@ -1,4 +1,4 @@
-/* The array of samples, their mappings, and the one range of addresses that they lie in. */
+/* The array of samples, their mappings, and the range of addresses. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/error.h"
@@ -22,7 +22,7 @@ static CUmemAllocationProp properties_of(const sampling *self)
     };
 }
 
-/* Memory that the program registers with a network card must say so when it is made. The context is current. */
+/* Memory to be registered with a network card must be made so. The context is current. */
 static strata_status query_device(sampling *self)
 {
     int rdma = 0;
@@ -50,7 +50,7 @@ static strata_status allocate_zones(sampling *self)
     return STRATA_SUCCESS;
 }
 
-/* As many addresses as were asked for, or half of that, and so on, as long as the mappings fit in twice. */
+/* Reserves the requested addresses, or half of them, and so on, down to twice the mappings. */
 static strata_status reserve_range(sampling *self)
 {
     CUdeviceptr base = 0;
@@ -69,7 +69,7 @@ static strata_status reserve_range(sampling *self)
     return STRATA_SUCCESS;
 }
 
-/* What was made stays for the next try. `making` is held. */
+/* After a failure, what was made stays for the next try. open_lock is held. */
 static strata_status make_shared(sampling *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -107,7 +107,7 @@ strata_status samples_open(sampling *self)
     return status;
 }
 
-/* ---- places: the lock is held ---- */
+/* ---- addresses and numbers: the lock is held ---- */
 
 static sample *sample_at(const sampling *self, uint32_t index)
 {
@@ -119,7 +119,7 @@ static uint32_t index_of(const sampling *self, const sample *one)
     return one ? (uint32_t)(one - self->samples) + 1 : 0;
 }
 
-/* Enters one into the list by address, before `ahead`; NULL: at the end. */
+/* Inserts a sample into the list by address, before `ahead`; NULL: at the end. */
 static void insert_by_address(sampling *self, sample *one, sample *ahead)
 {
     uint32_t index = index_of(self, one);
@@ -138,13 +138,13 @@ static void remove_by_address(sampling *self, const sample *one)
         self->ahead = link.after;
 }
 
-/* Where another may begin behind one. */
+/* The first address behind a sample that another may use. */
 static uint64_t end_of(const sampling *self, const sample *one)
 {
     return one->start + one->mapped + self->granule - atomic_load_explicit(&self->base, memory_order_relaxed);
 }
 
-/* Takes the next place in the circle that has room for a mapping and the granule behind it. */
+/* Takes the next addresses in the circle with room for a mapping and the granule behind it. */
 static bool find_addresses(sampling *self, sample *one, uint64_t mapped)
 {
     CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
@@ -200,7 +200,7 @@ static void remove_by_number(sampling *self, const sample *one)
     *(link.after ? &sample_at(self, link.after)->by_number.before : &self->by_number.last) = link.before;
 }
 
-/* The next number is this one's. */
+/* Assigns the next number. */
 static void give_number(sampling *self, sample *one)
 {
     uint32_t index = index_of(self, one);
@@ -282,7 +282,7 @@ static CUresult map_memory(const sampling *self, sample *one, const char **call)
     *call = "cuMemSetAccess";
     if ((result = strata_cu.MemSetAccess(one->start, bytes, &access, 1)) != CUDA_SUCCESS)
         return result;
-    if (strata_cu.MemRelease(handle) == CUDA_SUCCESS) /* else when it is unmapped */
+    if (strata_cu.MemRelease(handle) == CUDA_SUCCESS) /* otherwise released with the mapping */
         one->handle = 0;
     return CUDA_SUCCESS;
 }
@@ -392,7 +392,7 @@ static bool check_zone(const sample *one, const checked_range *zone, const unsig
     return changed != 0;
 }
 
-/* Looks at what was copied, once, and notes what is wrong with it: how many findings there are to tell. */
+/* Checks the copied zones, once, and records findings. Returns how many are to be reported. */
 static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[RED_ZONES])
 {
     checked_range zones[RED_ZONES];
@@ -413,7 +413,7 @@ static size_t check_zones(sampling *self, sample *one, strata_guard_finding find
 static void enter_leaving(sampling *self, sample *one)
 {
     one->point = strata_timeline_now(self->timeline);
-    strata_error_suppress_begin(); /* without it, the event is recorded when it is asked about */
+    strata_error_suppress_begin(); /* after a failure, the event is recorded when the point is queried */
     one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
     strata_error_suppress_end(false);
     strata_lock_take(&self->lock);
@@ -444,8 +444,8 @@ void sample_abandon(sampling *self, sample *one)
     strata_lock_release(&self->lock);
 }
 
-/* The sample of a block that the calling thread has retired. One that was found before its allocation came back is not
- * said to be live yet, and will be. The lock is held, and given away for a moment then. */
+/* The sample of a block that the calling thread has retired. If the block was found before its allocation returned, the
+ * sample is about to be LIVE: the lock, which is held, is released for a moment. */
 static sample *at_address(sampling *self, CUdeviceptr address, sample_state state)
 {
     for (unsigned spins = 0;;) {
@@ -501,7 +501,7 @@ void sample_set(sampling *self, sample *one, sample_state state)
 
 /* ---- ending ---- */
 
-/* The first one that left, up to `number`. *others: threads are at work on some. The lock is held. */
+/* The first leaving sample up to `number`. *others: threads work on some. The lock is held. */
 static sample *first_leaving(sampling *self, uint64_t number, bool *others)
 {
     sample *first = NULL;
@@ -533,11 +533,11 @@ static bool is_complete(sample *one)
 {
     if (!one->covered)
         one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
-    strata_point_query(one->point); /* what the driver says is seen next */
+    strata_point_query(one->point); /* updates what is known to be complete */
     return strata_point_seen_complete(one->point);
 }
 
-/* The user's block is over: layers above hear of it, and its entry is free. */
+/* Ends the user's block: reports its completion and frees its entry. */
 static void finish_block(sampling *self, const sample *one)
 {
     if (!one->entry)
@@ -552,7 +552,7 @@ static freed_block freed_block_of(const sample *one)
     return (freed_block){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
 }
 
-/* Unmaps one and gives its place back. After a failure it is still the thread's. */
+/* Unmaps a sample and releases it. After a failure it is still the thread's. */
 static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes)
 {
     strata_status status = unmap(self, one);
@@ -569,7 +569,7 @@ static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes
     return STRATA_SUCCESS;
 }
 
-/* After a failure the error is the failure's, and who only logs findings hears of them all the same. */
+/* Reports findings; the thread's last error stays that of the failure. */
 static void report_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
 {
     if (status != STRATA_SUCCESS)
@@ -579,8 +579,8 @@ static void report_after(const sampling *self, strata_status status, const strat
         strata_error_suppress_end(false);
 }
 
-/* Ends one that is complete and the thread's, or lets it leave later. Other threads wait for it, so it is told last
- * what was found: the program's callback may wait for them. */
+/* Ends a complete sample of the thread, or lets it leave later. Findings are reported last, since other threads wait
+ * for the sample and the callback may wait for them. */
 static strata_status finish_sample(sampling *self, sample *one, size_t *bytes)
 {
     strata_guard_finding findings[RED_ZONES];
@@ -639,7 +639,7 @@ strata_status samples_wait(sampling *self, size_t *bytes)
     }
 }
 
-/* What nobody ends later is tried twice. */
+/* Tries twice: there is no later opportunity. */
 static void unmap_for_good(sampling *self, sample *one)
 {
     for (int tries = 0; tries < TRIES_TO_END; tries++)
@@ -668,7 +668,7 @@ void samples_close(sampling *self)
     if (self->named)
         strata_fault_candidates_leave(&self->candidates);
     if (!self->stream || strata_driver_state_now() != STRATA_DRIVER_OPEN)
-        return; /* nothing was made: without host memory there is no array of samples either */
+        return; /* nothing was made, not even the array of samples */
     for (size_t i = 0; i < self->capacity; i++)
         if (self->samples[i].state != SAMPLE_FREE)
             unmap_for_good(self, &self->samples[i]);
@@ -715,8 +715,7 @@ void samples_add_usage(sampling *self, strata_usage *usage)
         usage->reserved_peak = usage->reserved_bytes;
 }
 
-/* The next one to be told of, from a place on, which moves: of those that were freed or of live ones, the newest first;
- * NULL after the last. The lock is held. */
+/* The next freed or live candidate from *from on, which moves, newest first; NULL: none. The lock is held. */
 static const sample *next_candidate(const sampling *self, bool freed, uint32_t *from)
 {
     for (const sample *one; (one = sample_at(self, *from));) {
@@ -740,8 +739,8 @@ static strata_guard_finding candidate_of(const freed_block *memory, bool freed)
 }
 
 typedef struct candidate_walk {
-    uint32_t live, freed; /* places of those that are looked at next */
-    uint64_t remembered;  /* how many of these */
+    uint32_t live, freed; /* samples to look at next */
+    uint64_t remembered;  /* number of remembered ones so far */
     bool turn;            /* a freed one is next */
 } candidate_walk;
 

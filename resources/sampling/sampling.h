@@ -8,7 +8,7 @@
 
 struct strata_device;
 
-/* What is wrong with the sampling options; NULL: nothing. */
+/* The problem of invalid sampling options; NULL: none. */
 const char *sampling_options_problem(const strata_guard_options *options);
 
 strata_status sampling_create(struct strata_device *device, const strata_guard_options *options, strata_resource **out);

@@ -192,9 +192,9 @@ static void a_write_after_a_free_is_found_when_the_block_leaves(test_fixture *fi
 
 static void a_freed_block_is_filled_after_every_use_that_was_noted(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x33, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x33, alloc_stream);
     test_stall *stall = test_stall_begin(reader);
     const unsigned char *seen = test_read(fixture, &block, reader);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block)); /* does not wait */
@@ -202,7 +202,7 @@ static void a_freed_block_is_filled_after_every_use_that_was_noted(test_fixture 
     test_synchronize(reader);
     check_bytes(seen, 0x33, BYTES);
     check_nothing_found(fixture);
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, reader);
 }
 
@@ -318,7 +318,7 @@ static void a_block_whose_stream_is_gone_is_quarantined_after_its_work(test_fixt
     test_write(fixture, &block, 0x44, stream);
     test_read(fixture, &block, other); /* an event marks what the stream was given so far */
     test_stall *stall = test_stall_begin(stream);
-    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream); /* that nobody is told of */
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream); /* without a record */
     check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     test_stall_end(stall);
@@ -346,9 +346,9 @@ static void a_free_below_that_fails_leaves_the_block_in_quarantine(test_fixture 
 
 static void a_block_that_cannot_be_quarantined_is_its_users_still(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     test_stall *stall = test_stall_begin(reader);
     test_read(fixture, &block, reader);
     test_fault_begin(TEST_FAULT_STREAM_WAIT_EVENT, 1, false, CUDA_ERROR_UNKNOWN);
@@ -356,12 +356,12 @@ static void a_block_that_cannot_be_quarantined_is_its_users_still(test_fixture *
     assert_int_equal(test_fault_end(), 1);
     assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
     test_stall_end(stall);
-    const unsigned char *seen = test_read(fixture, &block, home);
-    test_synchronize(home);
+    const unsigned char *seen = test_read(fixture, &block, alloc_stream);
+    test_synchronize(alloc_stream);
     check_bytes(seen, 0x11, BYTES);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     check_nothing_found(fixture);
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, reader);
 }
 

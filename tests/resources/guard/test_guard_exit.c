@@ -187,7 +187,7 @@ static void make_a_guard(void)
     say_line("a guard is made\n");
 }
 
-/* A block's use waits for a flag that nobody sets. */
+/* A block's use waits for a flag that is never set. */
 static void the_device_does_not_end(void)
 {
     uint32_t *flag;
@@ -212,7 +212,7 @@ static void the_device_does_not_end(void)
     child_ok(strata_runtime_finish_block_use(runtime, &block, other, STRATA_ACCESS_WRITE));
 }
 
-/* A stream that Strata was not told of waits for a flag that nobody sets; an overrun is there to be seen. */
+/* An unknown stream waits for a flag that is never set; a block has an overrun. */
 static void the_device_does_something_else_for_ever(void)
 {
     uint32_t *flag;

@@ -196,9 +196,9 @@ static void what_is_written_into_the_slack_is_found_after_the_free(test_fixture 
 
 static void a_freed_block_is_unmapped_after_every_use_and_nobody_waits(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x33, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x33, alloc_stream);
     test_stall *stall = test_stall_begin(reader);
     const unsigned char *seen = test_read(fixture, &block, reader);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
@@ -206,7 +206,7 @@ static void a_freed_block_is_unmapped_after_every_use_and_nobody_waits(test_fixt
         assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_RETIRED);
         strata_block found;
         check_status(strata_runtime_find(fixture->runtime, block.address, &found), STRATA_ERROR_FOREIGN_POINTER);
-        check_status(strata_runtime_prepare_block_use(fixture->runtime, &block, home, STRATA_ACCESS_READ),
+        check_status(strata_runtime_prepare_block_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_READ),
                      STRATA_ERROR_USE_AFTER_FREE);
         assert_int_equal(value(fixture, "guard.mapped_bytes"), GRANULE);
         strata_usage usage = test_usage(fixture);
@@ -217,7 +217,7 @@ static void a_freed_block_is_unmapped_after_every_use_and_nobody_waits(test_fixt
     check_all_gone(fixture);
     assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_FREED);
     check_nothing_found(fixture);
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, reader);
 }
 
@@ -254,12 +254,12 @@ static void a_block_whose_stream_is_gone_is_freed_after_its_work(test_fixture *f
 static void what_the_freeing_stream_was_given_is_waited_for(test_fixture *fixture)
 {
     static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_UNKNOWN, TEST_STREAM_ZERO};
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         CUstream other = test_stream(fixture, kinds[i]);
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_synchronize(home);
-        test_fill(block.address, 0x66, BYTES, other); /* nobody is told */
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_synchronize(alloc_stream);
+        test_fill(block.address, 0x66, BYTES, other); /* without a record */
         const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, other);
         test_free_on(fixture, &block, other);
         check_all_gone(fixture);
@@ -267,7 +267,7 @@ static void what_the_freeing_stream_was_given_is_waited_for(test_fixture *fixtur
         test_stream_close(fixture, other);
     }
     check_nothing_found(fixture);
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
 }
 
 static void a_second_free_is_refused_and_tells_of_the_first(test_fixture *fixture)
@@ -337,7 +337,7 @@ static void a_capture_gets_no_sample_and_a_free_in_one_waits_for_its_end(test_fi
     test_stream_close(fixture, other);
 }
 
-/* ---- who is sampled ---- */
+/* ---- which allocations are sampled ---- */
 
 static void no_more_are_mapped_than_may_be(test_fixture *fixture)
 {

@@ -313,7 +313,7 @@ static void count_bytes(const char *text, size_t length, void *data)
     *(size_t *)data += length;
 }
 
-static size_t bytes_of_suspects(strata_resource *from)
+static size_t bytes_of_candidates(strata_resource *from)
 {
     size_t bytes = 0;
     strata_guard_fault_candidates_print(from, count_bytes, &bytes);
@@ -326,10 +326,10 @@ static void suspects_are_printed_from_below_another_guard(void **state)
     begin("guard(stacks=off), guard(sample=1, stacks=off), async");
     strata_block block = allocate();
     assert_int_equal(value("guard[1].sampled"), 1);
-    size_t bytes = bytes_of_suspects(strata_stack_layer(strata_runtime_stack(runtime), "guard", 1));
+    size_t bytes = bytes_of_candidates(strata_stack_layer(strata_runtime_stack(runtime), "guard", 1));
     assert_true(bytes > 0);
-    assert_int_equal(bytes_of_suspects(top()), bytes);
-    assert_int_equal(bytes_of_suspects(strata_stack_layer(strata_runtime_stack(runtime), "async", 0)), 0);
+    assert_int_equal(bytes_of_candidates(top()), bytes);
+    assert_int_equal(bytes_of_candidates(strata_stack_layer(strata_runtime_stack(runtime), "async", 0)), 0);
     check_ok(strata_runtime_deallocate(runtime, &block));
     end();
 }
@@ -339,12 +339,12 @@ static void suspects_of_every_sampling_guard_are_printed(void **state)
     (void)state;
     begin("guard(sample=1, stacks=off), guard(sample=1, stacks=off), async");
     strata_block blocks[2] = {allocate()};
-    size_t bytes = bytes_of_suspects(top());
+    size_t bytes = bytes_of_candidates(top());
     uint64_t none = 0;
     check_ok(strata_control(strata_runtime_stack(runtime), "guard[0].sample_blocks", NULL, &none));
     blocks[1] = allocate();
     assert_true(value("guard[0].sampled") == 1 && value("guard[1].sampled") == 1);
-    assert_true(bytes > 0 && bytes_of_suspects(top()) > bytes + bytes / 2);
+    assert_true(bytes > 0 && bytes_of_candidates(top()) > bytes + bytes / 2);
     for (size_t i = 0; i < 2; i++)
         check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
     end();

@@ -68,7 +68,7 @@ static const char *words_of(const strata_block *block, const char *tag, const ch
     return words;
 }
 
-static bool takes_suspect(const strata_block *block, bool freed)
+static bool is_candidate(const strata_block *block, bool freed)
 {
     strata_guard_finding finding;
     bool found = false;
@@ -105,7 +105,7 @@ static void check_named(const strata_block *block, const char *tag, bool freed)
     child_check_words("CUDA_ERROR_ILLEGAL_ADDRESS");
     child_check_words("Sampled blocks of device 0 that it could be about");
     child_check_words(words_of(block, tag, freed ? "freed" : "live"));
-    child_check(takes_suspect(block, freed));
+    child_check(is_candidate(block, freed));
     child_check(strata_guard_check(top(), NULL) != STRATA_SUCCESS);
     check_printed(block);
 }
@@ -216,7 +216,7 @@ static void a_stopped_device_ends_the_process(void)
     child_check(false); /* not reached */
 }
 
-/* Without a sampled block there is nobody to name. */
+/* Without a sampled block there is no candidate. */
 static void an_access_without_samples_names_nobody(void)
 {
     strata_block block;

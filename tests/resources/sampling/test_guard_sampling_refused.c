@@ -81,7 +81,7 @@ static void check_all_gone(void)
 
 /* ---- the driver refuses ---- */
 
-/* Whichever call for a first sample is refused, once: the block is an ordinary one, nobody hears of it, and the next
+/* Whichever call for a first sample is refused, once: the block is an ordinary one, no error is raised, and the next
  * one is sampled. */
 static void a_block_that_cannot_be_sampled_is_an_ordinary_one_and_the_next_is_sampled(void **state)
 {
