@@ -23,7 +23,7 @@ static bool read_kind(const char *word, size_t length, unsigned *kinds)
     return false;
 }
 
-bool log_choice_read_kinds(const char *text, unsigned *kinds)
+bool log_filter_read_kinds(const char *text, unsigned *kinds)
 {
     for (const char *word = text;; word++) {
         size_t length = strcspn(word, ",");
@@ -76,7 +76,7 @@ static uint64_t wall_of(time_t seconds, uint64_t ns)
     return (uint64_t)seconds < UINT64_MAX / SECOND_NS ? (uint64_t)seconds * SECOND_NS + ns : UINT64_MAX;
 }
 
-bool log_choice_read_moment(const char *text, log_moment *out)
+bool log_filter_read_moment(const char *text, log_moment *out)
 {
     struct tm parts = {.tm_isdst = -1};
     int used = 0;
@@ -113,7 +113,7 @@ static uint64_t on_day_of(uint64_t wall_ns, uint64_t of_day_ns)
     return wall_of(mktime(&parts), of_day_ns % SECOND_NS);
 }
 
-static uint64_t settle(const log_moment *moment, uint64_t first, uint64_t none)
+static uint64_t resolve(const log_moment *moment, uint64_t first, uint64_t none)
 {
     switch (moment->kind) {
     case LOG_MOMENT_SINCE_START:
@@ -128,10 +128,10 @@ static uint64_t settle(const log_moment *moment, uint64_t first, uint64_t none)
     return none;
 }
 
-void log_choice_begin(log_choice *choice, uint64_t first_wall_ns)
+void log_filter_begin(log_filter *choice, uint64_t first_wall_ns)
 {
-    choice->from_ns = settle(&choice->from, first_wall_ns, 0);
-    choice->to_ns = settle(&choice->to, first_wall_ns, UINT64_MAX);
+    choice->from_ns = resolve(&choice->from, first_wall_ns, 0);
+    choice->to_ns = resolve(&choice->to, first_wall_ns, UINT64_MAX);
 }
 
 /* ---- records ---- */
@@ -146,7 +146,7 @@ static bool is_stream(const strata_log_record *record, const char *text)
     return !*end && (handle ? record->stream == number : record->stream_id == number);
 }
 
-bool log_choice_takes(const log_choice *choice, const strata_log_record *record)
+bool log_filter_takes(const log_filter *choice, const strata_log_record *record)
 {
     if (choice->kinds && !(choice->kinds >> record->kind & 1))
         return false;

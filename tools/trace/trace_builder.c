@@ -3,6 +3,7 @@
 
 #include "core/base/escape.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static void note_id(trace_builder *builder, uint64_t id, uint32_t block)
     *slot = block + 1;
 }
 
-const char *trace_builder_home(trace_builder *builder, uint64_t id)
+const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id)
 {
     const trace_block *block = find_block(builder, id);
     return block && !block->freed ? builder->streams[builder->trace.rows[block->alloc_row].stream].text : NULL;
@@ -247,4 +248,40 @@ void trace_builder_drop(trace_builder *builder)
     free(builder->streams);
     builder->by_id = NULL;
     builder->streams = NULL;
+}
+
+/* ---- fields of a line ---- */
+
+const char *trace_op_name(trace_op op)
+{
+    static const char *const names[] = {"alloc", "free", "use", "wait", "sync"};
+    return names[op];
+}
+
+size_t trace_split(char *line, char *fields[TRACE_FIELD_LIMIT])
+{
+    size_t count = 0;
+    for (char *at = line; at; count++) {
+        char *comma = strchr(at, ',');
+        if (comma)
+            *comma++ = '\0';
+        if (count < TRACE_FIELD_LIMIT)
+            fields[count] = at;
+        at = comma;
+    }
+    return count;
+}
+
+bool trace_read_number(trace_builder *builder, const char *name, const char *text, uint64_t *out)
+{
+    if (!*text)
+        return trace_builder_refuse(builder, "%s is missing", name);
+    if (strspn(text, "0123456789") != strlen(text))
+        return trace_builder_refuse(builder, "%s is \"%.40s\": expected a whole number", name, text);
+    errno = 0;
+    unsigned long long value = strtoull(text, NULL, 10);
+    if (errno)
+        return trace_builder_refuse(builder, "%s is %.40s: it does not fit into 64 bits", name, text);
+    *out = value;
+    return true;
 }

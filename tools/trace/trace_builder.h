@@ -41,7 +41,7 @@ bool trace_builder_add(trace_builder *builder, const trace_words *words);
 bool trace_builder_refuse(trace_builder *builder, const char *format, ...) STRATA_PRINTF(2, 3);
 
 /* The name of the stream that a live block was allocated on; NULL if there is no such block. */
-const char *trace_builder_home(trace_builder *builder, uint64_t id);
+const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id);
 
 /* Whether a row has named the stream. */
 bool trace_builder_knows_stream(const trace_builder *builder, const char *name);

@@ -77,13 +77,13 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
         return false;
     words.id = record->generation << SLOT_BITS | record->slot;
     words.bytes = record->requested;
-    const char *home = trace_builder_home(builder, words.id);
-    if (words.op != TRACE_ALLOC && !home) {
+    const char *alloc_stream = trace_builder_alloc_stream(builder, words.id);
+    if (words.op != TRACE_ALLOC && !alloc_stream) {
         builder->trace.recorded_strays++;
         return true;
     }
-    if (record->stream == (uint64_t)(uintptr_t)STRATA_STREAM_GONE && home)
-        snprintf(stream, sizeof stream, "%s", home);
+    if (record->stream == (uint64_t)(uintptr_t)STRATA_STREAM_GONE && alloc_stream)
+        snprintf(stream, sizeof stream, "%s", alloc_stream);
     else
         name_stream(record, stream);
     return trace_builder_add(builder, &words);
