@@ -1,4 +1,4 @@
-/* `strata log`: from the binary logs of the layer `logging` to a table, CSV, JSON, or their totals. */
+/* `strata log`: prints binary logs of the layer `logging` as a table, CSV, JSON or totals. */
 #include "core/base/size_text.h"
 #include "tools/command.h"
 #include "tools/log/log_filter.h"
@@ -182,7 +182,7 @@ static void say_damage(const char *program, const char *path, const log_contents
                 contents->damages - LOG_DAMAGES);
 }
 
-/* Each file says how many had been dropped when it was written: files of one process say it of the whole. */
+/* Each file has the number of records dropped when it was written; files of one process have the process's number. */
 static bool read_files(const settings *from, whole *to)
 {
     bool good = true;
@@ -242,7 +242,7 @@ static bool print_totals(const settings *from, const whole *all)
     return true;
 }
 
-/* Why printing failed, `reason` being the errno of that moment. */
+/* Reports a failure of printing with errno `reason`. */
 static int say_failure(const settings *from, int reason)
 {
     if (ferror(stdout))
@@ -251,14 +251,14 @@ static int say_failure(const settings *from, int reason)
     return COMMAND_FOUND;
 }
 
-/* ---- as it is written ---- */
+/* ---- following a log ---- */
 
 typedef struct following {
     settings *from;
     log_totals totals;
     const log_style *style;
     bool any, failed;
-    int reason; /* the errno of what failed */
+    int reason; /* errno of a failure */
 } following;
 
 static bool take_records(const log_contents *contents, void *data)

@@ -1,4 +1,4 @@
-/* Reading a whole trace: the lines, the kind of file, and what must hold at the end. */
+/* Reading a trace: its lines, its format, and checks at the end. */
 #include "tools/trace/trace.h"
 
 #include "tools/line_reader.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kind of file that begins with this line, or NULL. */
+/* The format of a file with this first line; NULL: unknown. */
 static const trace_format *recognize(const char *line, uint64_t *memory)
 {
     static const trace_format *const formats[] = {&trace_format_csv, &trace_format_rmm, &trace_format_log};
@@ -38,7 +38,7 @@ static bool read_binary(line_reader *file, trace_builder *builder)
     return read && check_rows(builder);
 }
 
-/* Some spreadsheets begin a file with it. */
+/* Skips the mark that some spreadsheets write. */
 static void skip_byte_order_mark(char *line)
 {
     static const char mark[] = "\xef\xbb\xbf";
