@@ -77,11 +77,11 @@ void bare_make(bare_things *things, int ordinal)
         bare_check(bare.EventCreate(&things->events[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
-void bare_end(bare_things *things)
+void bare_destroy(bare_things *things)
 {
     for (size_t i = 0; i < BARE_STREAMS; i++)
         bare_check(bare.MemFreeAsync(things->memory[i], things->streams[i]), "cuMemFreeAsync");
-    bare_settle(things);
+    bare_drain(things);
     for (size_t i = 0; i < BARE_EVENTS; i++)
         bare_check(bare.EventDestroy(things->events[i]), "cuEventDestroy");
     for (size_t i = 0; i < BARE_STREAMS; i++)
@@ -89,7 +89,7 @@ void bare_end(bare_things *things)
     bare_check(bare.MemPoolDestroy(things->pool), "cuMemPoolDestroy");
 }
 
-void bare_settle(void *state)
+void bare_drain(void *state)
 {
     bare_things *things = state;
     for (size_t i = 0; i < BARE_STREAMS; i++)

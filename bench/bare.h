@@ -79,10 +79,10 @@ typedef struct bare_things {
 } bare_things;
 
 void bare_make(bare_things *things, int ordinal);
-void bare_end(bare_things *things);
+void bare_destroy(bare_things *things);
 
 /* Waits until all streams are idle. */
-void bare_settle(void *things);
+void bare_drain(void *things);
 
 /* For each operation, makes one of two streams wait for the other, in turn: what a program writes that knows its
  * streams and what it gives from one to the other. */

@@ -1,5 +1,6 @@
 #include "cores.h"
 
+#include "clock.h"
 #include "measure.h"
 
 #include <sched.h>

@@ -101,7 +101,7 @@ static void count_case(const counted *what, scene *stage, report_calls *row)
     strata_driver_visit_calls(note_call, &before);
     what->run(stage, OPERATIONS);
     strata_driver_visit_calls(note_call, &after);
-    scene_settle(stage);
+    scene_drain(stage);
     *row = (report_calls){.operations = OPERATIONS, .kind = what->kind};
     snprintf(row->name, sizeof row->name, "calls: %s", what->name);
     for (size_t i = 0; i < after.count; i++) {
@@ -136,7 +136,7 @@ static void count_all(counts *out)
         count_case(&cases[i], &scenes[cases[i].on], &out->rows[i]);
     out->count = CASES;
     for (size_t i = 0; i < STAGES; i++) {
-        scene_end(&scenes[i]);
+        scene_destroy(&scenes[i]);
         scene_check(strata_runtime_destroy(runtimes[i]), "strata_runtime_destroy");
     }
 }

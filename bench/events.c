@@ -79,9 +79,9 @@ static void host_cost(const bench *self, const pattern *order, bare_things *thin
     if (!bench_wants(self, name))
         return;
     const bench_side sides[] = {
-        {order->run, scene_settle, late},
-        {order->run, scene_settle, early},
-        {order->by_hand, bare_settle, things},
+        {order->run, scene_drain, late},
+        {order->run, scene_drain, early},
+        {order->by_hand, bare_drain, things},
     };
     bench_measure(self->rounds, order->plan, sides, order->by_hand ? 3 : 2, figures);
     double by_hand = order->by_hand ? figures[2] : -1;
@@ -110,7 +110,7 @@ static void fill_later(CUstream stream, void *data)
         bare_check(bare.MemsetD8Async(self->later, 2, LATER_BYTES, stream), "cuMemsetD8Async");
 }
 
-static void mark_end(CUstream stream, void *data)
+static void mark_destroy(CUstream stream, void *data)
 {
     bare_check(bare.EventRecord(((const lateness *)data)->end, stream), "cuEventRecord");
 }
@@ -122,7 +122,7 @@ static void produce_and_consume(lateness *self, scene *stage)
     bare_check(bare.EventRecord(self->start, producer), "cuEventRecord");
     scene_launch(stage, producer, &stage->blocks[0], 1, STRATA_ACCESS_WRITE, fill_little, &stage->blocks[0]);
     scene_launch(stage, producer, &stage->blocks[1], 1, STRATA_ACCESS_WRITE, fill_later, self);
-    scene_launch(stage, consumer, &stage->blocks[0], 1, STRATA_ACCESS_READ, mark_end, self);
+    scene_launch(stage, consumer, &stage->blocks[0], 1, STRATA_ACCESS_READ, mark_destroy, self);
 }
 
 static void produce_and_consume_by_hand(lateness *self, bare_things *things, strata_block *block)
@@ -133,7 +133,7 @@ static void produce_and_consume_by_hand(lateness *self, bare_things *things, str
     record(things, 0, 0);
     fill_later(producer, self);
     wait_for(things, 1, 0);
-    mark_end(consumer, self);
+    mark_destroy(consumer, self);
 }
 
 static double device_time(const lateness *self)
@@ -154,13 +154,13 @@ static void waiting_time(const bench *self, bare_things *things, scene *late, sc
     bare_check(bare.MemAlloc(&run.later, LATER_BYTES), "cuMemAlloc");
     for (size_t round = 0; round < self->rounds; round++) {
         produce_and_consume(&run, late);
-        scene_settle(late);
+        scene_drain(late);
         samples[0][round] = device_time(&run);
         produce_and_consume(&run, early);
-        scene_settle(early);
+        scene_drain(early);
         samples[1][round] = device_time(&run);
         produce_and_consume_by_hand(&run, things, &late->blocks[0]);
-        bare_settle(things);
+        bare_drain(things);
         samples[2][round] = device_time(&run);
     }
     double by_hand = bench_median(samples[2], self->rounds);
@@ -185,7 +185,7 @@ void bench_events(const bench *self)
         report_remark(self->report, "How long a reader waits on the device is not measured on the simulated driver.");
     else if (bench_wants(self, waiting_name))
         waiting_time(self, &things, &late, &early);
-    scene_end(&early);
-    scene_end(&late);
-    bare_end(&things);
+    scene_destroy(&early);
+    scene_destroy(&late);
+    bare_destroy(&things);
 }

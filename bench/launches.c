@@ -18,8 +18,8 @@ void bench_launches(const bench *self)
     bench_row(self, "launch, own known stream, 64 blocks", quick, nothing, (bench_side){scene_launch_64, NULL, &stage},
               none);
     bench_row(self, "launch, 64 blocks handed over (bare: record, wait)",
-              (bench_plan){.warm = 10, .batch = 100, .batches = 5}, (bench_side){bare_hand_over, bare_settle, &things},
-              (bench_side){scene_launch_64_hand_over, scene_settle, &stage}, none);
-    scene_end(&stage);
-    bare_end(&things);
+              (bench_plan){.warm = 10, .batch = 100, .batches = 5}, (bench_side){bare_hand_over, bare_drain, &things},
+              (bench_side){scene_launch_64_hand_over, scene_drain, &stage}, none);
+    scene_destroy(&stage);
+    bare_destroy(&things);
 }

@@ -2,6 +2,7 @@
  * the right one the same with layers above. One thread, and sixteen at a time, each on a stream of its own: they start
  * together, awake, and a row is what a pair took a thread, the mean of all. */
 #include "bench.h"
+#include "clock.h"
 #include "cores.h"
 
 #include <pthread.h>

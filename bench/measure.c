@@ -1,16 +1,10 @@
+/* Rounds of all sides by turns, and their medians. */
 #include "measure.h"
 
+#include "clock.h"
 #include "cores.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-uint64_t bench_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 static void make_ready(const bench_side *side, bench_plan plan, size_t operations)
 {
@@ -29,8 +23,8 @@ static double run_round(const bench_side *side, bench_plan plan)
         side->run(side->state, plan.batch);
         const uint64_t end = bench_now();
         spent += plan.spent ? plan.spent(side->state) : (double)(end - start);
-        if (side->settle)
-            side->settle(side->state);
+        if (side->drain)
+            side->drain(side->state);
     }
     return spent / (double)(plan.batch * plan.batches);
 }

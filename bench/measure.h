@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 /* One competitor. A round is `batches` times: run a few operations to warm up, then a batch with the clock running,
- * then settle with the clock stopped, so that the host never waits for a full queue while it is timed. The warm-up is
+ * then drain with the clock stopped, so that the host never waits for a full queue while it is timed. The warm-up is
  * there because settling leaves the caches to the driver: without it, what is measured is in part the way back from
  * there. */
 typedef struct bench_side {
     void (*run)(void *state, size_t operations);
-    void (*settle)(void *state); /* NULL: nothing to wait for */
+    void (*drain)(void *state); /* NULL: nothing to wait for */
     void *state;
 } bench_side;
 
@@ -33,9 +33,6 @@ typedef struct bench_plan {
 } bench_plan;
 
 enum { BENCH_SIDES_LIMIT = 96, BENCH_ROUNDS_LIMIT = 1001 };
-
-/* CLOCK_MONOTONIC, in nanoseconds. */
-uint64_t bench_now(void);
 
 /* How many of `rounds` a side may take under a plan's limit whose first one took so long. */
 size_t bench_rounds_within(double limit, double first, size_t rounds);

@@ -13,7 +13,7 @@ typedef struct pair_side {
     size_t bytes;
 } pair_side;
 
-static void settle(void *state)
+static void drain(void *state)
 {
     const pair_side *side = state;
     bare_check(bare.StreamSynchronize(side->stream), "cuStreamSynchronize");
@@ -139,16 +139,16 @@ static void pairs_of_size(const bench *self, const scene *stage, const bare_thin
     pair_side bare_side = {.things = things, .stream = things->streams[0], .bytes = size->bytes};
     pair_side known = {.runtime = self->late, .stream = stage->streams[0], .bytes = size->bytes};
     pair_side unknown = {.runtime = self->late, .stream = stage->unknown, .bytes = size->bytes};
-    bench_side bare_run = {run_bare, settle, &bare_side};
+    bench_side bare_run = {run_bare, drain, &bare_side};
     const char *more = other_count == 1 ? "1 other live block" : "1000 other live blocks";
     char name[REPORT_NAME_SIZE];
 
     others live = make_others(&bare_side, &known, other_count);
     snprintf(name, sizeof name, "async pair, known stream, %s, %s", size->name, more);
-    bench_row(self, name, plan, bare_run, (bench_side){run_strata, settle, &known},
+    bench_row(self, name, plan, bare_run, (bench_side){run_strata, drain, &known},
               (bench_target){REPORT_ADDS_AT_MOST, 100});
     snprintf(name, sizeof name, "async pair, unknown stream, %s, %s", size->name, more);
-    bench_row(self, name, plan, bare_run, (bench_side){run_strata_unknown, settle, &unknown},
+    bench_row(self, name, plan, bare_run, (bench_side){run_strata_unknown, drain, &unknown},
               (bench_target){REPORT_NO_TARGET, 0});
     end_others(&live, &bare_side, &known);
 }
@@ -159,7 +159,7 @@ static void groups(const bench *self, const scene *stage, const bare_things *thi
     pair_side known = {.runtime = self->late, .stream = stage->streams[0], .bytes = 64 << 10};
     bench_row(self, "async pair, known stream, 64 KiB, 16 allocated then 16 freed",
               (bench_plan){.warm = GROUP, .batch = (size_t)10 * GROUP, .batches = 5},
-              (bench_side){run_bare_groups, settle, &bare_side}, (bench_side){run_strata_groups, settle, &known},
+              (bench_side){run_bare_groups, drain, &bare_side}, (bench_side){run_strata_groups, drain, &known},
               (bench_target){REPORT_NO_TARGET, 0});
 }
 
@@ -184,7 +184,7 @@ static void direct_pairs(const bench *self, const pair_size *size)
     pair_side side = {.runtime = self->direct, .bytes = size->bytes};
     scene_check(strata_runtime_stream_acquire(self->direct, &side.stream), "strata_runtime_stream_acquire");
     bench_row(self, name, (bench_plan){.batch = 10, .batches = 3}, (bench_side){run_bare_direct, NULL, &side},
-              (bench_side){run_strata, settle, &side}, (bench_target){REPORT_NO_TARGET, 0});
+              (bench_side){run_strata, drain, &side}, (bench_target){REPORT_NO_TARGET, 0});
     scene_check(strata_runtime_stream_release(self->direct, side.stream), "strata_runtime_stream_release");
 }
 
@@ -200,8 +200,8 @@ void bench_pairs(const bench *self)
         pairs_of_size(self, &stage, &things, &sizes[i], 1000);
     }
     groups(self, &stage, &things);
-    scene_end(&stage);
-    bare_end(&things);
+    scene_destroy(&stage);
+    bare_destroy(&things);
     report_heading(self->report, "Allocate and deallocate, beside cuMemAlloc and cuMemFree", false);
     direct_pairs(self, &sizes[0]);
     direct_pairs(self, &sizes[2]);

@@ -27,19 +27,19 @@ void scene_make(scene *self, strata_runtime *runtime)
                 "strata_runtime_allocate");
 }
 
-void scene_end(scene *self)
+void scene_destroy(scene *self)
 {
     for (size_t i = 0; i < SCENE_BLOCKS; i++)
         scene_check(strata_runtime_deallocate(self->runtime, &self->blocks[i]), "strata_runtime_deallocate");
     scene_check(strata_runtime_deallocate_on(self->runtime, &self->unknown_block, self->unknown),
                 "strata_runtime_deallocate_on");
-    scene_settle(self);
+    scene_drain(self);
     for (size_t i = 0; i < SCENE_STREAMS; i++)
         scene_check(strata_runtime_stream_release(self->runtime, self->streams[i]), "strata_runtime_stream_release");
     bare_check(bare.StreamDestroy(self->unknown), "cuStreamDestroy");
 }
 
-void scene_settle(void *state)
+void scene_drain(void *state)
 {
     const scene *self = state;
     for (size_t i = 0; i < SCENE_STREAMS; i++)

@@ -27,10 +27,10 @@ static inline void scene_check(strata_status status, const char *call)
 }
 
 void scene_make(scene *self, strata_runtime *runtime);
-void scene_end(scene *self);
+void scene_destroy(scene *self);
 
 /* Waits until all streams are idle. `self` is a scene here and below. */
-void scene_settle(void *self);
+void scene_drain(void *self);
 
 /* One prepare and finish for each operation. */
 void scene_write_on_own_stream(void *self, size_t operations);

@@ -80,7 +80,7 @@ static void run_strata(void *state, size_t pairs)
     run_all(state, true, pairs);
 }
 
-static void settle(void *state)
+static void drain(void *state)
 {
     const crowd *self = state;
     for (unsigned i = 0; i < self->count; i++) {
@@ -128,7 +128,7 @@ static void measure(const bench *self, CUmemoryPool pool, unsigned count)
         return;
     static crowd all;
     start(&all, self, pool, count);
-    const bench_side sides[] = {{run_bare, settle, &all}, {run_strata, settle, &all}};
+    const bench_side sides[] = {{run_bare, drain, &all}, {run_strata, drain, &all}};
     double figures[2];
     bench_measure(self->rounds, (bench_plan){.batch = count == 1 ? 2000 : 500, .batches = 1}, sides, 2, figures);
     end(&all);
@@ -145,5 +145,5 @@ void bench_threads(const bench *self)
     report_heading(self->report, "Threads, each on a stream of its own, one pool for all", false);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         measure(self, things.pool, counts[i]);
-    bare_end(&things);
+    bare_destroy(&things);
 }

@@ -68,7 +68,7 @@ void bench_uses(const bench *self)
     scene stage;
     bare_make(&things, 0);
     scene_make(&stage, self->late);
-    bench_side asked = {identify_and_record, bare_settle, &things};
+    bench_side asked = {identify_and_record, bare_drain, &things};
 
     report_heading(self->report, "Using a block: prepare and finish", false);
     bench_row(self, "use, own known stream, write", quick, nothing,
@@ -76,11 +76,11 @@ void bench_uses(const bench *self)
     bench_row(self, "use, own known stream, read", quick, nothing, (bench_side){scene_read_on_own_stream, NULL, &stage},
               own);
     bench_row(self, "use, own unknown stream, write (bare: identify twice, record)", queued, asked,
-              (bench_side){scene_write_on_unknown_stream, scene_settle, &stage}, unknown);
+              (bench_side){scene_write_on_unknown_stream, scene_drain, &stage}, unknown);
     bench_row(self, "use, own unknown stream, read (bare: identify twice, record)", queued, asked,
-              (bench_side){scene_read_on_unknown_stream, scene_settle, &stage}, unknown);
+              (bench_side){scene_read_on_unknown_stream, scene_drain, &stage}, unknown);
     bench_row(self, "hand-over between two known streams (bare: record, wait)", queued,
-              (bench_side){bare_hand_over, bare_settle, &things}, (bench_side){scene_hand_over, scene_settle, &stage},
+              (bench_side){bare_hand_over, bare_drain, &things}, (bench_side){scene_hand_over, scene_drain, &stage},
               none);
     replace_by_foreign_block(self, &stage);
     bench_row(self, "use, another thread's block, write", quick, nothing,
@@ -89,6 +89,6 @@ void bench_uses(const bench *self)
               (bench_side){scene_read_on_own_stream, NULL, &stage}, none);
     bench_row(self, "strata_runtime_get", (bench_plan){.batch = 100000, .batches = 1}, nothing,
               (bench_side){get_runtime, NULL, NULL}, (bench_target){REPORT_TAKES_AT_MOST, 3});
-    scene_end(&stage);
-    bare_end(&things);
+    scene_destroy(&stage);
+    bare_destroy(&things);
 }

@@ -1,4 +1,4 @@
-/* `strata budget`: the limits that processes share, who uses them, and setting them. */
+/* `strata budget`: shared limits, the processes that use them, and setting them. */
 #include "tools/command.h"
 #include "tools/json_values.h"
 #include "tools/size_words.h"
@@ -17,7 +17,7 @@ enum { OPTION_LIMIT = 256, OPTION_DEVICE, OPTION_JSON, UUID_TEXT = 33, MATCHES =
 typedef struct settings {
     const char *program;
     const char *name;   /* NULL: all */
-    const char *device; /* how its uuid begins; NULL: any */
+    const char *device; /* prefix of its uuid; NULL: any */
     bool set, json;
     uint64_t limit;
 } settings;
@@ -57,17 +57,17 @@ static void write_uuid(const unsigned char uuid[16], char text[UUID_TEXT])
         snprintf(text + 2 * i, 3, "%02x", uuid[i]);
 }
 
-/* What the visits gather. */
+/* Results of the visits. */
 typedef struct gathered {
     const settings *from;
     json_t *list; /* with --json */
     size_t shown, problems;
-    size_t matches; /* with --limit: what is to be set */
+    size_t matches; /* --limit: budgets to be set */
     char *paths[MATCHES];
     bool failed;
 } gathered;
 
-/* One that could not be read is shown whatever was asked for, unless a name was. */
+/* An unreadable budget is shown unless a name was given. */
 static bool is_asked_for(const settings *from, const strata_shared_budget *budget)
 {
     char uuid[UUID_TEXT];
@@ -179,7 +179,7 @@ static int visit_all(gathered *all, void (*visit)(const strata_shared_budget *bu
     return COMMAND_USAGE;
 }
 
-/* Whether what was asked for is there. */
+/* Whether the requested budget exists. */
 static int check_found(const settings *from, size_t found)
 {
     if (found || !from->name)

@@ -1,4 +1,4 @@
-/* Which driver the command runs on. */
+/* The driver of the command. */
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 bool command_open_driver(const char *program, const char *choice, strata_driver_info *info)
 {
-    /* The option overrides the environment, which overrides a choice that a program makes. */
+    /* The option overrides the environment, which overrides a program's choice. */
     if (choice && setenv("STRATA_DRIVER", choice, 1) != 0) {
         fprintf(stderr, "%s: no host memory\n", program);
         return false;

@@ -1,4 +1,4 @@
-/* `strata info`: what Strata would run on, and which stack the environment asks for. */
+/* `strata info`: the driver, the devices, and the stack that the environment requests. */
 #include "core/base/escape.h"
 #include "core/base/host_memory.h"
 #include "core/stack/mode.h"
@@ -21,10 +21,10 @@ enum { OPTION_DRIVER = 256, OPTION_JSON };
 typedef struct settings {
     const char *program;
     const char *driver;
-    char environment_driver[4096]; /* STRATA_DRIVER as the command found it, "" if not set */
-    const char *environment_stack; /* STRATA_STACK, NULL if not set */
-    strata_mode mode;              /* that STRATA_MODE asks for */
-    char stack_problem[512];       /* why that cannot be built, "" if it can be read */
+    char environment_driver[4096]; /* STRATA_DRIVER at the start; "": not set */
+    const char *environment_stack; /* STRATA_STACK; NULL: not set */
+    strata_mode mode;              /* of STRATA_MODE */
+    char stack_problem[512];       /* why the stack cannot be built; "": it can be read */
     bool json;
 } settings;
 
@@ -46,7 +46,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
-/* A device's capabilities, and how they are called. */
+/* Capabilities of a device and their names. */
 typedef struct capability {
     const char *name;
     size_t offset; /* of a bool in strata_device_info */
@@ -191,7 +191,7 @@ static void check_stack(settings *from)
         snprintf(from->stack_problem, sizeof from->stack_problem, "%s", strata_last_error()->message);
 }
 
-/* The devices' descriptions, for the caller to free; NULL, with the reason on stderr. */
+/* Descriptions of the devices, freed by the caller; NULL, with the reason on stderr. */
 static strata_device_info *describe_devices(const settings *from, int count)
 {
     strata_device_info *devices = calloc((size_t)count + 1, sizeof *devices);

@@ -1,4 +1,4 @@
-/* Lines out of a text file. zlib reads plain files as they are, so both kinds take the same way. */
+/* Lines of a text file. zlib also reads plain files. */
 #include "tools/line_reader.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ bool line_reader_open(line_reader *reader, const char *path)
     return reader->file != NULL;
 }
 
-/* zlib begins its messages with the path, which stands before ours already. */
+/* zlib's messages begin with the path, which the caller's messages contain already. */
 static const char *without_path(const char *text, const char *path)
 {
     size_t length = strlen(path);
@@ -25,8 +25,8 @@ static const char *without_path(const char *text, const char *path)
     return named ? text + length + 2 : text;
 }
 
-/* -1, and the reason in `problem`, if no byte comes any more. `cut`: what comes is the last of a compressed file that
- * is cut off. */
+/* Returns -1, with the reason in `problem`, if no byte can be read. *cut: these are the last bytes of a truncated
+ * compressed file. */
 static int read_some(line_reader *reader, void *to, size_t room, bool *cut)
 {
     errno = 0;
@@ -58,7 +58,7 @@ static bool fill(line_reader *reader)
     return true;
 }
 
-/* Adds what the buffer holds of the current line. */
+/* Adds the buffer's part of the current line. */
 static bool take_part(line_reader *reader, size_t *length, bool *complete)
 {
     const char *from = reader->buffer + reader->at;

@@ -1,4 +1,4 @@
-/* The `strata` command: finds the subcommand and hands over. */
+/* The `strata` command: runs the subcommand. */
 #include "tools/command.h"
 
 #include <argp.h>
@@ -11,7 +11,7 @@
 
 typedef struct subcommand {
     const char *name;
-    const char *program; /* what messages call it */
+    const char *program; /* name in messages */
     int (*run)(int argc, char **argv);
 } subcommand;
 
@@ -36,7 +36,7 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "strata %s\n", strata_version_string());
 }
 
-/* Stops at the first word that is no option: the rest is the subcommand's. */
+/* Stops at the first word that is no option. */
 static error_t parse(int key, char *word, struct argp_state *state)
 {
     const subcommand **chosen = state->input;
@@ -51,7 +51,7 @@ static error_t parse(int key, char *word, struct argp_state *state)
     return 0;
 }
 
-/* Where the subcommand stands among the arguments: no option of the command itself takes a value. */
+/* Index of the subcommand: the command's own options take no values. */
 static int position_of_subcommand(char **argv)
 {
     int position = 1;
@@ -60,9 +60,8 @@ static int position_of_subcommand(char **argv)
     return position;
 }
 
-/* A file that is opened takes the lowest number that is free. Where the command is started with a standard stream
- * closed, that would be the stream's, and the report would go into a log, or into the memory of the simulated driver.
- * What is put there can be used no more than a closed one. */
+/* Occupies closed standard streams: a file opened later would get their numbers, and the report would go into a log or
+ * into the simulated driver's memory. The placeholders are as unusable as closed streams. */
 static void hold_standard_streams(void)
 {
     for (int number = STDIN_FILENO; number <= STDERR_FILENO; number++)
@@ -70,7 +69,7 @@ static void hold_standard_streams(void)
             return;
 }
 
-/* The last thing that happens, --help included: output that was lost is an error with its reason. */
+/* The last step, for --help too: lost output is an error with its reason. */
 static void close_output(void)
 {
     bool failed = ferror(stdout) != 0;

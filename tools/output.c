@@ -1,4 +1,4 @@
-/* What stdout did not take. */
+/* Lost output. */
 #include "tools/command.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* A bar on stderr, drawn over itself. A signal that ends the program in the middle of it, such as Ctrl-C, ends its line
- * first, so that the shell's prompt starts a line of its own. */
+/* A bar on stderr, redrawn in place. A signal that ends the program, such as Ctrl-C, first ends the bar's line. */
 #include "tools/progress.h"
 
 #include "core/base/escape.h"
@@ -11,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Cells of the bar and bytes of the name, where there is room; what stands around the cells, and before the name. */
+/* Columns of the bar and the name, of what surrounds the bar, and before the name. */
 enum { WIDTH = 40, NAME = 40, AROUND = 7, GAP = 2, USUAL_COLUMNS = 80, SIGNALS = 3 };
 
 static const int ending[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
@@ -21,10 +20,10 @@ static void end_line(int number)
     static const char line_end = '\n';
     ssize_t written = write(STDERR_FILENO, &line_end, 1);
     (void)written; /* the program ends either way */
-    raise(number); /* as it would have: the handler was for once */
+    raise(number); /* the default action: the handler was for one signal */
 }
 
-/* Signals that are ignored or handled already stay as they are. */
+/* Ignored or handled signals stay unchanged. */
 static void watch_signals(void)
 {
     struct sigaction before, action = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND};
@@ -52,8 +51,8 @@ void progress_open(progress *bar, bool wanted)
         watch_signals();
 }
 
-/* How many columns the line may have: of one that goes on in the next, "\r" would not go back to the beginning. The
- * last column stays free, where terminals differ. */
+/* Columns of the line. "\r" does not return to the start of a wrapped line, and terminals differ about the last column.
+ */
 static int room_of_line(void)
 {
     struct winsize is = {.ws_col = 0};

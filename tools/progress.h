@@ -1,4 +1,4 @@
-/* A bar on stderr for a person who is watching; nothing for anybody else. */
+/* A progress bar on stderr, if that is a terminal. */
 #ifndef STRATA_TOOLS_PROGRESS_H
 #define STRATA_TOOLS_PROGRESS_H
 
@@ -7,16 +7,16 @@
 
 typedef struct progress {
     bool visible;
-    int drawn; /* percent on the screen, or -1 */
+    int drawn; /* percent on the screen; -1: none */
 } progress;
 
-/* `wanted` and a terminal on stderr make it visible. */
+/* Visible if `wanted` and stderr is a terminal. */
 void progress_open(progress *progress, bool wanted);
 
-/* `done` of `total` is finished. Draws only what changes. */
+/* `done` of `total` is finished. Draws changes only. */
 void progress_show(progress *progress, uint64_t done, uint64_t total, const char *what);
 
-/* Takes the bar off the screen. */
+/* Removes the bar. */
 void progress_close(progress *progress);
 
 #endif

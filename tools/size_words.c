@@ -1,11 +1,11 @@
-/* Numbers as people read them. */
+/* Numbers for people. */
 #include "tools/size_words.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Three digits that count, or more before the point. */
+/* Three significant digits, or more before the point. */
 static words scaled(double value, const char *unit)
 {
     words out;

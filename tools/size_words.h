@@ -1,4 +1,4 @@
-/* Numbers as people read them. */
+/* Numbers for people. */
 #ifndef STRATA_TOOLS_SIZE_WORDS_H
 #define STRATA_TOOLS_SIZE_WORDS_H
 
@@ -8,10 +8,10 @@ typedef struct words {
     char text[32];
 } words;
 
-/* Bytes, with a unit of 1024: "8.54 GiB". */
+/* Bytes with a unit of 1024: "8.54 GiB". */
 words words_of_bytes(uint64_t bytes);
 
-/* A duration, with the unit that suits: "740 ns", "1.90 us", "12.3 s". */
+/* A duration with a suitable unit: "740 ns", "1.90 us", "12.3 s". */
 words words_of_duration(uint64_t nanoseconds);
 
 /* Digits in groups of three: "34,427". */

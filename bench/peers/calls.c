@@ -1,6 +1,7 @@
 /* How many driver calls stacks make, in a process of its own: counting costs some nanoseconds a call, and must begin
  * before the driver is opened. */
 #include "bare.h"
+#include "clock.h"
 #include "contest.h"
 #include "scene.h"
 
@@ -68,7 +69,7 @@ static double count_replay(contest *of, size_t i, const recording *trace)
             break;
         }
         per_thousand = (double)(count_now().all - before.all) * 1000 / trace->count;
-        peer_settle(&with);
+        peer_drain(&with);
         if (bench_now() - start > slow_pass_ns)
             break;
     }

@@ -21,9 +21,9 @@ static void end_all(contest *of)
     contest_close(of, peers);
 }
 
-static void settle(void *state)
+static void drain(void *state)
 {
-    peer_settle(((entry *)state)->peer);
+    peer_drain(((entry *)state)->peer);
 }
 
 static void set_entries(const contest *of, const void *task)
@@ -97,7 +97,7 @@ static void measure_size(contest *of, size_t number, const char *name)
 {
     board_row row = contest_row(of, name);
     set_entries(of, &sizes[number]);
-    contest_measure(of, peers, entries, plan_of(of), (bench_side){run_pairs, settle, NULL}, 1, &row);
+    contest_measure(of, peers, entries, plan_of(of), (bench_side){run_pairs, drain, NULL}, 1, &row);
     board_add_row(of->board, &row);
     if (sizes[number].bytes == PAIR_BYTES)
         add_pair_targets(of, &row);
@@ -195,14 +195,14 @@ static void measure_both(contest *of)
         if (!peers[i].choice || !peers[i].kind->streams || *peers[i].choice->corrupt)
             continue;
         cells[count] = &measured[0].cells[i];
-        sides[count++] = (bench_side){run_unknown_pairs, settle, &entries[i]};
+        sides[count++] = (bench_side){run_unknown_pairs, drain, &entries[i]};
         if (!of->calls.counted[i])
             continue;
         ask[i] = (questions){(of->calls.identities[i] + 50) / 100, (of->calls.captures[i] + 50) / 100,
                              (of->calls.records[i] + 50) / 100};
         asked[i] = (entry){.peer = &peers[i], .task = &ask[i]};
         cells[count] = &measured[1].cells[i];
-        sides[count++] = (bench_side){run_questions, settle, &asked[i]};
+        sides[count++] = (bench_side){run_questions, drain, &asked[i]};
     }
     bench_measure_counting(of->rounds, plan, sides, count, figures, rounds);
     for (size_t n = 0; n < count; n++)
@@ -257,7 +257,7 @@ static void measure_live(contest *of, size_t number, const char *name)
     set_entries(of, &lives[number]);
     bench_plan plan = plan_of(of);
     plan.warm = 64;
-    contest_measure(of, peers, entries, plan, (bench_side){run_groups, settle, NULL}, 1, &row);
+    contest_measure(of, peers, entries, plan, (bench_side){run_groups, drain, NULL}, 1, &row);
     board_add_row(of->board, &row);
 }
 
@@ -322,7 +322,7 @@ static void measure_behind(contest *of, size_t number, const char *name)
     set_entries(of, NULL);
     bench_plan plan = plan_of(of);
     plan.ready = put_behind;
-    contest_measure(of, peers, entries, plan, (bench_side){number ? run_in_turn : run_behind, settle, NULL}, 1, &row);
+    contest_measure(of, peers, entries, plan, (bench_side){number ? run_in_turn : run_behind, drain, NULL}, 1, &row);
     board_add_row(of->board, &row);
 }
 

@@ -31,7 +31,7 @@ bool peer_open(peer *self, peer_choice *choice, size_t streams, uint64_t most)
     return true;
 }
 
-void peer_settle(void *state)
+void peer_drain(void *state)
 {
     peer *self = state;
     for (size_t i = 0; i < self->stream_count; i++)
@@ -44,7 +44,7 @@ void peer_settle(void *state)
 
 void peer_close(peer *self)
 {
-    peer_settle(self);
+    peer_drain(self);
     if (self->kind->streams) {
         bare_check(bare.EventDestroy(self->event), "cuEventDestroy");
         bare_check(bare.StreamDestroy(self->unknown), "cuStreamDestroy");

@@ -110,7 +110,7 @@ void peer_close(peer *self);
 
 /* Waits until all streams are idle, and lets the competitor do what it does behind its user's back. `self` is a peer.
  */
-void peer_settle(void *self);
+void peer_drain(void *self);
 
 /* Runs steps and frees whatever they leave behind. `live` has a byte for each slot, all zero, and so it is left. False:
  * there was no memory for one of them. */

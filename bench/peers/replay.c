@@ -1,5 +1,6 @@
 /* Recorded work, replayed by one thread: as fast as it goes, and at the pace at which it was recorded, where memory is
  * as precious as time. */
+#include "clock.h"
 #include "contest.h"
 #include "delay.h"
 
@@ -73,10 +74,10 @@ static void run_pass(void *state, size_t operations)
 }
 
 /* The memory of several competitors together would be too much for one device. */
-static void settle_and_trim(void *state)
+static void drain_and_trim(void *state)
 {
     peer *with = ((entry *)state)->peer;
-    peer_settle(with);
+    peer_drain(with);
     with->kind->trim(with);
 }
 
@@ -103,7 +104,7 @@ static void measure_trace(contest *of, const recording *trace)
     for (size_t i = 0; i < of->count; i++)
         entries[i] = (entry){.peer = &peers[i], .task = trace, .slots = slots, .live = live};
     contest_measure(of, peers, entries, (bench_plan){.warm = 1, .batch = 1, .batches = 1},
-                    (bench_side){run_pass, settle_and_trim, NULL}, 1.0 / trace->count, &measured[FAST_TIME]);
+                    (bench_side){run_pass, drain_and_trim, NULL}, 1.0 / trace->count, &measured[FAST_TIME]);
     add_reserved(of, trace, &measured[FAST_MEMORY], &measured[FAST_TIME]);
     for (size_t i = 0; i < of->count; i++) {
         double calls = of->calls.per_thousand[i][trace - of->recordings];
@@ -265,7 +266,7 @@ static bool pace_pass(pacing *self, uint64_t *spent)
     }
     *spent = bench_now() - start;
     peer_free_leftovers(self->with, self->steps, done, self->slots, self->live);
-    peer_settle(self->with);
+    peer_drain(self->with);
     return done == self->of->count;
 }
 

@@ -104,11 +104,11 @@ static void run_sequence(void *state, size_t operations)
 
 /* RMM's program keeps a resource, and its memory, for all rounds. So do the competitors while the device has room: no
  * block lives beyond 16,000 MiB, and whoever takes a turn is to have twice as much. */
-static void settle_and_make_room(void *state)
+static void drain_and_make_room(void *state)
 {
     peer *with = ((entry *)state)->peer;
     size_t left, total;
-    peer_settle(with);
+    peer_drain(with);
     bare_check(bare.MemGetInfo(&left, &total), "cuMemGetInfo");
     if (left < ROOM)
         with->kind->trim(with);
@@ -122,7 +122,7 @@ static void look_at_peak(peer *self)
         snprintf(self->choice->corrupt, sizeof self->choice->corrupt,
                  "blocks of random_allocations that are live at the same time overlap");
     peer_free_leftovers(self, drawn.steps, done, slot_bytes, slot_live);
-    peer_settle(self);
+    peer_drain(self);
     self->kind->trim(self);
 }
 
@@ -136,7 +136,7 @@ static void measure_random(contest *of, size_t number, const char *name)
     for (size_t i = 0; i < of->count; i++)
         entries[i] = (entry){.peer = &peers[i], .slots = slot_bytes, .live = slot_live};
     const bench_plan plan = {.warm = 1, .batch = 1, .batches = 1};
-    contest_measure(of, peers, entries, plan, (bench_side){run_sequence, settle_and_make_room, NULL},
+    contest_measure(of, peers, entries, plan, (bench_side){run_sequence, drain_and_make_room, NULL},
                     2.0 / (double)drawn.count, &row);
     for (size_t i = 0; i < of->count; i++)
         if (peers[i].choice)
@@ -208,9 +208,9 @@ static void run_kernels(void *state, size_t operations)
     }
 }
 
-static void settle(void *state)
+static void drain(void *state)
 {
-    peer_settle(((entry *)state)->peer);
+    peer_drain(((entry *)state)->peer);
 }
 
 static void measure_streams(contest *of, size_t number, const char *name)
@@ -224,7 +224,7 @@ static void measure_streams(contest *of, size_t number, const char *name)
             prewarm(&peers[i], task->streams);
     }
     contest_measure(of, peers, entries, (bench_plan){.batch = of->quick ? 1 : 5, .batches = 1},
-                    (bench_side){run_kernels, settle, NULL}, 1e-3, &row);
+                    (bench_side){run_kernels, drain, NULL}, 1e-3, &row);
     contest_close(of, peers);
     board_add_row(of->board, &row);
 }

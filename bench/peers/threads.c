@@ -2,6 +2,7 @@
  * frees. Threads begin together, awake, and go on until the first of them has done its share: a figure is that time by
  * the pairs of them all, so that perfect scaling divides it by the threads. What the machine itself allows is measured
  * among them: instructions that do nothing, by as many threads. */
+#include "clock.h"
 #include "contest.h"
 #include "cores.h"
 
@@ -97,11 +98,11 @@ static double spent_by_team(void *state)
     return self->spent * (double)self->operations / (double)pairs;
 }
 
-static void settle_team(void *state)
+static void drain_team(void *state)
 {
     peer *with = ((team *)state)->peer;
     if (with)
-        peer_settle(with);
+        peer_drain(with);
 }
 
 static bench_plan plan_of(const contest *of)
@@ -147,7 +148,7 @@ static void measure_all(contest *of, bool own_streams)
             teams[n][i] = (team){with, of->threads, counts[n], own_streams, .share = share};
             cells[count] = with ? &measured[n].cells[i] : NULL;
             into[count] = &nothings[n];
-            sides[count++] = (bench_side){run_team, settle_team, &teams[n][i]};
+            sides[count++] = (bench_side){run_team, drain_team, &teams[n][i]};
         }
     }
     bench_measure_counting(of->rounds, plan, sides, count, figures, rounds);
@@ -297,9 +298,9 @@ static void run_two(void *state, size_t operations)
     crowd_run(((entry *)state)->threads);
 }
 
-static void settle_two(void *state)
+static void drain_two(void *state)
 {
-    peer_settle(((entry *)state)->peer);
+    peer_drain(((entry *)state)->peer);
 }
 
 static void wake_two(void *state, size_t operations)
@@ -321,7 +322,7 @@ static void measure_hand_over(contest *of, size_t number, const char *name)
         entries[i] = (entry){.peer = &peers[i], .threads = of->threads, .queue = &queue};
     bench_plan plan = plan_of(of);
     plan.ready = wake_two;
-    contest_measure(of, peers, entries, plan, (bench_side){run_two, settle_two, NULL}, 1, &row);
+    contest_measure(of, peers, entries, plan, (bench_side){run_two, drain_two, NULL}, 1, &row);
     board_add_row(of->board, &row);
     for (size_t i = 0; i < of->count; i++)
         if (of->choices[i].pool)

@@ -1,6 +1,7 @@
 /* Whether a competitor is one: memory that is handed out belongs to its user alone, until the work on its stream has
  * come to the free. The host runs ahead of streams that are slow on purpose, and every block is read back. */
 #include "bare.h"
+#include "clock.h"
 #include "contest.h"
 #include "delay.h"
 
@@ -202,7 +203,7 @@ bool verify_peer(peer_choice *choice)
     for (uint32_t slot = 0; slot < BLOCKS; slot++)
         if (self->steps[slot].bytes)
             give(self, slot);
-    peer_settle(&self->with);
+    peer_drain(&self->with);
     compare(self);
     if (!*choice->corrupt)
         choice->slow = is_slow(&self->with);

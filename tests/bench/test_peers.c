@@ -3,6 +3,7 @@
 #include "support/effort.h"
 #include "support/itself.h"
 
+#include "bench/clock.h"
 #include "bench/measure.h"
 #include "bench/peers/board.h"
 #include "bench/peers/random_allocations.h"

@@ -1,4 +1,4 @@
-/* `strata log`: from the binary logs of the layer `logging` to a table, CSV, JSON, or their totals. */
+/* `strata log`: prints binary logs of the layer `logging` as a table, CSV, JSON or totals. */
 #include "core/base/size_text.h"
 #include "tools/command.h"
 #include "tools/log/log_filter.h"
@@ -25,7 +25,7 @@ enum {
 
 typedef struct settings {
     const char *program;
-    log_choice choice;
+    log_filter choice;
     bool csv, json, summary, follow;
     char **paths;
     size_t path_count;
@@ -33,7 +33,7 @@ typedef struct settings {
 
 static void read_moment(struct argp_state *state, const char *name, const char *text, log_moment *out)
 {
-    if (!log_choice_read_moment(text, out))
+    if (!log_filter_read_moment(text, out))
         argp_error(state,
                    "--%s is \"%s\": expected a time since the first record such as 1.5s, a time of day such as "
                    "13:05:59.25, or 2026-01-31T13:05:59",
@@ -64,7 +64,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     settings *to = state->input;
     switch (key) {
     case OPTION_KIND:
-        if (!log_choice_read_kinds(text, &to->choice.kinds))
+        if (!log_filter_read_kinds(text, &to->choice.kinds))
             argp_error(
                 state,
                 "--kind is \"%s\": expected some of allocate, free, complete, reuse, prepare, finish, use, reap, "
@@ -182,7 +182,7 @@ static void say_damage(const char *program, const char *path, const log_contents
                 contents->damages - LOG_DAMAGES);
 }
 
-/* Each file says how many had been dropped when it was written: files of one process say it of the whole. */
+/* Each file has the number of records dropped when it was written; files of one process have the process's number. */
 static bool read_files(const settings *from, whole *to)
 {
     bool good = true;
@@ -225,7 +225,7 @@ static bool print_records(const settings *from, const whole *all)
     bool good = true;
     style->begin(stdout);
     for (size_t i = 0; i < all->count && good; i++)
-        if (log_choice_takes(&from->choice, &all->records[i]))
+        if (log_filter_takes(&from->choice, &all->records[i]))
             good = style->record(stdout, &all->records[i]);
     return good;
 }
@@ -234,7 +234,7 @@ static bool print_totals(const settings *from, const whole *all)
 {
     log_totals totals = {.dropped = all->dropped, .torn = all->torn};
     for (size_t i = 0; i < all->count; i++)
-        if (log_choice_takes(&from->choice, &all->records[i]))
+        if (log_filter_takes(&from->choice, &all->records[i]))
             log_totals_add(&totals, &all->records[i]);
     if (from->json)
         return log_totals_print_json(stdout, &totals);
@@ -242,7 +242,7 @@ static bool print_totals(const settings *from, const whole *all)
     return true;
 }
 
-/* Why printing failed, `reason` being the errno of that moment. */
+/* Reports a failure of printing with errno `reason`. */
 static int say_failure(const settings *from, int reason)
 {
     if (ferror(stdout))
@@ -251,28 +251,28 @@ static int say_failure(const settings *from, int reason)
     return COMMAND_FOUND;
 }
 
-/* ---- as it is written ---- */
+/* ---- following a log ---- */
 
 typedef struct following {
     settings *from;
     log_totals totals;
     const log_style *style;
     bool any, failed;
-    int reason; /* the errno of what failed */
+    int reason; /* errno of a failure */
 } following;
 
 static bool take_records(const log_contents *contents, void *data)
 {
     following *self = data;
-    const log_choice *choice = &self->from->choice;
+    const log_filter *choice = &self->from->choice;
     if (contents->count && !self->any)
-        log_choice_begin(&self->from->choice, contents->records[0].wall_ns);
+        log_filter_begin(&self->from->choice, contents->records[0].wall_ns);
     self->any |= contents->count != 0;
     self->totals.torn += contents->torn; /* known at the end of a file */
     self->totals.dropped = contents->dropped > self->totals.dropped ? contents->dropped : self->totals.dropped;
     errno = 0;
     for (size_t i = 0; i < contents->count && !self->failed; i++) {
-        if (!log_choice_takes(choice, &contents->records[i]))
+        if (!log_filter_takes(choice, &contents->records[i]))
             continue;
         if (self->from->summary)
             log_totals_add(&self->totals, &contents->records[i]);
@@ -329,7 +329,7 @@ int command_log(int argc, char **argv)
         return follow_log(&from);
     int status = COMMAND_USAGE;
     if (read_files(&from, &all)) {
-        log_choice_begin(&from.choice, all.count ? all.records[0].wall_ns : 0);
+        log_filter_begin(&from.choice, all.count ? all.records[0].wall_ns : 0);
         errno = 0;
         status = (from.summary ? print_totals : print_records)(&from, &all) ? COMMAND_FINE : COMMAND_FOUND;
         if (status == COMMAND_FOUND)

@@ -1,4 +1,4 @@
-/* Reading a log's file, a piece at a time. zlib reads plain files as they are, so both kinds take the same way. */
+/* Reads a log's file in pieces. zlib also reads plain files. */
 #include "tools/line_reader.h"
 #include "tools/log/log_reader.h"
 
@@ -17,7 +17,7 @@ typedef struct log_file {
     unsigned char room[LOG_READ_ROOM];
 } log_file;
 
-/* Reads the file through. *whole: up to its end, or the reason is the reader's. */
+/* Reads the file. *whole: up to its end, or the reader's problem is the reason. */
 static bool decode_file(log_file *self, log_decoder *decoder, bool *whole, log_problem *problem)
 {
     size_t filled = 0, got, used;
@@ -44,7 +44,7 @@ static bool read_opened(log_file *self, log_contents *out, log_problem *problem)
     if (!whole && !good)
         return refuse(problem, self->file.problem);
     if (!whole)
-        out->torn = 0; /* it is no writer that was cut off */
+        out->torn = 0; /* the file was truncated, not the writer interrupted */
     if (!whole && out->damages++ < LOG_DAMAGES)
         snprintf(out->damage[out->damages - 1].text, sizeof out->damage[0].text, "%s; what stands before that was read",
                  self->file.problem);

@@ -23,7 +23,7 @@ static bool read_kind(const char *word, size_t length, unsigned *kinds)
     return false;
 }
 
-bool log_choice_read_kinds(const char *text, unsigned *kinds)
+bool log_filter_read_kinds(const char *text, unsigned *kinds)
 {
     for (const char *word = text;; word++) {
         size_t length = strcspn(word, ",");
@@ -60,7 +60,7 @@ static bool read_clock(const char *text, struct tm *parts, uint64_t *ns)
     return fits && read_fraction(text + used, ns);
 }
 
-/* Of a year, and a month from 1 on, as they were written. */
+/* Whether year and month (from 1) are valid. */
 static bool is_date(const struct tm *written)
 {
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -70,13 +70,13 @@ static bool is_date(const struct tm *written)
            written->tm_mday <= days[month - 1] + (month == 2 && leap);
 }
 
-/* Nanoseconds of a moment; the last one that fits, 2554-07-21, stands for those after it. */
+/* Nanoseconds of a moment; at most the last one that fits, 2554-07-21. */
 static uint64_t wall_of(time_t seconds, uint64_t ns)
 {
     return (uint64_t)seconds < UINT64_MAX / SECOND_NS ? (uint64_t)seconds * SECOND_NS + ns : UINT64_MAX;
 }
 
-bool log_choice_read_moment(const char *text, log_moment *out)
+bool log_filter_read_moment(const char *text, log_moment *out)
 {
     struct tm parts = {.tm_isdst = -1};
     int used = 0;
@@ -99,7 +99,7 @@ bool log_choice_read_moment(const char *text, log_moment *out)
     return strata_read_duration(text, strlen(text), &out->ns);
 }
 
-/* A time of day on the day of a moment, local time. That day may have 23 hours, or 25. */
+/* A time of day on the day of a moment, local time. That day may have 23 or 25 hours. */
 static uint64_t on_day_of(uint64_t wall_ns, uint64_t of_day_ns)
 {
     const time_t seconds = (time_t)(wall_ns / SECOND_NS);
@@ -113,7 +113,7 @@ static uint64_t on_day_of(uint64_t wall_ns, uint64_t of_day_ns)
     return wall_of(mktime(&parts), of_day_ns % SECOND_NS);
 }
 
-static uint64_t settle(const log_moment *moment, uint64_t first, uint64_t none)
+static uint64_t resolve(const log_moment *moment, uint64_t first, uint64_t none)
 {
     switch (moment->kind) {
     case LOG_MOMENT_SINCE_START:
@@ -128,10 +128,10 @@ static uint64_t settle(const log_moment *moment, uint64_t first, uint64_t none)
     return none;
 }
 
-void log_choice_begin(log_choice *choice, uint64_t first_wall_ns)
+void log_filter_begin(log_filter *choice, uint64_t first_wall_ns)
 {
-    choice->from_ns = settle(&choice->from, first_wall_ns, 0);
-    choice->to_ns = settle(&choice->to, first_wall_ns, UINT64_MAX);
+    choice->from_ns = resolve(&choice->from, first_wall_ns, 0);
+    choice->to_ns = resolve(&choice->to, first_wall_ns, UINT64_MAX);
 }
 
 /* ---- records ---- */
@@ -146,7 +146,7 @@ static bool is_stream(const strata_log_record *record, const char *text)
     return !*end && (handle ? record->stream == number : record->stream_id == number);
 }
 
-bool log_choice_takes(const log_choice *choice, const strata_log_record *record)
+bool log_filter_takes(const log_filter *choice, const strata_log_record *record)
 {
     if (choice->kinds && !(choice->kinds >> record->kind & 1))
         return false;

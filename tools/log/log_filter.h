@@ -1,37 +1,37 @@
-/* Which records of a log are wanted. */
+/* Filters: which records of a log are wanted. */
 #ifndef STRATA_TOOLS_LOG_LOG_FILTER_H
 #define STRATA_TOOLS_LOG_LOG_FILTER_H
 
 #include <strata/logging.h>
 
-/* A moment as it was asked for: it means something once the log's first record is known. */
+/* A requested moment, resolved when the log's first record is known. */
 typedef struct log_moment {
     enum { LOG_MOMENT_NONE, LOG_MOMENT_SINCE_START, LOG_MOMENT_OF_DAY, LOG_MOMENT_WALL } kind;
     uint64_t ns;
 } log_moment;
 
-typedef struct log_choice {
-    unsigned kinds; /* a bit each; 0: all */
+typedef struct log_filter {
+    unsigned kinds; /* one bit a kind; 0: all */
     bool failed;
     const char *tag;    /* NULL: any */
-    const char *stream; /* the same: a handle such as 0x55aa, "gone", or a stream id */
+    const char *stream; /* a handle such as 0x55aa, "gone", or a stream id; NULL: any */
     bool has_thread;
     uint64_t thread; /* Strata's number or the system's */
     uint64_t min_size;
     log_moment from, to;
-    uint64_t from_ns, to_ns; /* wall clock; set by log_choice_begin */
-} log_choice;
+    uint64_t from_ns, to_ns; /* wall clock; set by log_filter_begin */
+} log_filter;
 
-/* Reads "allocate", "free,complete", ... False if a word is none. */
-bool log_choice_read_kinds(const char *text, unsigned *kinds);
+/* Reads "allocate", "free,complete", ... False for an unknown word. */
+bool log_filter_read_kinds(const char *text, unsigned *kinds);
 
 /* Reads "1.5s" or "20ms" (since the first record), "13:05:59.25" (on the day of the first record, local time) or
- * "2026-01-31T13:05:59.25" (local time). False if it is none. */
-bool log_choice_read_moment(const char *text, log_moment *out);
+ * "2026-01-31T13:05:59.25" (local time). False for another text. */
+bool log_filter_read_moment(const char *text, log_moment *out);
 
-/* Settles the moments, by the wall clock of the first record. */
-void log_choice_begin(log_choice *choice, uint64_t first_wall_ns);
+/* Resolves the moments by the wall clock of the first record. */
+void log_filter_begin(log_filter *choice, uint64_t first_wall_ns);
 
-bool log_choice_takes(const log_choice *choice, const strata_log_record *record);
+bool log_filter_takes(const log_filter *choice, const strata_log_record *record);
 
 #endif

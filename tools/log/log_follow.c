@@ -1,10 +1,9 @@
 /* Following a log.
  *
- * Whole batches are taken from where the last one ended; a part of one is left for the next look, and read again from
- * its beginning, since a writer that met a full disk writes something else there. When the name belongs to another
- * file, nothing is added to the old one any more: it is read to its end, then the next one, which stands one number
- * below it: NAME.2, NAME.1, NAME. Where ours was removed before that, because rotation is faster than whoever takes
- * what we print, the oldest one that was begun after it is the next. */
+ * Whole batches are taken, from the end of the last one. A partial batch is left and read again from its beginning,
+ * since a writer that met a full disk writes something else there. When the name belongs to another file, the old one
+ * is complete: it is read to its end, then the next file, which has the next lower number: NAME.2, NAME.1, NAME. If
+ * rotation removed our file before that, the next file is the oldest one that was begun after it. */
 #include "tools/log/log_follow.h"
 
 #include <errno.h>
@@ -24,8 +23,8 @@ typedef struct follower {
     const char *path;
     const log_follow_sink *sink;
     int descriptor;
-    uint64_t at;                           /* in the file */
-    unsigned char header[LOG_FILE_HEADER]; /* of the file, once it was read */
+    uint64_t at;                           /* offset in the file */
+    unsigned char header[LOG_FILE_HEADER]; /* of the file, once read */
     log_decoder *decoder;                  /* of the file */
     log_contents contents;
     uint64_t said, damages;
@@ -40,8 +39,7 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-/* The first signal ends the following, and a second one the program. What is being printed goes on, however slow its
- * reader is; only the sleep ends. */
+/* The first signal ends the following, the second one the program. Printing continues; only the sleep ends. */
 static void watch_signals(void)
 {
     struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
@@ -74,7 +72,7 @@ static void end_file(follower *self)
     self->decoder = NULL;
 }
 
-/* From the beginning of the file that is open. */
+/* Starts at the beginning of the open file. */
 static bool begin_file(follower *self)
 {
     log_decoder_free(self->decoder);
@@ -95,7 +93,7 @@ static bool is_plain(int descriptor)
     return fstat(descriptor, &is) == 0 && S_ISREG(is.st_mode);
 }
 
-/* Goes over to a file that was opened. */
+/* Switches to an opened file. */
 static bool take_file(follower *self, int descriptor)
 {
     if (!is_plain(descriptor)) {
@@ -120,7 +118,7 @@ static void say_damage(follower *self)
             say(self, self->contents.damage[self->said].text);
 }
 
-/* What `used` bytes brought: to the sink, and out of memory. */
+/* Passes the records of `used` bytes to the sink. */
 static log_follow_end pass_on(follower *self)
 {
     say_damage(self);
@@ -149,7 +147,7 @@ static ssize_t fill_room(const follower *self)
     return (ssize_t)size;
 }
 
-/* Whether the file was emptied and begun anew, since it was read up to here and so much of it was put into the room. */
+/* Whether the file was truncated and rewritten since it was read up to here. */
 static bool is_another(const follower *self, size_t size)
 {
     unsigned char header[LOG_FILE_HEADER];
@@ -162,7 +160,7 @@ static bool is_another(const follower *self, size_t size)
            memcmp(header, self->at ? self->header : self->room, sizeof header) != 0;
 }
 
-/* Reads what is there. `last`: nothing is added to the file any more. INTERRUPTED: there is no more for now. */
+/* Reads the available bytes. `last`: the file is complete. INTERRUPTED: nothing more at present. */
 static log_follow_end read_file(follower *self, bool last)
 {
     for (;;) {
@@ -211,7 +209,7 @@ static bool number_path(const follower *self, unsigned number, char path[PATH_RO
     return length > 0 && length < PATH_ROOM;
 }
 
-/* When a log was begun, by the wall clock; 0 if it has no header. */
+/* When a log was begun, by the wall clock; 0 without a header. */
 static uint64_t begun_at(int descriptor)
 {
     unsigned char header[LOG_FILE_HEADER];
@@ -221,12 +219,12 @@ static uint64_t begun_at(int descriptor)
     return log_get_u64(header + 32);
 }
 
-/* Opens the file that comes after ours: the last one that is met before ours, or before an older one, from NAME
- * upwards. Files move upwards, too, so that ours is not missed, and a number that none has at this moment means
- * nothing. -1 with errno; ENOENT: a file was moved this moment. *number is the one that it was met under. */
+/* Opens the file after ours: the last one that is met, from NAME upwards, before ours or an older one. Files move
+ * upwards, so ours is not missed; a number without a file at this moment means nothing. -1 with errno; ENOENT: a file
+ * was moved meanwhile. *number is its number. */
 static int find_next(const follower *self, unsigned *number)
 {
-    enum { MOST = 1000, GAP = 3 }; /* as many as `keep` may be */
+    enum { MOST = 1000, GAP = 3 }; /* upper bound of `keep` */
     char path[PATH_ROOM];
     int next = -1;
     unsigned missing = 0;
@@ -249,14 +247,14 @@ static int find_next(const follower *self, unsigned *number)
     return next;
 }
 
-/* Goes over to the file that comes after ours. */
+/* Switches to the file after ours. */
 static bool open_next(follower *self)
 {
     struct stat ours;
     unsigned number = 0;
     int next = find_next(self, &number);
     if (next < 0)
-        return errno == ENOENT || say(self, strerror(errno)); /* the next look finds it */
+        return errno == ENOENT || say(self, strerror(errno)); /* the next attempt finds it */
     if (number && fstat(self->descriptor, &ours) == 0 && ours.st_nlink == 0) {
         self->damages++;
         say(self, "rotation is faster: the file that was read is gone, and some after it may be; a larger keep helps");
@@ -264,7 +262,8 @@ static bool open_next(follower *self)
     return take_file(self, next);
 }
 
-/* Whether the name is that of another file now. Not while nothing has it: a rotation is under way, or none comes. */
+/* Whether the name belongs to another file. False while there is no file: a rotation is in progress, or none follows.
+ */
 static bool was_rotated(const follower *self)
 {
     struct stat ours, named;

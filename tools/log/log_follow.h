@@ -1,26 +1,25 @@
-/* `strata log --follow`: a log while it is written. */
+/* `strata log --follow`: reading a log while it is written. */
 #ifndef STRATA_TOOLS_LOG_LOG_FOLLOW_H
 #define STRATA_TOOLS_LOG_LOG_FOLLOW_H
 
 #include "tools/log/log_reader.h"
 
 typedef struct log_follow_sink {
-    /* Gets records as they come; those of one call are in the order of their times. False ends it: `stopped`. */
+    /* Receives records; those of one call are in time order. False ends the following: `stopped`. */
     bool (*records)(const log_contents *contents, void *data);
-    /* What is to be said: a problem that ends it, or damage that was left out. */
+    /* Receives messages: a fatal problem, or skipped damage. */
     void (*say)(const char *path, const char *text, void *data);
     void *data;
 } log_follow_sink;
 
 typedef enum log_follow_end {
-    LOG_FOLLOW_INTERRUPTED, /* SIGINT or SIGTERM: all that was there has been passed on, damage at the end told */
+    LOG_FOLLOW_INTERRUPTED, /* SIGINT or SIGTERM: everything available was passed on, damage at the end reported */
     LOG_FOLLOW_STOPPED,     /* by the sink */
-    LOG_FOLLOW_REFUSED,     /* the file cannot be read, or is no log; it was said */
+    LOG_FOLLOW_REFUSED,     /* the file cannot be read or is no log; reported */
 } log_follow_end;
 
-/* Reads the plain file `path` from its beginning, and then what is added to it, and goes on with the next one when it
- * is rotated or begun anew. *damages is how many places were damaged, or had files that were removed before they were
- * read. */
+/* Reads the plain file `path` from its beginning, then what is appended, and continues with the next file after a
+ * rotation. *damages counts damaged places and files that were removed before they were read. */
 log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_t *damages);
 
 #endif

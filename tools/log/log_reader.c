@@ -1,4 +1,4 @@
-/* The decoder of binary logs. Whatever the bytes are, it reads none beyond them: every step goes through `input`. */
+/* The decoder of binary logs. Every step goes through `input`, so it never reads beyond the bytes. */
 #include "tools/log/log_reader.h"
 
 #include "core/base/escape.h"
@@ -11,10 +11,10 @@
 
 /* ---- bytes ---- */
 
-/* What is left of a batch. The first thing that goes wrong is kept, and all that is read after it is zero. */
+/* The rest of a batch. The first error is kept; everything read after it is zero. */
 typedef struct input {
     const unsigned char *start, *at, *end;
-    const char *wrong; /* NULL: nothing so far */
+    const char *wrong; /* NULL: no error */
 } input;
 
 static void go_wrong(input *in, const char *what)
@@ -56,7 +56,7 @@ static uint64_t get_number_up_to(input *in, uint64_t most, const char *wrong)
     return 0;
 }
 
-/* A text without zero bytes; NULL if there is none. */
+/* A text without zero bytes; NULL: none. */
 static const char *get_text(input *in, size_t most, size_t *length)
 {
     *length = (size_t)get_number_up_to(in, most, "a text is too long");
@@ -71,13 +71,13 @@ static const char *get_text(input *in, size_t most, size_t *length)
     return text;
 }
 
-/* ---- what a file has defined ---- */
+/* ---- definitions of a file ---- */
 
 typedef log_decoder decoder;
 
 struct log_decoder {
     log_contents *to;
-    uint64_t offset; /* in the file, of what comes next */
+    uint64_t offset; /* file offset of the next byte */
     size_t capacity;
     struct {
         uint64_t thread, number;
@@ -93,8 +93,8 @@ struct log_decoder {
         uint64_t number; /* as in the file; 0: none */
         strata_tag tag;
     } tags[LOG_TAGS];
-    uint64_t skipped;     /* bytes of damage that were left out before this, with no whole batch behind them so far */
-    log_problem skipping; /* what is wrong with the first of them */
+    uint64_t skipped;     /* damaged bytes skipped so far, without a whole batch after them */
+    log_problem skipping; /* the problem of the first of them */
     bool no_memory;
 };
 
@@ -162,7 +162,7 @@ static void define_stack(decoder *self, input *in)
 
 typedef struct previous {
     uint64_t time, address;
-    unsigned thread, stream; /* places */
+    unsigned thread, stream; /* positions */
     bool any;
 } previous;
 
@@ -307,14 +307,14 @@ static bool refuse(log_problem *problem, const char *format, ...)
     return false;
 }
 
-/* What a batch is found to be. */
+/* State of a batch. */
 typedef enum batch_state {
     BATCH_WHOLE,
-    BATCH_PART, /* its end is not here */
+    BATCH_PART, /* its end is missing */
     BATCH_BAD,
 } batch_state;
 
-/* The entries of a batch whose checksum is right. False: `problem` says why, and nothing of it is kept. */
+/* The entries of a batch with a correct checksum. False: `problem` has the reason, and nothing is kept. */
 static bool read_batch(decoder *self, const unsigned char *bytes, uint64_t offset, size_t size, log_problem *problem)
 {
     input in = {bytes + LOG_BATCH_HEADER, bytes + LOG_BATCH_HEADER, bytes + size, NULL};
@@ -341,7 +341,7 @@ static uint32_t crc_of(const unsigned char *bytes, size_t size)
     return log_crc(0, bytes + LOG_BATCH_CHECKED, size - LOG_BATCH_CHECKED);
 }
 
-/* What begins here; `problem` says what is wrong with a bad one. */
+/* State of the batch that begins here; `problem` describes a bad one. */
 static batch_state check_batch(const unsigned char *bytes, uint64_t offset, size_t rest, size_t *size,
                                log_problem *problem)
 {
@@ -367,7 +367,7 @@ static batch_state check_batch(const unsigned char *bytes, uint64_t offset, size
     return crc == log_get_u32(bytes + 8) ? BATCH_WHOLE : BATCH_BAD;
 }
 
-/* Where the next whole batch begins, from `at` on; `size` if there is none. */
+/* Start of the next whole batch from `at` on; `size`: none. */
 static size_t find_batch(const unsigned char *bytes, size_t at, size_t size)
 {
     unsigned char magic[4];
@@ -393,7 +393,7 @@ static void forget_definitions(decoder *self)
     memset(self->tags, 0, sizeof self->tags);
 }
 
-/* Says what is wrong, and what was done about it. */
+/* Records a problem and how it was handled. */
 static void note_damage(log_contents *to, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
 {
     if (to->damages++ >= LOG_DAMAGES)
@@ -433,8 +433,8 @@ static bool read_header(const unsigned char *bytes, size_t size, log_contents *t
     return true;
 }
 
-/* Bytes in which no whole batch begins are left out, to be told once it is known how many there are. What may begin one
- * stays: what is too short for the longest batch. */
+/* Skips bytes without a whole batch; they are reported when their number is known. Bytes that may begin a batch stay.
+ */
 static size_t skip(decoder *self, size_t size, const log_problem *problem)
 {
     const size_t count = size - (LOG_BATCH_HEADER + LOG_BATCH_BYTES - 1);
@@ -445,15 +445,15 @@ static size_t skip(decoder *self, size_t size, const log_problem *problem)
     return count;
 }
 
-/* Tells of the damage that ends at `next`: what was skipped, and so many more bytes. */
+/* Reports damage that ends at `next`: the skipped bytes and `left_out` more. */
 static void end_damage(decoder *self, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
 {
     note_damage(self->to, self->skipped ? &self->skipping : problem, left_out + self->skipped, next, ends);
     self->skipped = 0;
 }
 
-/* Reads a batch at *at and moves on, over what is damaged if there is a whole batch behind it. *waits: what is here may
- * be whole once there is more. False without host memory. */
+/* Reads a batch at *at and moves on, past damage if a whole batch follows. *waits: more bytes may complete it. False
+ * without host memory. */
 static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bool last, size_t *at, bool *waits)
 {
     log_problem problem;
@@ -547,7 +547,7 @@ bool log_begins_with(const char *line)
     return strcmp(line, "\x89SLOG") == 0; /* the magic up to its line end */
 }
 
-/* Merges two runs that lie side by side; `room` has space for the first. */
+/* Merges two adjacent runs; `room` holds the first. */
 static void merge(strata_log_record *records, size_t first, size_t count, strata_log_record *room)
 {
     size_t from_room = 0, from_second = first, to = 0;
@@ -558,7 +558,7 @@ static void merge(strata_log_record *records, size_t first, size_t count, strata
     memcpy(&records[to], &room[from_room], (first - from_room) * sizeof *room);
 }
 
-/* How many records from here on stand in their order. */
+/* Number of records in order from here. */
 static size_t run_length(const strata_log_record *records, size_t count)
 {
     size_t length = 1;
@@ -567,7 +567,7 @@ static size_t run_length(const strata_log_record *records, size_t count)
     return length;
 }
 
-/* Merges neighbouring runs until there is one: records of one time keep their order. */
+/* Merges neighbouring runs until one is left; stable. */
 bool log_sort(strata_log_record *records, size_t count)
 {
     size_t runs = 2;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The count of `name`, entered as zero if it is new; NULL if there is no room. */
+/* The count of `name`, new ones as zero; NULL if there is no room. */
 static uint64_t *count_of(call_counts *counts, const char *name)
 {
     for (uint32_t i = 0; i < counts->used; i++)

@@ -1,4 +1,4 @@
-/* How often each entry point of the driver was called, between two moments. */
+/* Counts of driver calls by entry point, between two moments. */
 #ifndef STRATA_TOOLS_REPLAY_CALL_COUNTS_H
 #define STRATA_TOOLS_REPLAY_CALL_COUNTS_H
 
@@ -16,10 +16,10 @@ typedef struct call_counts {
     call_count calls[CALL_COUNTS_LIMIT];
 } call_counts;
 
-/* What was counted since the process began. All zero unless strata_driver_count_calls() came before the driver. */
+/* Counts since the process began. Zero unless strata_driver_count_calls() was called before the driver was opened. */
 void call_counts_now(call_counts *counts);
 
-/* Adds to `sum` what was counted between `before` and `after`. */
+/* Adds the counts between `before` and `after` to `sum`. */
 void call_counts_add_between(call_counts *sum, const call_counts *before, const call_counts *after);
 
 #endif

@@ -1,4 +1,4 @@
-/* Durations, counted in buckets: one for each nanosecond up to a limit, then 256 for each power of two. */
+/* Durations in buckets: one a nanosecond up to a limit, then 256 for each power of two. */
 #include "tools/replay/histogram.h"
 
 #include <stddef.h>

@@ -1,5 +1,4 @@
-/* Durations, counted: exact to the nanosecond below 16 microseconds, to one part in 256 above. One thread writes a
- * histogram at a time. */
+/* A histogram of durations: exact below 16 microseconds, to one part in 256 above. Written by one thread at a time. */
 #ifndef STRATA_TOOLS_REPLAY_HISTOGRAM_H
 #define STRATA_TOOLS_REPLAY_HISTOGRAM_H
 
@@ -20,7 +19,7 @@ void histogram_add(histogram *into, uint64_t nanoseconds);
 
 void histogram_merge(histogram *into, const histogram *from);
 
-/* The smallest duration that at least `percent` of the durations do not exceed; 0 if there is none. */
+/* The smallest duration that `percent` of the durations do not exceed; 0: none. */
 uint64_t histogram_percentile(const histogram *of, unsigned percent);
 
 #endif

@@ -1,4 +1,4 @@
-/* The results of the checks. They lie in memory of the driver's own, not of the stack that is tried. */
+/* Results of pattern checks, in memory of the driver's own, outside of the tested stack. */
 #include "tools/replay/pattern_check.h"
 
 #include "driver/driver.h"
@@ -14,8 +14,7 @@ CUresult touch_open(touch *made, uint32_t count)
     made->host = calloc(count + 1u, sizeof *made->host);
     if (!made->host)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    /* Whole pages, so that no block of a stack that asks the driver for each of them can lie in one that is counted as
-     * the replay's own. */
+    /* Whole pages: no block of a stack with one driver allocation a block can share one. */
     size_t bytes = ((count + 1u) * sizeof *made->host + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     CUresult result = strata_cu.MemAlloc(&made->device, bytes);
     if (result == CUDA_SUCCESS)

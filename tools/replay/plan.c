@@ -1,5 +1,5 @@
-/* Dealing a trace's rows to streams and threads. Which blocks are shared, and with which stream, follows from their ids
- * alone, so that every run is the same. */
+/* Assigns a trace's rows to streams and threads. Ids alone decide which blocks are shared, and with which stream, so
+ * that every run is the same. */
 #include "tools/replay/plan.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void choose_streams(replay_plan *of)
     }
 }
 
-/* Counts each thread's rows, turns the counts into places, and puts the rows there. */
+/* Counts each thread's rows and sorts them by thread. */
 static void deal(replay_plan *of)
 {
     uint32_t rows = of->trace->row_count;

@@ -1,4 +1,4 @@
-/* `strata replay`: its options, and the way from trace files to a report. */
+/* `strata replay`: options, and the way from trace files to a report. */
 #include "runtime/runtime.h"
 #include "tools/command.h"
 #include "tools/replay/report.h"
@@ -30,12 +30,11 @@ static uint32_t read_option(struct argp_state *state, const char *name, const ch
     return (uint32_t)value;
 }
 
-/* What a replay goes through when nobody names a stack: what a service would have, and its report shows what the layers
- * saw. The log goes nowhere: a file would be left behind. The ring is large, since a replay leaves its collector no
- * pause. */
+/* The default stack: the layers of a service, so that the report shows their counts. The log is discarded. The ring is
+ * large, since a replay leaves the log's writer no pause. */
 static const char usual_stack[] = "budget, logging(format=null, ring=32768), statistics, pool";
 
-/* NULL: the environment names one. */
+/* NULL: the environment names a stack. */
 static const char *stack_of(const settings *from)
 {
     if (from->stack)
@@ -114,7 +113,7 @@ static const char documentation[] =
     "not "
     "be written, 2 if nothing was replayed because of bad usage or input.";
 
-/* Reads all traces. False, with each malformed one on stderr and nothing to free. */
+/* Reads all traces. False, with each malformed trace reported on stderr and nothing to free. */
 static bool read_traces(const settings *from, trace **out)
 {
     trace *traces = calloc(from->path_count, sizeof *traces);

@@ -1,4 +1,4 @@
-/* Replaying traces: passes, threads, and putting together what each thread saw. */
+/* Replaying traces: passes, threads, and merging the threads' results. */
 #include "tools/replay/replay_engine.h"
 
 #include "driver/driver.h"
@@ -19,12 +19,12 @@ typedef struct replay {
     const replay_options *options;
     const trace *traces;
     size_t trace_count;
-    replay_plan *plans; /* one for each trace */
+    replay_plan *plans; /* one a trace */
     CUstream *streams;
     uint32_t streams_acquired;
     replay_worker *workers;
     uint32_t worker_count;
-    replay_block *blocks; /* of the trace with the most */
+    replay_block *blocks; /* of the trace with the most blocks */
     touch touch;
     bool kernels; /* whether any kernel will be needed */
     footprint footprint;
@@ -49,7 +49,7 @@ bool replay_is_clean(const replay_result *result)
            result->leaked_bytes == 0;
 }
 
-/* ---- putting together ---- */
+/* ---- merging results ---- */
 
 static void add_result(replay_result *to, const replay_result *from)
 {
@@ -127,7 +127,7 @@ static void join(replay *of, const replay_plan *plan, const replay_gate *gate, p
     }
 }
 
-/* Runs the pass's workers to their end. A thread that cannot be started has its rows skipped, and that is a failure. */
+/* Runs the workers of a pass. Rows of a thread that cannot be started are skipped and counted as failures. */
 static void run_workers(replay *of, replay_pass *pass)
 {
     uint32_t started = 0;
@@ -297,7 +297,7 @@ static bool make_streams(replay *of, replay_failure *problem)
     return true;
 }
 
-/* What the stack still counts once every block is freed. */
+/* Counts what the stack still has after every block was freed. */
 static void count_leftovers(replay *of)
 {
     strata_status status = strata_runtime_reap_pending(of->runtime);

@@ -1,4 +1,4 @@
-/* Replaying traces on a runtime: what to do and what came of it. */
+/* Replaying traces on a runtime: options and results. */
 #ifndef STRATA_TOOLS_REPLAY_REPLAY_ENGINE_H
 #define STRATA_TOOLS_REPLAY_REPLAY_ENGINE_H
 
@@ -10,14 +10,14 @@
 
 enum { REPLAY_FINDINGS = 8 };
 
-/* All zero: one thread, one pass, as fast as it goes, nothing shared or touched. */
+/* All zero: one thread, one pass, full speed, nothing shared or touched. */
 typedef struct replay_options {
     uint32_t threads; /* 0: 1 */
     uint32_t repeat;  /* 0: 1 */
     unsigned share;   /* percent */
     bool pace;
     bool touch;
-    bool progress; /* draw a bar where a person is watching */
+    bool progress; /* draw a progress bar */
 } replay_options;
 
 /* A call that failed. */
@@ -25,7 +25,7 @@ typedef struct replay_failure {
     char text[1024];
 } replay_failure;
 
-/* A block whose bytes were not what had been written. */
+/* A block with wrong bytes. */
 typedef struct replay_corruption {
     const char *trace; /* path */
     uint64_t id;
@@ -37,8 +37,8 @@ typedef struct replay_corruption {
 } replay_corruption;
 
 typedef struct replay_result {
-    /* what was done, all passes together */
-    uint64_t operations; /* rows that were replayed: the five kinds below */
+    /* Work of all passes. */
+    uint64_t operations; /* rows replayed: the five kinds below */
     uint64_t allocations;
     uint64_t frees;
     uint64_t uses;
@@ -49,41 +49,41 @@ typedef struct replay_result {
     uint64_t recorded_strays;
     uint64_t recorded_dropped;
     uint64_t recorded_torn;
-    uint64_t left_by_trace; /* blocks that the traces never free; freed at the end of each pass */
+    uint64_t left_by_trace; /* blocks that the traces never free; freed after each pass */
     uint32_t streams;
     uint32_t threads;
 
-    /* what came of it */
+    /* Problems. */
     uint64_t failures; /* calls that failed */
-    uint64_t skipped;  /* rows that were not replayed: their block could not be allocated */
+    uint64_t skipped;  /* rows not replayed, because their block could not be allocated */
     uint64_t corrupted_blocks;
-    uint64_t leaked_blocks; /* that the stack still counts after everything was freed */
+    uint64_t leaked_blocks; /* blocks that the stack still counts after everything was freed */
     uint64_t leaked_bytes;
     uint64_t peak_live_bytes;
     uint64_t peak_reserved_bytes;
     uint64_t touched_bytes; /* written and read by patterns */
     uint64_t wall_ns;
-    call_counts driver_calls; /* while passes ran: the stack's, and the replay's for kernels, waits and syncs */
-    histogram operation_ns;   /* of allocate and deallocate together */
-    histogram allocate_ns;    /* of each call, the call alone */
+    call_counts driver_calls; /* of the stack, and of the replay for kernels, waits and syncs */
+    histogram operation_ns;   /* allocate and deallocate */
+    histogram allocate_ns;    /* of the call alone */
     histogram deallocate_ns;
-    histogram use_ns; /* prepare and finish together, where they served a use */
+    histogram use_ns; /* prepare plus finish of a use */
 
-    replay_failure failed[REPLAY_FINDINGS]; /* the first ones of each thread, as many as there is room for */
+    replay_failure failed[REPLAY_FINDINGS]; /* the first ones of each thread */
     uint32_t failed_count;
     replay_corruption corrupted[REPLAY_FINDINGS]; /* the first ones */
     uint32_t corrupted_count;
 } replay_result;
 
-/* The streams that the traces need: the runtime's pool must be able to hand out so many. */
+/* Number of streams that the traces need in the runtime's pool. */
 uint32_t replay_streams_needed(const trace *traces, size_t count, const replay_options *options);
 
-/* Replays the traces one after another, `repeat` times, and fills *result. False, with a sentence in `problem`, if it
- * could not start; failures of calls during the replay are part of the result. */
+/* Replays the traces in order, `repeat` times, and fills *result. False, with a sentence in `problem`, if it could not
+ * start; failed calls are part of the result. */
 bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, const replay_options *options,
                 replay_result *result, replay_failure *problem);
 
-/* Whether everything went well: nothing failed, was corrupted or left over. */
+/* Whether nothing failed, was corrupted or was left over. */
 bool replay_is_clean(const replay_result *result);
 
 #endif

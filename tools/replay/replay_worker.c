@@ -1,4 +1,4 @@
-/* One thread of a replay: doing its rows, each call timed by itself. */
+/* One thread of a replay: does its rows and times each call. */
 #include "tools/replay/replay_worker.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* How much of a block is used where its contents do not matter. */
+/* Bytes of a block that a use covers if contents do not matter. */
 enum { LOOK_BYTES = 256 };
 
 uint64_t replay_now_ns(void)
@@ -39,7 +39,7 @@ void replay_note_driver(replay_result *result, const char *what, CUresult code)
         snprintf(text, sizeof result->failed->text, "%s: %s", what, strata_driver_error_name(code));
 }
 
-/* What a row was about, for a failure's text. */
+/* A row as text, for failures. */
 typedef struct row_text {
     char text[256];
 } row_text;
@@ -71,10 +71,10 @@ static void fail_driver(replay_worker *worker, uint32_t row, const char *doing, 
 
 /* ---- uses ---- */
 
-/* What a use is for. */
+/* The purpose of a use. */
 typedef enum purpose {
     PURPOSE_PATTERN, /* the replay's own check, not timed */
-    PURPOSE_USE,     /* a use that the trace or --share asked for */
+    PURPOSE_USE,     /* a use of the trace or of --share */
 } purpose;
 
 static uint64_t seed_of(const replay_worker *worker, uint32_t block, uint32_t writes)
@@ -82,8 +82,8 @@ static uint64_t seed_of(const replay_worker *worker, uint32_t block, uint32_t wr
     return touch_seed(worker->pass->plan->trace->blocks[block].id, block, worker->pass->number, writes);
 }
 
-/* The kernels of a use: with --touch over the whole block, so that what is read is checked and what is written is
- * another pattern than before; else over the first bytes. */
+/* Submits the kernels of a use: with --touch over the whole block, so that reads are checked and writes make a new
+ * pattern; otherwise over its first bytes. */
 static CUresult submit(replay_worker *worker, uint32_t number, CUstream stream, strata_access access)
 {
     const replay_pass *pass = worker->pass;
@@ -158,7 +158,7 @@ static void allocate(replay_worker *worker, uint32_t row, uint32_t number, CUstr
         use_block(worker, row, number, stream, STRATA_ACCESS_WRITE, PURPOSE_PATTERN);
 }
 
-/* The call that frees a block; `out_ns` is what it took. */
+/* Frees a block; *out_ns is the duration. */
 static strata_status deallocate(const replay_pass *pass, const strata_block *block, CUstream stream, uint64_t *out_ns)
 {
     bool own = stream == block->stream;

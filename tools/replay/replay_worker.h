@@ -1,4 +1,4 @@
-/* One thread of a replay: the inside of the engine. */
+/* One thread of a replay; private to the engine. */
 #ifndef STRATA_TOOLS_REPLAY_REPLAY_WORKER_H
 #define STRATA_TOOLS_REPLAY_REPLAY_WORKER_H
 
@@ -12,24 +12,24 @@
 typedef enum replay_block_state {
     REPLAY_BLOCK_NONE = 0, /* not allocated, or the allocation failed */
     REPLAY_BLOCK_LIVE,
-    REPLAY_BLOCK_GONE, /* freed, or given up after a free that failed */
+    REPLAY_BLOCK_GONE, /* freed, or given up after a failed free */
 } replay_block_state;
 
-/* Touched by the threads of the rows that name the block, one after another: the gate is between them. */
+/* Accessed by the threads of the rows that name the block, in turn, with the gate between them. */
 typedef struct replay_block {
     strata_block block;
     uint32_t writes; /* patterns written so far */
     replay_block_state state;
 } replay_block;
 
-/* One pass over one trace. Constant while its workers run, but for what the pointers lead to. */
+/* One pass over one trace. Constant while its workers run, except what the pointers lead to. */
 typedef struct replay_pass {
     strata_runtime *runtime;
     strata_device *device;
     const replay_options *options;
     const replay_plan *plan;
     const CUstream *streams;
-    const touch *touch; /* NULL: no kernel will be needed */
+    const touch *touch; /* NULL: no kernels */
     footprint *footprint;
     replay_gate *gate;
     replay_block *blocks;
@@ -37,25 +37,25 @@ typedef struct replay_pass {
     uint64_t start_ns;
 } replay_pass;
 
-/* Belongs to its thread while that runs, to the main thread otherwise. */
+/* Owned by its thread while that runs, else by the main thread. */
 typedef struct replay_worker {
     const replay_pass *pass;
     uint32_t index;
-    uint32_t ask_window_at; /* the first row for which the gate's window must be looked at */
+    uint32_t ask_window_at; /* first row for which the gate's window must be checked */
     CUevent event;          /* for `wait` rows */
     pthread_t thread;
-    replay_result result; /* this thread's part of it */
+    replay_result result; /* this thread's part */
 } replay_worker;
 
 uint64_t replay_now_ns(void);
 
-/* Does the worker's rows of worker->pass. A thread's start routine; `worker` is a replay_worker. */
+/* A thread's start routine: does the rows of worker->pass. `worker` is a replay_worker. */
 void *replay_worker_run(void *worker);
 
-/* Checks and frees a block that the trace left live; on the calling thread. */
+/* Checks and frees, on the calling thread, a block that the trace left live. */
 void replay_worker_free_leftover(replay_worker *worker, uint32_t block);
 
-/* Counts a failure and keeps the first few: `what` failed with a status, or with the driver's result. */
+/* Counts a failure of `what` and keeps the first few. */
 void replay_note_status(replay_result *result, const char *what, strata_status status);
 void replay_note_driver(replay_result *result, const char *what, CUresult code);
 

@@ -1,4 +1,4 @@
-/* What a replay came to, as text for people or as one JSON object. */
+/* The report of a replay, as text or as one JSON object. */
 #ifndef STRATA_TOOLS_REPLAY_REPORT_H
 #define STRATA_TOOLS_REPLAY_REPORT_H
 
@@ -17,10 +17,10 @@ typedef struct report {
     size_t trace_count;
     const replay_options *options;
     const replay_result *result;
-    strata_stack *layers; /* the stack itself, for what its layers counted; NULL: they are left out */
+    strata_stack *layers; /* the stack, for the counts of its layers; NULL: left out */
 } report;
 
-/* Both answer false if `to` cannot be written. */
+/* False if `to` cannot be written. */
 bool report_text(const report *report, FILE *to);
 bool report_json(const report *report, FILE *to);
 

@@ -1,4 +1,4 @@
-/* The report for programs: one JSON object, sizes in bytes, durations in nanoseconds. */
+/* The JSON report: one object, sizes in bytes, durations in nanoseconds. */
 #include "tools/replay/report.h"
 
 #include "tools/command.h"

@@ -1,4 +1,4 @@
-/* The report for people: a column of names, a column of figures, and at the end what went wrong. */
+/* The text report: names, figures, and problems at the end. */
 #include "tools/replay/report.h"
 
 #include "core/base/escape.h"
@@ -20,7 +20,7 @@ static void line(FILE *to, const char *name, const char *format, ...)
     va_end(arguments);
 }
 
-/* A text of others' making: what a terminal would obey is shown. */
+/* Prints a text from outside, with control characters escaped. */
 static void line_of_text(FILE *to, const char *name, const char *text)
 {
     char shown[4400];
@@ -155,7 +155,7 @@ static void note_any(const char *name, const strata_value *what, uint64_t value,
     *(bool *)any |= value != 0;
 }
 
-/* What is zero says nothing, or that all is well. */
+/* Zeros are left out. */
 static void layer_value(const char *name, const strata_value *what, uint64_t value, void *to)
 {
     words room;

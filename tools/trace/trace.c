@@ -1,51 +1,16 @@
-/* Reading a whole trace: the lines, the kind of file, and what must hold at the end. */
+/* Reading a trace: its lines, its format, and checks at the end. */
 #include "tools/trace/trace.h"
 
 #include "tools/line_reader.h"
 #include "tools/log/log_reader.h"
 #include "tools/trace/trace_builder.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *trace_op_name(trace_op op)
-{
-    static const char *const names[] = {"alloc", "free", "use", "wait", "sync"};
-    return names[op];
-}
-
-size_t trace_split(char *line, char *fields[TRACE_FIELD_LIMIT])
-{
-    size_t count = 0;
-    for (char *at = line; at; count++) {
-        char *comma = strchr(at, ',');
-        if (comma)
-            *comma++ = '\0';
-        if (count < TRACE_FIELD_LIMIT)
-            fields[count] = at;
-        at = comma;
-    }
-    return count;
-}
-
-bool trace_read_number(trace_builder *builder, const char *name, const char *text, uint64_t *out)
-{
-    if (!*text)
-        return trace_builder_refuse(builder, "%s is missing", name);
-    if (strspn(text, "0123456789") != strlen(text))
-        return trace_builder_refuse(builder, "%s is \"%.40s\": expected a whole number", name, text);
-    errno = 0;
-    unsigned long long value = strtoull(text, NULL, 10);
-    if (errno)
-        return trace_builder_refuse(builder, "%s is %.40s: it does not fit into 64 bits", name, text);
-    *out = value;
-    return true;
-}
-
-/* The kind of file that begins with this line, or NULL. */
+/* The format of a file with this first line; NULL: unknown. */
 static const trace_format *recognize(const char *line, uint64_t *memory)
 {
     static const trace_format *const formats[] = {&trace_format_csv, &trace_format_rmm, &trace_format_log};
@@ -73,7 +38,7 @@ static bool read_binary(line_reader *file, trace_builder *builder)
     return read && check_rows(builder);
 }
 
-/* Some spreadsheets begin a file with it. */
+/* Skips the mark that some spreadsheets write. */
 static void skip_byte_order_mark(char *line)
 {
     static const char mark[] = "\xef\xbb\xbf";

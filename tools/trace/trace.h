@@ -1,7 +1,7 @@
-/* Recorded allocations: what a trace file says, read completely and checked before anything is replayed.
+/* Recorded allocations, read completely and checked before the replay.
  *
- * Four kinds of file, plain or gzip, told apart by their first line: Strata's own CSV, the log of RMM's
- * logging_resource_adaptor, and the two kinds of log that the layer `logging` writes. docs/replay.md describes them. */
+ * Four file formats, plain or gzip, recognised by their first line: Strata's CSV, the log of RMM's
+ * logging_resource_adaptor, and both log formats of the layer `logging` (docs/replay.md). */
 #ifndef STRATA_TOOLS_TRACE_TRACE_H
 #define STRATA_TOOLS_TRACE_TRACE_H
 
@@ -19,29 +19,29 @@ typedef enum trace_op {
     TRACE_ALLOC,
     TRACE_FREE,
     TRACE_USE,
-    TRACE_WAIT, /* a stream waits for what another one was given so far */
-    TRACE_SYNC, /* the host waits for what a stream was given so far */
+    TRACE_WAIT, /* a stream waits for another one's work so far */
+    TRACE_SYNC, /* the host waits for a stream's work so far */
 } trace_op;
 
 typedef struct trace_row {
     uint64_t time_us; /* since the first row */
     uint32_t line;    /* in the file */
-    uint32_t stream;  /* number of the stream, in order of first appearance */
+    uint32_t stream;  /* number of the stream, by first appearance */
     union {
         uint32_t block;    /* number of the block */
-        uint32_t producer; /* TRACE_WAIT: number of the stream that is waited for */
+        uint32_t producer; /* TRACE_WAIT: number of the awaited stream */
     };
-    uint32_t previous; /* the row before this one that names the same block, or TRACE_NONE */
+    uint32_t previous; /* previous row of the same block, or TRACE_NONE */
     trace_op op;
     strata_access access; /* TRACE_USE */
 } trace_row;
 
-/* One allocation. An identity of the file that is allocated again after its free is another block. */
+/* One allocation. A reused id is a new block. */
 typedef struct trace_block {
-    uint64_t id; /* as in the file: the id, or the address that was recorded */
+    uint64_t id; /* in the file: the id or the recorded address */
     uint64_t bytes;
     uint32_t alloc_row;
-    uint32_t last_row; /* that names the block */
+    uint32_t last_row; /* last row that names the block */
     bool freed;
 } trace_block;
 
@@ -52,12 +52,12 @@ typedef struct trace {
     uint32_t row_count;
     uint32_t block_count;
     uint32_t stream_count;
-    uint32_t live_at_end;       /* blocks that the trace never frees */
-    uint32_t recorded_failures; /* calls that had failed when the trace was recorded; they are not replayed */
-    uint32_t recorded_strays;   /* frees and uses of blocks that the log does not begin with; the same */
-    uint64_t recorded_dropped;  /* records that a log had no room for, */
-    uint64_t recorded_torn;     /* and bytes at its end that are a part of a batch: they are in no row */
-    uint64_t peak_live_bytes;   /* if rows are taken in the order of the file */
+    uint32_t live_at_end;       /* blocks that are never freed */
+    uint32_t recorded_failures; /* calls that failed in the recording; not replayed */
+    uint32_t recorded_strays;   /* frees and uses of blocks allocated before the log; not replayed */
+    uint64_t recorded_dropped;  /* records that the log lost */
+    uint64_t recorded_torn;     /* bytes of a partial batch at its end */
+    uint64_t peak_live_bytes;   /* in the order of the file */
 } trace;
 
 typedef struct trace_problem {

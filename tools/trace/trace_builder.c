@@ -1,8 +1,9 @@
-/* Putting a trace together. Ids are found through a hash table that names the last block of each id. */
+/* Building a trace. A hash table maps each id to its last block. */
 #include "tools/trace/trace_builder.h"
 
 #include "core/base/escape.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,8 +26,7 @@ static bool no_memory(trace_builder *builder)
     return trace_builder_refuse(builder, "no host memory for a trace of this length");
 }
 
-/* The array, with room for one more element of `size` bytes after `count`; NULL, and the array as it was, if there is
- * no host memory. */
+/* The array with room for one more element of `size` bytes; NULL, leaving it unchanged, without host memory. */
 static void *with_room(void *array, uint32_t *capacity, uint32_t count, size_t size)
 {
     if (count < *capacity)
@@ -70,7 +70,7 @@ static bool make_room_for_id(trace_builder *builder)
     return true;
 }
 
-/* The last block with that id, or NULL. */
+/* The last block with that id; NULL: none. */
 static trace_block *find_block(trace_builder *builder, uint64_t id)
 {
     if (!builder->by_id)
@@ -87,7 +87,7 @@ static void note_id(trace_builder *builder, uint64_t id, uint32_t block)
     *slot = block + 1;
 }
 
-const char *trace_builder_home(trace_builder *builder, uint64_t id)
+const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id)
 {
     const trace_block *block = find_block(builder, id);
     return block && !block->freed ? builder->streams[builder->trace.rows[block->alloc_row].stream].text : NULL;
@@ -100,7 +100,7 @@ static uint32_t line_of(const trace_builder *builder, uint32_t row)
 
 /* ---- streams ---- */
 
-/* Its number; that of the next one if it is new. */
+/* The stream's number; the next number if it is new. */
 static uint32_t number_of_stream(const trace_builder *builder, const char *text)
 {
     const uint32_t count = builder->trace.stream_count;
@@ -173,7 +173,7 @@ static bool add_block(trace_builder *builder, const trace_words *words, trace_ro
     return true;
 }
 
-/* A row that names a block which must be live. */
+/* Enters a row that names a live block. */
 static bool touch_block(trace_builder *builder, const trace_words *words, trace_row *row)
 {
     trace *whole = &builder->trace;
@@ -209,7 +209,7 @@ static bool add_wait(trace_builder *builder, const trace_words *words, trace_row
     return true;
 }
 
-/* 292 years: a time of day and this still fit into 64 bits of nanoseconds. */
+/* 292 years: with a time of day, nanoseconds still fit into 64 bits. */
 static const uint64_t LONGEST_US = INT64_MAX / 1000;
 
 bool trace_builder_add(trace_builder *builder, const trace_words *words)
@@ -247,4 +247,40 @@ void trace_builder_drop(trace_builder *builder)
     free(builder->streams);
     builder->by_id = NULL;
     builder->streams = NULL;
+}
+
+/* ---- fields of a line ---- */
+
+const char *trace_op_name(trace_op op)
+{
+    static const char *const names[] = {"alloc", "free", "use", "wait", "sync"};
+    return names[op];
+}
+
+size_t trace_split(char *line, char *fields[TRACE_FIELD_LIMIT])
+{
+    size_t count = 0;
+    for (char *at = line; at; count++) {
+        char *comma = strchr(at, ',');
+        if (comma)
+            *comma++ = '\0';
+        if (count < TRACE_FIELD_LIMIT)
+            fields[count] = at;
+        at = comma;
+    }
+    return count;
+}
+
+bool trace_read_number(trace_builder *builder, const char *name, const char *text, uint64_t *out)
+{
+    if (!*text)
+        return trace_builder_refuse(builder, "%s is missing", name);
+    if (strspn(text, "0123456789") != strlen(text))
+        return trace_builder_refuse(builder, "%s is \"%.40s\": expected a whole number", name, text);
+    errno = 0;
+    unsigned long long value = strtoull(text, NULL, 10);
+    if (errno)
+        return trace_builder_refuse(builder, "%s is %.40s: it does not fit into 64 bits", name, text);
+    *out = value;
+    return true;
 }

@@ -1,9 +1,9 @@
-/* Strata's own traces: `op,id,bytes,stream,time_us`, and perhaps a column `access` after those. */
+/* Strata's traces: `op,id,bytes,stream,time_us`, optionally followed by `access`. */
 #include "tools/trace/trace_builder.h"
 
 #include <string.h>
 
-/* What the reader remembers: the number of columns. */
+/* The reader's state is the number of columns. */
 static bool begins(const char *line, uint64_t *memory)
 {
     if (strcmp(line, "op,id,bytes,stream,time_us") == 0)
@@ -46,7 +46,7 @@ static bool read_access(trace_builder *builder, const char *text, trace_words *w
     return trace_builder_refuse(builder, "access is \"%.40s\": expected read, write or read_write", text);
 }
 
-/* Streams have numbers here; 07 and 7 are the same one. */
+/* Streams are numbers here: 07 equals 7. */
 static const char *stream_name(const char *digits)
 {
     while (digits[0] == '0' && digits[1])

@@ -1,9 +1,9 @@
-/* The logs of the layer `logging`, binary and CSV, as traces: one order for all threads.
+/* Logs of the layer `logging`, binary and CSV, as traces: one order for all threads.
  *
- * A block is told by its slot and generation, so an address that comes back is another block. A finished use counts
- * once. A wait of the host for a stream is one where something on that stream stands before it. Prepares, completions,
- * reaps and trims are not replayed, nor is what had failed, which is counted. A log need not begin with its program:
- * frees and uses of blocks whose allocation it does not have are left out, and counted, too. */
+ * Slot and generation identify a block, so a reused address is a new block. A finished use counts once. A wait of the
+ * host for a stream counts if an earlier row names the stream. Prepares, completions, reaps and trims are not replayed;
+ * failed calls are counted and not replayed. Frees and uses of blocks allocated before the log are counted and left
+ * out. */
 #include "resources/logging/csv.h"
 #include "tools/log/log_reader.h"
 #include "tools/trace/trace_builder.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The per-thread default streams of two threads are two streams that go by one handle. */
+/* Per-thread default streams of two threads are two streams with one handle. */
 static void name_stream(const strata_log_record *record, char name[32])
 {
     if (record->stream == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD)
@@ -23,7 +23,7 @@ static void name_stream(const strata_log_record *record, char name[32])
         snprintf(name, 32, "0x%" PRIx64, record->stream > 2 ? record->stream : 0);
 }
 
-/* False: the record is none that is replayed. */
+/* False: the record is not replayed. */
 static bool op_of(const strata_log_record *record, trace_op *op)
 {
     switch (record->kind) {
@@ -45,9 +45,9 @@ static bool op_of(const strata_log_record *record, trace_op *op)
     }
 }
 
-enum { SLOT_BITS = 24 }; /* of a stack's table of blocks */
+enum { SLOT_BITS = 24 }; /* of the index into a stack's table of blocks */
 
-/* Whether slot and generation fit into one number, which names the block in a trace. */
+/* Whether slot and generation fit into one number, the block's id in the trace. */
 static bool check_block(trace_builder *builder, uint64_t slot, uint64_t generation)
 {
     if (slot >> SLOT_BITS)
@@ -77,13 +77,13 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
         return false;
     words.id = record->generation << SLOT_BITS | record->slot;
     words.bytes = record->requested;
-    const char *home = trace_builder_home(builder, words.id);
-    if (words.op != TRACE_ALLOC && !home) {
+    const char *alloc_stream = trace_builder_alloc_stream(builder, words.id);
+    if (words.op != TRACE_ALLOC && !alloc_stream) {
         builder->trace.recorded_strays++;
         return true;
     }
-    if (record->stream == (uint64_t)(uintptr_t)STRATA_STREAM_GONE && home)
-        snprintf(stream, sizeof stream, "%s", home);
+    if (record->stream == (uint64_t)(uintptr_t)STRATA_STREAM_GONE && alloc_stream)
+        snprintf(stream, sizeof stream, "%s", alloc_stream);
     else
         name_stream(record, stream);
     return trace_builder_add(builder, &words);
@@ -97,7 +97,7 @@ bool trace_log_read(trace_builder *builder, const void *bytes, size_t size)
     log_problem problem;
     if (!log_read_bytes(bytes, size, &contents, &problem))
         return trace_builder_refuse(builder, "%s", problem.text);
-    if (contents.damages) { /* what was left out may be what the rest needs */
+    if (contents.damages) { /* the rest may need skipped records */
         log_contents_free(&contents);
         return trace_builder_refuse(builder, "%s", contents.damage[0].text);
     }
@@ -145,7 +145,7 @@ static bool read_action(trace_builder *builder, char *text, strata_log_record *r
     static const char failure[] = " failure";
     size_t length = strlen(text), tail = sizeof failure - 1;
     bool failed = length > tail && strcmp(text + length - tail, failure) == 0;
-    record->status = failed ? STRATA_ERROR_DRIVER : STRATA_SUCCESS; /* whichever: it is left out */
+    record->status = failed ? STRATA_ERROR_DRIVER : STRATA_SUCCESS; /* any error: the record is left out */
     if (failed)
         text[length - tail] = '\0';
     for (int kind = 1; kind < STRATA_LOG_KIND_LIMIT; kind++) {

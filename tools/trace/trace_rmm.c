@@ -1,7 +1,7 @@
-/* The log that RMM's logging_resource_adaptor writes: `Thread,Time,Action,Pointer,Size,Stream`.
+/* Logs of RMM's logging_resource_adaptor: `Thread,Time,Action,Pointer,Size,Stream`.
  *
- * Time is the wall clock's, HH:MM:SS.microseconds, and starts again at midnight. Pointers are the identities. A stream
- * is whatever was printed for it: a number, a handle, a name. */
+ * Time is the wall clock, HH:MM:SS.microseconds, which restarts at midnight. Pointers are the ids. A stream is any
+ * text. */
 #include "tools/trace/trace_builder.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define DAY_US (UINT64_C(24) * 3600 * 1000000)
 
-/* What the reader remembers: the time of the row before, in microseconds since the first midnight. */
+/* The reader's state is the previous row's time in microseconds since the first midnight. */
 static bool begins(const char *line, uint64_t *memory)
 {
     (void)memory;
@@ -48,7 +48,7 @@ static bool read_clock(const char *text, uint64_t *out)
     return true;
 }
 
-/* Rows of several threads may be a little out of order; a clock that goes back by half a day has passed midnight. */
+/* Rows of several threads may be slightly out of order; a clock that goes back by half a day passed midnight. */
 static bool read_time(trace_builder *builder, const char *text, uint64_t *memory, uint64_t *out)
 {
     uint64_t clock;
@@ -106,7 +106,7 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
         builder->trace.recorded_failures++;
         return true;
     }
-    /* Zero bytes have no address to be told apart by. */
+    /* Blocks of zero bytes have no address as an id. */
     if (words.bytes == 0 && words.id == 0)
         return true;
     return trace_builder_add(builder, &words);

@@ -433,13 +433,13 @@ static void moments_are_read_in_three_ways(void **state)
 {
     (void)state;
     log_moment moment;
-    assert_true(log_choice_read_moment("1.5s", &moment) && moment.kind == LOG_MOMENT_SINCE_START);
+    assert_true(log_filter_read_moment("1.5s", &moment) && moment.kind == LOG_MOMENT_SINCE_START);
     assert_true(moment.ns == 1500000000);
-    assert_true(log_choice_read_moment("13:05:59.25", &moment) && moment.kind == LOG_MOMENT_OF_DAY);
+    assert_true(log_filter_read_moment("13:05:59.25", &moment) && moment.kind == LOG_MOMENT_OF_DAY);
     assert_true(moment.ns == ((13 * 60 + 5) * 60 + 59) * UINT64_C(1000000000) + 250000000);
-    assert_true(log_choice_read_moment("2026-01-31T13:05:59", &moment) && moment.kind == LOG_MOMENT_WALL);
-    assert_true(log_choice_read_moment("2024-02-29T00:00:00", &moment) && moment.kind == LOG_MOMENT_WALL);
-    assert_true(log_choice_read_moment("2600-01-01T00:00:00", &moment) && moment.ns == UINT64_MAX);
+    assert_true(log_filter_read_moment("2026-01-31T13:05:59", &moment) && moment.kind == LOG_MOMENT_WALL);
+    assert_true(log_filter_read_moment("2024-02-29T00:00:00", &moment) && moment.kind == LOG_MOMENT_WALL);
+    assert_true(log_filter_read_moment("2600-01-01T00:00:00", &moment) && moment.ns == UINT64_MAX);
     static const char *const wrong[] = {"",
                                         "x",
                                         "25:00:00",
@@ -454,7 +454,7 @@ static void moments_are_read_in_three_ways(void **state)
                                         "2026-01-00T00:00:00",
                                         "1900-02-29T00:00:00"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_false(log_choice_read_moment(wrong[i], &moment));
+        assert_false(log_filter_read_moment(wrong[i], &moment));
 }
 
 static void a_time_of_day_is_the_clocks_on_the_days_that_it_is_set(void **state)
@@ -472,9 +472,9 @@ static void a_time_of_day_is_the_clocks_on_the_days_that_it_is_set(void **state)
         {1792929600, 1792929600}, /* 2026-10-25, of 25 hours */
     };
     for (size_t i = 0; i < sizeof days / sizeof days[0]; i++) {
-        log_choice choice = {.kinds = 0};
-        assert_true(log_choice_read_moment("13:00:00.5", &choice.from));
-        log_choice_begin(&choice, days[i].noon * UINT64_C(1000000000));
+        log_filter choice = {.kinds = 0};
+        assert_true(log_filter_read_moment("13:00:00.5", &choice.from));
+        log_filter_begin(&choice, days[i].noon * UINT64_C(1000000000));
         assert_true(choice.from_ns == days[i].found * UINT64_C(1000000000) + 500000000);
     }
     if (before)

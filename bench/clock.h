@@ -1,0 +1,10 @@
+/* The clock of all measurements. */
+#ifndef STRATA_BENCH_CLOCK_H
+#define STRATA_BENCH_CLOCK_H
+
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC, in nanoseconds. */
+uint64_t bench_now(void);
+
+#endif
