@@ -16,43 +16,9 @@
 #ifndef STRATA_RESOURCES_BUDGET_SHARED_H
 #define STRATA_RESOURCES_BUDGET_SHARED_H
 
-#include "core/streams/device.h"
-
 #include <strata/block.h>
-#include <strata/budget.h>
 
-enum {
-    SHARED_SLOTS = 1024, /* processes */
-    SHARED_TAGS = 24,    /* of one process: the first is for no tag, the last for those that came too late */
-    SHARED_TAG_NAME = 40,
-};
-
-typedef struct shared_tag {
-    char name[SHARED_TAG_NAME];
-    _Atomic uint64_t in_use; /* for people; any thread of the process, relaxed */
-} shared_tag;
-
-typedef struct shared_slot {
-    _Alignas(64) _Atomic uint64_t in_use; /* written by the process, read by all */
-    _Atomic uint64_t lease;               /* written with the lock */
-    _Atomic uint32_t frozen;        /* somebody with the lock is lowering the lease; left behind by one that died */
-    _Atomic int32_t pid;            /* 0: the slot is free. This and the rest is written with the lock. */
-    _Atomic uint64_t started;       /* when the process did, in ticks since the boot */
-    _Atomic uint64_t pid_namespace; /* in which `pid` means something */
-    _Atomic uint64_t noticed;       /* when it was first seen dead, in nanoseconds since the boot; 0: not */
-    _Alignas(64) shared_tag tags[SHARED_TAGS];
-} shared_slot;
-
-typedef struct shared_file {
-    uint64_t magic;
-    uint32_t version, bytes;  /* of the file */
-    unsigned char device[16]; /* uuid */
-    char name[64];
-    uint64_t checksum;                   /* of all before it, which never changes */
-    _Alignas(64) _Atomic uint64_t limit; /* written with the lock; 0: none */
-    _Atomic uint32_t used_slots;         /* slots from here on were never taken; written with the lock */
-    shared_slot slots[SHARED_SLOTS];
-} shared_file;
+#include <stdbool.h>
 
 typedef struct budget_shared budget_shared;
 
@@ -91,14 +57,6 @@ uint64_t shared_in_use(const budget_shared *shared);
 
 /* Sets the limit for all. Errors: IO. */
 strata_status shared_set_limit(budget_shared *shared, uint64_t limit);
-
-/* For looking at a file: has one that the process has open already, since closing another descriptor of it would end
- * the process's locks, else opens the file that is there, without a slot. shared_close ends it. Errors: IO. */
-strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out);
-const shared_file *shared_file_of(const budget_shared *shared);
-
-/* Whether the process of a slot lives. */
-bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot);
 
 /* Where a tag is counted, for people to see; and counting there. The second is short and takes no lock. */
 uint32_t shared_tag_place(budget_shared *shared, strata_tag tag);

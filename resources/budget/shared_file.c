@@ -1,6 +1,6 @@
 /* The file of a shared budget: where it is, who may have made it, and what its head has to say. */
 #define _GNU_SOURCE
-#include "resources/budget/shared_file.h"
+#include "resources/budget/shared_internal.h"
 
 #include "core/base/error.h"
 

@@ -1,7 +1,9 @@
 /* Shared budgets seen from outside: which there are, who uses them, and setting their limits. */
+#include <strata/budget.h>
+
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/budget/shared_file.h"
+#include "resources/budget/shared_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -59,7 +61,7 @@ static void view_tags(file_view *view, strata_shared_process *process, const sha
 
 static void view_file(file_view *view, const budget_shared *shared, strata_shared_budget *out)
 {
-    const shared_file *file = shared_file_of(shared);
+    const shared_file *file = shared->file;
     uint32_t used = atomic_load_explicit(&file->used_slots, memory_order_acquire);
     out->name = file->name;
     out->limit = (size_t)shared_limit(shared);

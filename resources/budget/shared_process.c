@@ -1,6 +1,6 @@
 /* Looking up processes in /proc. */
 #define _GNU_SOURCE
-#include "resources/budget/shared_process.h"
+#include "resources/budget/shared_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

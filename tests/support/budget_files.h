@@ -4,8 +4,7 @@
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 #define STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 
-#include "resources/budget/shared.h"
-#include "resources/budget/shared_file.h"
+#include "resources/budget/shared_internal.h"
 
 #include <dirent.h>
 #include <fcntl.h>

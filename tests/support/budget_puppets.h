@@ -4,7 +4,7 @@
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 #define STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 
-#include "resources/budget/shared.h"
+#include "resources/budget/shared_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/streams/stream_map.h"
-#include "resources/budget/account.h"
 #include "runtime/runtime.h"
+#include "support/budget_accounts.h"
 #include "support/captures.h"
 #include "support/child.h"
 #include "support/faults.h"
@@ -633,15 +633,6 @@ static size_t in_use(strata_budget_account *account)
     return usage.in_use;
 }
 
-/* Nothing is in flight while no call is: who is refused would wait for it. */
-static void check_no_flight(strata_budget_account *account)
-{
-    uint32_t position = 0;
-    assert_int_equal(account->strays, 0);
-    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
-        assert_int_equal(cell->in_flight, 0);
-}
-
 static void a_thread_that_a_budget_has_no_cell_for_is_charged_all_the_same(test_fixture *fixture)
 {
     bool any = true;
@@ -695,12 +686,12 @@ static void accounts_are_opened_and_entered_or_not(test_fixture *fixture)
     }
 }
 
-static void look(const strata_shared_budget *budget, void *data)
+static void look(const strata_shared_budget *shared, void *data)
 {
     size_t *processes = data;
-    if (budget->problem)
-        assert_non_null(strstr(budget->problem, "the host has no memory"));
-    *processes = budget->process_count;
+    if (shared->problem)
+        assert_non_null(strstr(shared->problem, "the host has no memory"));
+    *processes = shared->process_count;
 }
 
 static void a_shared_budget_that_is_not_made_has_no_slot(test_fixture *fixture)

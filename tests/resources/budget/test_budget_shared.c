@@ -4,9 +4,6 @@
  * The processes are forks of this program, which opens neither the driver nor a shared budget itself. Each is a puppet:
  * it carries out what it reads from a pipe, and answers. */
 #define _GNU_SOURCE
-#include "resources/budget/shared.h"
-#include "resources/budget/shared_process.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -444,7 +441,7 @@ static void tags_are_cut_between_characters(void **state)
         check_ok(strata_tag_intern(tags[i].name, &tag));
         uint32_t place = shared_tag_place(shared, tag);
         shared_count(shared, place, 100 + (int64_t)i);
-        assert_string_equal(shared_file_of(shared)->slots[0].tags[place].name, tags[i].kept);
+        assert_string_equal(shared->file->slots[0].tags[place].name, tags[i].kept);
     }
     assert_int_equal(run_command("shared-test --json", text), 0);
     for (size_t i = 0; i < TAGS; i++) {

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "resources/budget/shared_process.h"
 #include "support/itself.h"
 
 /* ---- slots ---- */
@@ -73,7 +72,7 @@ static void a_free_slot_whose_lock_is_held_is_passed_by(void **state)
     shared_close(open_budget("a"));
     keeper other = keep_locked(own_path("a"), 1, 1, 0);
     budget_shared *shared = open_budget("a");
-    const shared_file *file = shared_file_of(shared);
+    const shared_file *file = shared->file;
     assert_int_equal(file->slots[0].pid, 0);
     assert_int_equal(file->slots[1].pid, getpid());
     seen all = visit_all();
@@ -305,7 +304,7 @@ static void tags_that_come_late_are_counted_together(void **state)
 {
     (void)state;
     budget_shared *shared = open_budget("a");
-    const shared_tag *tags = shared_file_of(shared)->slots[0].tags;
+    const shared_tag *tags = shared->file->slots[0].tags;
     assert_int_equal(shared_tag_place(shared, 0), 0);
     strata_tag tag = 0, again;
     uint32_t places[SHARED_TAGS * 2];

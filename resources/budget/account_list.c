@@ -1,0 +1,110 @@
+/* Accounts of a layer: beginning and ending, and the list of them. */
+#include "resources/budget/thread_quota.h"
+
+#include "core/base/host_memory.h"
+#include "resources/budget/shared.h"
+
+#include <string.h>
+
+void budget_account_init(strata_budget_account *account, budget *layer, strata_budget_account *parent,
+                         const budget_terms *terms)
+{
+    account->layer = layer;
+    account->parent = parent;
+    account->promise = terms->promise;
+    account->shared = terms->shared;
+    account->depth = parent ? parent->depth + 1 : 0;
+    strncpy(account->name, terms->name, BUDGET_NAME - 1);
+    if (parent)
+        memcpy(account->parent_name, parent->name, BUDGET_NAME);
+    account->alone = !parent && !terms->shared;
+    atomic_init(&account->limit, terms->limit);
+    atomic_init(&account->most_credit, budget_most_credit(terms->limit));
+    atomic_init(&account->unassigned, budget_capacity_of(terms->limit));
+    atomic_init(&account->kept, terms->promise ? terms->limit : 0);
+    account->soft = terms->soft;
+    account->soft_low = terms->soft_low;
+    account->soft_callback = terms->soft_callback;
+    account->soft_data = terms->soft_data;
+    strata_per_thread_init(&account->cells, sizeof(budget_cell));
+    if (account->alone)
+        strata_per_thread_take_number(&account->cells);
+    strata_barriers_open();
+    strata_lock_init(&account->turn_lock, STRATA_RANK_TURN);
+    pthread_cond_init(&account->turn_free, NULL);
+}
+
+void budget_account_end(strata_budget_account *account)
+{
+    shared_close(account->shared);
+    strata_per_thread_destroy(&account->cells);
+    pthread_cond_destroy(&account->turn_free);
+    strata_lock_destroy(&account->turn_lock);
+}
+
+static bool is_over(strata_budget_account *account)
+{
+    if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children)
+        return false;
+    bool none = account->promise ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
+                                 : budget_in_use(account) == 0;
+    /* Who gave the last of them back had a pin before. */
+    return none && !atomic_load_explicit(&account->strays, memory_order_seq_cst) &&
+           !atomic_load_explicit(&account->pins, memory_order_seq_cst);
+}
+
+void budget_list_sweep(budget *self)
+{
+    for (strata_budget_account **at = &self->accounts; *at;) {
+        strata_budget_account *account = *at;
+        if (!is_over(account)) {
+            at = &account->next;
+            continue;
+        }
+        *at = account->next;
+        budget_account_end(account);
+        strata_host_free(account);
+    }
+}
+
+void budget_list_destroy(budget *self)
+{
+    for (strata_budget_account *account = self->accounts, *next; account; account = next) {
+        next = account->next;
+        budget_account_end(account);
+        strata_host_free(account);
+    }
+}
+
+/* The block may come to its end meanwhile, and the account too: it is one only if it still stands among the layer's. */
+strata_budget_account *budget_pin_source(budget *self, strata_block_id of)
+{
+    const budget_bytes *kept = budget_bytes_of(self, of);
+    strata_budget_account *source = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
+    if (!source)
+        return NULL;
+    strata_lock_take(&self->lock);
+    strata_budget_account *found = source == &self->base ? source : self->accounts;
+    while (found && found != source)
+        found = found->next;
+    if (found)
+        budget_pin(found);
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+bool budget_list_next(budget *self, bool (*wanted)(const strata_budget_account *account), budget_page *page)
+{
+    strata_lock_take(&self->lock);
+    strata_budget_account *account = page->count ? page->accounts[page->count - 1]->next : self->accounts;
+    for (; page->count; page->count--)
+        budget_unpin(page->accounts[page->count - 1]);
+    for (; account && page->count < sizeof page->accounts / sizeof page->accounts[0]; account = account->next) {
+        if (wanted && !wanted(account))
+            continue;
+        budget_pin(account);
+        page->accounts[page->count++] = account;
+    }
+    strata_lock_release(&self->lock);
+    return page->count != 0;
+}

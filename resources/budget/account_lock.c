@@ -1,0 +1,80 @@
+/* Turns, and waiting for requests of others that are not decided. */
+#include "resources/budget/thread_quota.h"
+
+#include "core/base/timestamp.h"
+
+static uint64_t own_serial(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? thread->serial : 0;
+}
+
+/* False if the calling thread has the turn already: it came back here from a layer below, or a callback. */
+bool budget_take_turn(strata_budget_account *account)
+{
+    uint64_t own = own_serial();
+    if (own && atomic_load_explicit(&account->turn_owner, memory_order_relaxed) == own)
+        return false;
+    strata_lock_take(&account->turn_lock);
+    while (account->turn_taken)
+        pthread_cond_wait(&account->turn_free, &account->turn_lock.mutex);
+    account->turn_taken = true;
+    strata_lock_release(&account->turn_lock);
+    atomic_store_explicit(&account->turn_owner, own, memory_order_relaxed);
+    atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
+    budget_call_in_credits(account);
+    return true;
+}
+
+void budget_give_turn(strata_budget_account *account)
+{
+    atomic_store_explicit(&account->turn_owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&account->tight, false, memory_order_release);
+    strata_lock_take(&account->turn_lock);
+    account->turn_taken = false;
+    pthread_cond_signal(&account->turn_free);
+    strata_lock_release(&account->turn_lock);
+}
+
+/* Whether another thread has a request that is charged and not decided. */
+bool budget_others_in_flight(const strata_budget_account *account, const budget_cell *mine)
+{
+    uint32_t position = 0;
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
+        if (cell != mine && atomic_load_explicit(&cell->in_flight, memory_order_acquire))
+            return true;
+    return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
+}
+
+/* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. A
+ * yield may take a whole slice of others' time, so these count as well. */
+bool budget_wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
+{
+    enum { PAUSES = 60, SHORT_WAITS = 256 }; /* the first of them before strata_backoff yields */
+    if (*turn < PAUSES) {
+        strata_backoff(turn);
+        return true;
+    }
+    int64_t now = (int64_t)strata_timestamp_clock();
+    if (*looked)
+        *patience -= now - *looked;
+    *looked = now;
+    if (*patience <= 0)
+        return false;
+    if (*turn < SHORT_WAITS)
+        strata_backoff(turn);
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    return true;
+}
+
+/* In the turn: whether all requests of others are decided, after waiting for them. */
+bool budget_wait_until_decided(const strata_budget_account *account, const budget_cell *mine, int64_t *patience)
+{
+    unsigned spins = 0;
+    int64_t looked = 0;
+    while (budget_others_in_flight(account, mine))
+        if (!budget_wait_a_little(&spins, &looked, patience))
+            return false;
+    return true;
+}

@@ -1,0 +1,201 @@
+/* The calls for accounts. */
+#include "resources/budget/thread_quota.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "resources/budget/shared.h"
+
+#include <string.h>
+
+/* The names as the caller's structs have them, and amounts in bytes. */
+strata_status budget_read_terms(const strata_device *device, const char *name, const strata_amount amounts[3],
+                                budget_terms *terms)
+{
+    for (size_t i = 0; i < 3; i++)
+        if (amounts[i].percent != 0 && !(amounts[i].percent > 0 && amounts[i].percent <= 100))
+            return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "budget: a share of %g percent: expected above 0, at most 100", amounts[i].percent);
+    terms->name = name;
+    terms->limit = strata_amount_bytes(&amounts[0], device);
+    terms->soft = strata_amount_bytes(&amounts[1], device);
+    terms->soft_low = strata_amount_bytes(&amounts[2], device);
+    if (!terms->soft_low)
+        terms->soft_low = terms->soft - terms->soft / 10;
+    if (strlen(name) >= BUDGET_NAME)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: an account's name has at most %d bytes: \"%.64s...\"",
+                           BUDGET_NAME - 1, name);
+    uint64_t highest = terms->limit > terms->soft ? terms->limit : terms->soft;
+    if (highest > (uint64_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a limit or mark of %llu bytes is beyond 2^62",
+                           name, (unsigned long long)highest);
+    if ((terms->limit && terms->soft > terms->limit) || terms->soft_low > terms->soft)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "budget \"%s\": the soft mark (%llu) is above the limit (%llu), or the low one (%llu) above "
+                           "the soft mark",
+                           name, (unsigned long long)terms->soft, (unsigned long long)terms->limit,
+                           (unsigned long long)terms->soft_low);
+    return STRATA_SUCCESS;
+}
+
+__attribute__((noinline)) strata_budget_account *budget_entered_account(budget *self)
+{
+    strata_thread *thread = strata_thread_self();
+    const budget_place *place = strata_per_thread_self(&self->places, thread);
+    return place && place->serial == thread->serial ? place->account : &self->base;
+}
+
+static strata_status open_account(strata_budget_account *parent, const budget_terms *terms, strata_budget_account **out)
+{
+    budget *self = parent->layer;
+    if (parent->depth + 1 >= BUDGET_DEPTH)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": accounts nest at most %d deep", terms->name,
+                           BUDGET_DEPTH);
+    strata_budget_account *account = strata_host_zalloc_aligned(64, sizeof *account);
+    if (!account)
+        return strata_fail_host_memory("an account of a budget");
+    budget_account_init(account, self, parent, terms);
+    strata_lock_take(&self->lock);
+    budget_list_sweep(self);
+    account->next = self->accounts;
+    self->accounts = account;
+    parent->children++;
+    strata_lock_release(&self->lock);
+    if (terms->soft)
+        atomic_store_explicit(&self->marks, true, memory_order_relaxed);
+    *out = account;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_account_open(strata_budget_account *parent, const strata_budget_account_options *options,
+                                         strata_budget_account **out)
+{
+    if (!parent || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an account is opened without one above it or a place for it");
+    *out = NULL;
+    strata_budget_account_options read;
+    budget_terms terms = {0};
+    strata_status status = strata_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = strata_options_read(&read, sizeof read, options, "strata_budget_account_options");
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_amount amounts[] = {read.limit, read.soft, read.soft_low};
+    status = budget_read_terms(parent->layer->device, read.name ? read.name : "account", amounts, &terms);
+    terms.soft_callback = read.soft_callback;
+    terms.soft_data = read.soft_data;
+    return status == STRATA_SUCCESS ? open_account(parent, &terms, out) : status;
+}
+
+strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes, const char *name,
+                                    strata_budget_account **out)
+{
+    if (!parent || !out || !bytes || bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a promise without an account above it or a place for it, or of zero bytes or beyond 2^62");
+    *out = NULL;
+    budget *self = parent->layer;
+    budget_terms terms = {0};
+    const strata_amount amounts[] = {{.bytes = bytes}, {0}, {0}};
+    strata_status status = strata_usable();
+    if (status == STRATA_SUCCESS)
+        status = budget_read_terms(self->device, name ? name : "promise", amounts, &terms);
+    if (status == STRATA_SUCCESS && !self->resource.stack)
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a promise before the layer is part of a stack",
+                             terms.name);
+    if (status != STRATA_SUCCESS)
+        return status;
+    terms.promise = true;
+    budget_attempt attempt = {.account = parent, .bytes = bytes, .patience = budget_patience_ns};
+    bool done;
+    if (!budget_charge(parent, bytes, &attempt.patience, &attempt.failing))
+        status = budget_retry(self, &attempt, NULL, &done);
+    if (status == STRATA_SUCCESS) {
+        status = open_account(parent, &terms, out);
+        budget_decide(parent, bytes, status != STRATA_SUCCESS);
+    }
+    budget_tell_all(self);
+    return status;
+}
+
+strata_status strata_budget_account_close(strata_budget_account *account)
+{
+    strata_status status = strata_not_forked();
+    if (!account || status != STRATA_SUCCESS)
+        return status;
+    if (!account->parent)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the base account of a budget ends with its layer");
+    budget *self = account->layer;
+    strata_budget_account *parent = account->parent;
+    strata_lock_take(&self->lock);
+    uint32_t children = account->children;
+    strata_lock_release(&self->lock);
+    if (children)
+        return strata_fail(STRATA_ERROR_BUSY, "budget \"%s\": %u accounts below it are open", account->name, children);
+    budget_pin(account);
+    atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
+    if (account->promise)
+        budget_pass_on(account);
+    budget_unpin(account);
+    strata_lock_take(&self->lock);
+    parent->children--; /* from here on it may be closed, too */
+    budget_list_sweep(self);
+    strata_lock_release(&self->lock);
+    budget_tell_all(self);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_enter(strata_budget_account *account, strata_budget_account **previous)
+{
+    if (!account)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_enter: account is NULL");
+    strata_status status = strata_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
+    budget *self = account->layer;
+    budget_place *place = strata_per_thread_self(&self->places, strata_thread_self());
+    if (!place)
+        return strata_fail_host_memory("a thread's place in a budget");
+    if (previous)
+        *previous = budget_entered_account(self);
+    place->account = account;
+    place->serial = strata_thread_self()->serial;
+    atomic_store_explicit(&self->entered, true, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_account_usage(strata_budget_account *account, strata_budget_usage *usage)
+{
+    if (!account || !usage)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's usage without an account or a place for it");
+    *usage = (strata_budget_usage){0};
+    strata_status status = strata_not_forked();
+    if (status == STRATA_SUCCESS)
+        budget_usage(account, usage);
+    return status;
+}
+
+static strata_status change_limit(strata_budget_account *account, uint64_t limit)
+{
+    if (account->shared)
+        return shared_set_limit(account->shared, limit);
+    bool taken = budget_take_turn(account);
+    int64_t change =
+        budget_capacity_of(limit) - budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
+    atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
+    atomic_store_explicit(&account->most_credit, budget_most_credit(limit), memory_order_relaxed);
+    atomic_fetch_add_explicit(&account->unassigned, change, memory_order_acq_rel);
+    if (taken)
+        budget_give_turn(account);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_set_limit(strata_budget_account *account, size_t bytes)
+{
+    if (!account || account->promise)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a limit is set without an account, or for a promise");
+    if (bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's limit of %zu bytes is beyond 2^62", bytes);
+    strata_status status = strata_not_forked();
+    return status == STRATA_SUCCESS ? change_limit(account, bytes) : status;
+}

@@ -1,0 +1,198 @@
+/* Charges to an account and those above it, and what is given back to them. */
+#include "resources/budget/thread_quota.h"
+
+#include "resources/budget/shared.h"
+
+/* In the turn, where the account is this thread's alone, but for strays that came before it, and for what other
+ * processes take of a shared one. */
+static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared) {
+        for (unsigned spins = 0; spins < 64 && shared_make_room(account->shared, bytes, 0);)
+            if (shared_take(account->shared, bytes))
+                return true;
+            else
+                strata_backoff(&spins);
+        return false;
+    }
+    return !bytes || budget_take_unassigned(account, bytes, bytes);
+}
+
+/* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
+static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes,
+                                 int64_t *patience)
+{
+    unsigned spins = 0;
+    int64_t looked = 0;
+    for (;;) {
+        bool quiet = !budget_others_in_flight(account, mine);
+        if (take_all_at_once(account, bytes))
+            return true;
+        if (quiet || !budget_wait_a_little(&spins, &looked, patience))
+            return false;
+    }
+}
+
+static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes,
+                                                     int64_t *patience)
+{
+    if (bytes > (uint64_t)budget_boundless)
+        return false;
+    bool taken = budget_take_turn(account);
+    bool fits = taken ? take_when_given_back(account, cell, bytes, patience) : take_all_at_once(account, bytes);
+    if (fits) {
+        if (account->shared)
+            budget_note_peak(account);
+        budget_begin_flight(account, cell);
+    }
+    if (taken)
+        budget_give_turn(account);
+    return fits;
+}
+
+static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *patience)
+{
+    budget_cell *cell = budget_cell_self(account);
+    bool fits = cell ? budget_take_credit(account, cell, bytes) : budget_take_as_stray(account, bytes);
+    return fits || charge_in_turn(account, cell, bytes, patience);
+}
+
+static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    budget_cell *cell = budget_cell_self(account);
+    if (failed)
+        budget_give_back(account, cell, bytes, true);
+    budget_end_flight(account, cell);
+}
+
+bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (charge_one(level, bytes, patience))
+            continue;
+        *failing = level;
+        for (strata_budget_account *charged = account; charged != level; charged = budget_above(charged))
+            decide_one(charged, bytes, true);
+        return false;
+    }
+    return true;
+}
+
+void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        decide_one(level, bytes, failed);
+}
+
+void budget_pass_on(strata_budget_account *promise)
+{
+    int64_t bytes = atomic_exchange_explicit(&promise->unassigned, 0, memory_order_acq_rel);
+    if (bytes <= 0)
+        return;
+    budget_release(promise->parent, (uint64_t)bytes);
+    atomic_fetch_sub_explicit(&promise->kept, (uint64_t)bytes, memory_order_release);
+}
+
+/* From the outermost inwards: an account may end with the last byte that it gets back. */
+void budget_release(strata_budget_account *account, uint64_t bytes)
+{
+    strata_budget_account *levels[BUDGET_DEPTH];
+    size_t count = 0;
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        levels[count++] = level;
+    while (count-- > 0) {
+        strata_budget_account *level = levels[count];
+        if (!level->parent) {
+            budget_give_back(level, budget_cell_self(level), bytes, false);
+            continue;
+        }
+        budget_pin(level); /* it stays until that is taken back */
+        budget_give_back(level, budget_cell_self(level), bytes, false);
+        if (level->promise && atomic_load_explicit(&level->closed, memory_order_seq_cst))
+            budget_pass_on(level);
+        budget_unpin(level);
+    }
+}
+
+/* ---- memory that is retired and will be reused ---- */
+
+/* Whether bytes that come back to `source` come back to `account` too: those of a promise do once it is closed. */
+static bool comes_back_to(const strata_budget_account *source, const strata_budget_account *account)
+{
+    while (source && source != account) {
+        bool stays = source->promise && !atomic_load_explicit(&source->closed, memory_order_seq_cst);
+        source = stays ? NULL : source->parent;
+    }
+    return source != NULL;
+}
+
+static void give_turns(strata_budget_account *account, const strata_budget_account *end)
+{
+    for (; account != end; account = budget_above(account))
+        budget_give_turn(account);
+}
+
+/* Whether `bytes` fit once `back` of them were given back. */
+static bool has_room_ahead(strata_budget_account *account, uint64_t bytes, uint64_t back)
+{
+    if (account->shared) /* what is not coming back would have to be held from here on */
+        return back >= bytes && shared_make_room(account->shared, bytes, back);
+    int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
+    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least;
+}
+
+static void take_ahead(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared)
+        shared_take_ahead(account->shared, bytes);
+    else {
+        atomic_fetch_add_explicit(&account->ahead, (int64_t)bytes, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+    }
+}
+
+static bool is_within_limit(const strata_budget_account *account)
+{
+    if (account->shared)
+        return shared_is_covered(account->shared);
+    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= 0;
+}
+
+bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
+                        uint64_t reusable, int64_t *patience)
+{
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (!budget_take_turn(level)) {
+            give_turns(account, level);
+            return false;
+        }
+        uint64_t back = comes_back_to(source, level) ? reusable : 0;
+        /* A request of others that is not decided could take that memory. */
+        if (!budget_wait_until_decided(level, budget_cell_self(level), patience) ||
+            !has_room_ahead(level, bytes, back)) {
+            give_turns(account, budget_above(level));
+            return false;
+        }
+    }
+    for (strata_budget_account *level = account; level; level = budget_above(level))
+        take_ahead(level, bytes);
+    return true;
+}
+
+bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed)
+{
+    bool kept = true;
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        if (failed)
+            budget_give_unassigned(level, bytes);
+        if (!level->shared)
+            atomic_fetch_sub_explicit(&level->ahead, (int64_t)bytes, memory_order_relaxed);
+        kept &= is_within_limit(level);
+        if (!failed)
+            budget_note_peak(level);
+    }
+    if (kept && !failed)
+        atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
+    give_turns(account, NULL);
+    return kept;
+}

@@ -1,0 +1,242 @@
+/* budget: a hard limit in bytes. The layer charges each request to its thread's account and those above it, and gives
+ * the bytes back when the owner reports that they are free; what an account is stands in resources/budget/internal.h.
+ *
+ * A request that does not fit tries, holding nothing: what has finished, what is retired and surely reused, what layers
+ * below hold back, and waiting. Each time it is charged again from the beginning. */
+#include "resources/budget/thread_quota.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "resources/budget/shared.h"
+
+static strata_resource *find_charging(budget *self)
+{
+    strata_resource *charging = strata_resource_charging(self->resource.upstream);
+    atomic_store_explicit(&self->charging, charging, memory_order_relaxed);
+    return charging;
+}
+
+static inline strata_status charge_of(budget *self, const strata_request *request, size_t *bytes)
+{
+    strata_resource *charging = atomic_load_explicit(&self->charging, memory_order_relaxed);
+    if (__builtin_expect(!charging, 0))
+        charging = find_charging(self);
+    const strata_status status = charging->ops->charge(charging, request, bytes);
+    if (__builtin_expect(status == STRATA_SUCCESS && !*bytes && request->bytes,
+                         0)) /* or the account could end before the block */
+        *bytes = 1;
+    return status;
+}
+
+static inline strata_budget_account *current_account(budget *self)
+{
+    return __builtin_expect(atomic_load_explicit(&self->entered, memory_order_relaxed), 0)
+               ? budget_entered_account(self)
+               : &self->base;
+}
+
+/* ---- allocating ---- */
+
+/* Passes a request on that was charged. A block without identity is one of zero bytes: nothing will report its end. */
+static inline strata_status allocate_charged(budget *self, strata_budget_account *account,
+                                             const strata_request *request, uint64_t bytes, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->allocate(below, request, out);
+    bool made = status == STRATA_SUCCESS && out->id.generation;
+    if (__builtin_expect(made, 1))
+        budget_note_charge(self, out, account, bytes);
+    budget_decide(account, bytes, !made);
+    return status;
+}
+
+/* The end of one that was charged to its thread's credit and came to no block, or to one that marks are to hear of. */
+static __attribute__((noinline)) strata_status take_back_or_tell(budget *self, uint64_t bytes, bool made,
+                                                                 strata_status status)
+{
+    if (!made)
+        budget_decide(&self->base, bytes, true);
+    budget_tell_all(self);
+    return status;
+}
+
+/* The same as allocate_charged for one that was charged to its thread's credit at the base. */
+static inline strata_status allocate_quickly(budget *self, budget_cell *cell, const strata_request *request,
+                                             uint64_t bytes, strata_block *out)
+{
+    strata_resource *below = self->resource.upstream;
+    const strata_status status = below->ops->allocate(below, request, out);
+    const bool made = status == STRATA_SUCCESS && out->id.generation;
+    if (__builtin_expect(made, 1)) {
+        budget_write_charge(self, out, &self->base, bytes);
+        budget_leave_flight(cell);
+    }
+    if (__builtin_expect(!made || atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
+        return take_back_or_tell(self, bytes, made, status);
+    return STRATA_SUCCESS;
+}
+
+static __attribute__((noinline)) strata_status allocate_slow(budget *self, budget_attempt *attempt, strata_block *out)
+{
+    bool done;
+    *out = (strata_block){0};
+    strata_status status = budget_retry(self, attempt, out, &done);
+    if (status == STRATA_SUCCESS && !done)
+        status = allocate_charged(self, attempt->account, attempt->request, attempt->bytes, out);
+    budget_tell_all(self);
+    return status;
+}
+
+static __attribute__((noinline)) strata_status allocate_otherwise(budget *self, const strata_request *request,
+                                                                  uint64_t bytes, strata_block *out)
+{
+    strata_budget_account *account = current_account(self), *failing;
+    int64_t patience = budget_patience_ns;
+    if (budget_charge(account, bytes, &patience, &failing)) {
+        strata_status status = allocate_charged(self, account, request, bytes, out);
+        budget_tell_all(self);
+        return status;
+    }
+    budget_attempt attempt = {
+        .account = account, .request = request, .bytes = bytes, .failing = failing, .patience = patience};
+    return allocate_slow(self, &attempt, out);
+}
+
+static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    budget *self = (budget *)resource;
+    size_t bytes;
+    strata_status status = charge_of(self, request, &bytes);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        *out = (strata_block){0};
+        return status;
+    }
+    const bool base = current_account(self) == &self->base;
+    budget_cell *cell = base ? budget_charge_quickly(&self->base, bytes) : NULL;
+    return __builtin_expect(cell != NULL, 1) ? allocate_quickly(self, cell, request, bytes, out)
+                                             : allocate_otherwise(self, request, bytes, out);
+}
+
+/* ---- freeing ---- */
+
+/* In parts, or at a shared account. */
+static __attribute__((noinline)) void complete_otherwise(budget *self, budget_bytes *kept,
+                                                         strata_budget_account *account,
+                                                         const strata_completion *completion)
+{
+    uint64_t bytes = kept->charge;
+    if (!completion->last && completion->bytes < bytes)
+        bytes = completion->bytes;
+    kept->charge -= bytes;
+    if (self->base.shared)
+        shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
+    if (completion->last)
+        atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
+    budget_release(account, bytes);
+}
+
+/* The owner says that so many bytes of a block are free. The last report gives back all that is left: the charge was
+ * rounded up. */
+static void budget_completed(strata_resource *resource, const strata_completion *completion)
+{
+    budget *self = (budget *)resource;
+    budget_bytes *kept = budget_bytes_of(self, completion->id);
+    strata_budget_account *account = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
+    if (!account)
+        return;
+    const uint64_t bytes = kept->charge;
+    if (__builtin_expect(!completion->last || self->base.shared, 0)) {
+        complete_otherwise(self, kept, account, completion);
+        return;
+    }
+    kept->charge = 0;
+    atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
+    if (__builtin_expect(!budget_release_quickly(account, bytes), 0))
+        budget_release(account, bytes);
+}
+
+static __attribute__((noinline)) strata_status deallocate_and_tell(budget *self, const strata_block *block,
+                                                                   CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->deallocate(below, block, stream);
+    budget_tell_marks(self);
+    return status;
+}
+
+static strata_status budget_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    budget *self = (budget *)resource;
+    strata_resource *below = resource->upstream;
+    if (__builtin_expect(atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
+        return deallocate_and_tell(self, block, stream);
+    return below->ops->deallocate(below, block, stream);
+}
+
+static strata_status budget_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
+{
+    budget *self = (budget *)resource;
+    strata_resource *below = resource->upstream;
+    strata_status status = below->ops->reap(below, mode, bytes);
+    budget_tell_all(self);
+    return status;
+}
+
+/* ---- the table ---- */
+
+/* The one of the account and those above it that leaves the least. */
+static strata_status budget_snapshot(strata_resource *resource, strata_budget_snapshot *snapshot)
+{
+    budget *self = (budget *)resource;
+    *snapshot = (strata_budget_snapshot){.remaining = SIZE_MAX};
+    for (strata_budget_account *level = current_account(self); level; level = budget_above(level)) {
+        strata_budget_usage usage;
+        budget_usage(level, &usage);
+        if (usage.remaining < snapshot->remaining || !snapshot->limit)
+            *snapshot = (strata_budget_snapshot){usage.limit, usage.in_use, usage.remaining};
+    }
+    return STRATA_SUCCESS;
+}
+
+static void budget_destroy(strata_resource *resource)
+{
+    budget *self = (budget *)resource;
+    budget_list_destroy(self);
+    budget_account_end(&self->base);
+    strata_per_thread_destroy(&self->places);
+    strata_lock_destroy(&self->lock);
+    strata_host_free(self);
+}
+
+#define BUDGET_OPS(bytes)                                                                                             \
+    {                                                                                                                 \
+        .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .passes_facts = true, .name = "budget",          \
+        .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot, \
+        .completed = budget_completed, .destroy = budget_destroy, .values = budget_values,                            \
+        .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
+        .describe = budget_describe,                                                                                  \
+    }
+
+const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_bytes, tag_place));
+const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_bytes));
+
+/* ---- public calls ---- */
+
+strata_budget_account *strata_budget_base(strata_resource *resource)
+{
+    /* The stack keeps a copy of the table, so a layer is told by what ends it. */
+    if (resource && resource->ops && resource->ops->destroy == budget_destroy)
+        return &((budget *)resource)->base;
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_base: the resource is no budget");
+    return NULL;
+}
+
+strata_status strata_budget_charge(strata_budget_account *account, size_t bytes, size_t *charge)
+{
+    if (!account || !charge)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's charge without an account or a place for it");
+    *charge = 0;
+    if (!account->layer->resource.stack)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\" is not part of a stack", account->name);
+    return charge_of(account->layer, &(strata_request){.bytes = bytes}, charge);
+}

@@ -1,0 +1,107 @@
+/* Options of the layer, as a struct and as text. */
+#include "resources/budget/internal.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "resources/budget/shared.h"
+#include "resources/builtin.h"
+
+static strata_status check_options(const strata_budget_options *options)
+{
+    if ((unsigned)options->wait > STRATA_BUDGET_WAIT_LIVE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: there is no wait %d", (int)options->wait);
+    if (options->shared_group && !options->shared)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a group is for shared=NAME");
+    if (options->timeout && options->wait != STRATA_BUDGET_WAIT_LIVE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a timeout is for wait=live");
+    return STRATA_SUCCESS;
+}
+
+static const char *name_of(const strata_budget_options *options)
+{
+    return options->name ? options->name : options->shared ? options->shared : "budget";
+}
+
+static strata_status make(int ordinal, const strata_budget_options *options, strata_resource **out)
+{
+    budget_terms terms = {0};
+    strata_device *device;
+    const strata_amount amounts[] = {options->limit, options->soft, options->soft_low};
+    strata_status status = check_options(options);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_get(ordinal, &device);
+    if (status == STRATA_SUCCESS)
+        status = budget_read_terms(device, name_of(options), amounts, &terms);
+    if (status != STRATA_SUCCESS)
+        return status;
+    budget *self = strata_host_zalloc_aligned(64, sizeof *self);
+    if (!self)
+        return strata_fail_host_memory("a budget");
+    if (options->shared) {
+        const shared_terms shared = {options->shared, options->shared_group, device->info.uuid, terms.limit};
+        if ((status = shared_open(&shared, &terms.shared)) != STRATA_SUCCESS) {
+            strata_host_free(self);
+            return status;
+        }
+    }
+    terms.soft_callback = options->soft_callback;
+    terms.soft_data = options->soft_data;
+    self->resource.ops = options->shared ? &budget_shared_ops : &budget_ops;
+    self->device = device;
+    self->wait = options->wait;
+    self->timeout = options->timeout;
+    atomic_init(&self->marks, terms.soft != 0);
+    strata_per_thread_init(&self->places, sizeof(budget_place));
+    strata_per_thread_take_number(&self->places);
+    strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);
+    budget_account_init(&self->base, self, NULL, &terms);
+    *out = &self->resource;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_budget_create(int ordinal, const strata_budget_options *options, strata_resource **out)
+{
+    strata_budget_options read;
+    strata_status status = strata_options_begin("budget", out, &read, sizeof read, options);
+    return status == STRATA_SUCCESS ? make(ordinal, &read, out) : status;
+}
+
+/* Options as a text has them: its strings are here. */
+typedef struct budget_text {
+    strata_budget_options options;
+    char name[256], shared[256], shared_group[256];
+} budget_text;
+
+static strata_status create_from_text(int ordinal, const void *text, strata_resource **out)
+{
+    const budget_text *from = text;
+    strata_budget_options options = from->options;
+    options.name = from->name[0] ? from->name : NULL;
+    options.shared = from->shared[0] ? from->shared : NULL;
+    options.shared_group = from->shared_group[0] ? from->shared_group : NULL;
+    return strata_budget_create(ordinal, &options, out);
+}
+
+static const strata_option option_texts[] = {
+    {"limit", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.limit), NULL, "the most that may be in use"},
+    {"soft", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft), NULL, "the soft mark"},
+    {"soft_low", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft_low), NULL,
+     "where the soft mark is armed again"},
+    {"wait", STRATA_OPTION_CHOICE, offsetof(budget_text, options.wait), "retired|none|live",
+     "what a request waits for"},
+    {"timeout", STRATA_OPTION_DURATION, offsetof(budget_text, options.timeout), NULL, "how long, with wait=live"},
+    {"name", STRATA_OPTION_STRING, offsetof(budget_text, name), NULL, "for messages"},
+    {"shared", STRATA_OPTION_STRING, offsetof(budget_text, shared), NULL, "one limit for all processes that name it"},
+    {"shared_group", STRATA_OPTION_STRING, offsetof(budget_text, shared_group), NULL, "a group that may share it"},
+};
+
+const strata_layer strata_budget_layer = {
+    .size = sizeof(strata_layer),
+    .name = "budget",
+    .help = "a hard limit in bytes",
+    .options = option_texts,
+    .option_count = sizeof option_texts / sizeof option_texts[0],
+    .options_size = sizeof(budget_text),
+    .create = create_from_text,
+};

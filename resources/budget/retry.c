@@ -1,0 +1,195 @@
+/* What is tried for a request that does not fit. */
+#include "resources/budget/internal.h"
+
+#include "core/base/error.h"
+#include "core/base/timestamp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_beyond(const strata_budget_account *account, uint64_t bytes)
+{
+    uint64_t limit = budget_limit_of(account);
+    return bytes > (limit ? limit : (uint64_t)budget_boundless);
+}
+
+static const char *advice_for(const strata_budget_account *account, uint64_t bytes, bool others_had_their_time)
+{
+    if (is_beyond(account, bytes))
+        return account->promise           ? "It is more than was promised: promise more, or ask for less"
+               : budget_limit_of(account) ? "It is beyond the limit alone: raise that, or ask for less"
+                                          : "No account counts so much: ask for less";
+    if (account->promise)
+        return "Free what was allocated from the promise, or promise more";
+    return others_had_their_time
+               ? "Nobody freed enough within the timeout: free memory, wait longer, or raise the limit"
+               : "Free memory, let requests wait (wait=live), or raise the limit";
+}
+
+/* What these do not achieve is no failure of the request. */
+static void reap_below(budget *self, strata_reap_mode mode)
+{
+    size_t bytes;
+    strata_resource *below = self->resource.upstream;
+    strata_error_suppress_begin();
+    below->ops->reap(below, mode, &bytes);
+    strata_error_suppress_end(false);
+}
+
+/* Keeps everything that is reserved, so that only what layers hold back comes free. */
+static void trim_below(budget *self)
+{
+    size_t bytes;
+    strata_resource *below = self->resource.upstream;
+    strata_error_suppress_begin();
+    below->ops->trim(below, SIZE_MAX, &bytes);
+    strata_error_suppress_end(false);
+}
+
+/* Waits for others to free. False when the time is over. */
+static bool pause_for_others(budget *self, budget_attempt *attempt)
+{
+    enum { SHORTEST = 20000, LONGEST = 1000000 };
+    uint64_t now = strata_timestamp_clock();
+    if (!attempt->deadline) {
+        if (__builtin_add_overflow(now, self->timeout, &attempt->deadline) || !self->timeout)
+            attempt->deadline = UINT64_MAX;
+        attempt->pause = SHORTEST / 2;
+    }
+    if (now >= attempt->deadline)
+        return false;
+    attempt->pause = attempt->pause < LONGEST / 2 ? 2 * attempt->pause : LONGEST;
+    nanosleep(&(struct timespec){.tv_nsec = attempt->pause}, NULL);
+    reap_below(self, STRATA_REAP_FINISHED);
+    if (attempt->pause >= LONGEST / 2) /* what was freed meanwhile may be held back below */
+        trim_below(self);
+    return true;
+}
+
+/* False when nothing is left to wait for. */
+static bool wait_as_told(budget *self, budget_attempt *attempt)
+{
+    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && attempt->waited))
+        return false;
+    if (!attempt->waited)
+        atomic_fetch_add_explicit(&attempt->failing->waited, 1, memory_order_relaxed);
+    attempt->waited = true;
+    if (self->wait == STRATA_BUDGET_WAIT_LIVE)
+        return pause_for_others(self, attempt);
+    reap_below(self, STRATA_REAP_WAIT);
+    return true;
+}
+
+/* False if it cannot be given back. */
+static bool give_back_quietly(budget *self, strata_block *block, CUstream stream)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_error_suppress_begin();
+    strata_status status = below->ops->deallocate(below, block, stream);
+    strata_error_suppress_end(false);
+    if (status == STRATA_SUCCESS)
+        *block = (strata_block){0};
+    return status == STRATA_SUCCESS;
+}
+
+/* Serves the request from memory that is retired and counted already. False if that is not to be had; the owner is
+ * asked again with the turns taken, since others may have had that memory meanwhile. */
+static bool allocate_reused(budget *self, budget_attempt *attempt, strata_block *out, strata_status *status)
+{
+    size_t reusable = 0;
+    strata_block_id of;
+    strata_resource *below = self->resource.upstream;
+    if (!attempt->request || below->ops->reusable(below, attempt->request, &reusable, &of) != STRATA_SUCCESS)
+        return false;
+    strata_budget_account *source = reusable ? budget_pin_source(self, of) : NULL;
+    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable, &attempt->patience);
+    if (source)
+        budget_unpin(source);
+    if (!begun)
+        return false;
+    strata_block_id now = of;
+    bool still = below->ops->reusable(below, attempt->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
+                 memcmp(&now, &of, sizeof now) == 0 &&
+                 atomic_load_explicit(&budget_bytes_of(self, of)->account, memory_order_relaxed) == source;
+    *status = still ? below->ops->allocate(below, attempt->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
+    bool made = *status == STRATA_SUCCESS;
+    if (made)
+        budget_note_charge(self, out, attempt->account, attempt->bytes);
+    bool fits = budget_reuse_end(attempt->account, attempt->bytes, !made);
+    if (made && !fits) /* the owner took other memory than it said; what cannot be given back is better had than lost */
+        fits = !give_back_quietly(self, out, attempt->request->stream);
+    return made ? fits : still;
+}
+
+static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
+{
+    strata_budget_account *failing = attempt->failing;
+    strata_budget_usage usage;
+    const char *advice = advice_for(failing, attempt->bytes, attempt->deadline != 0);
+    budget_usage(failing, &usage);
+    atomic_fetch_add_explicit(&failing->refused, 1, memory_order_relaxed);
+    strata_tag tag = attempt->request ? attempt->request->tag : 0;
+    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
+    error->requested = attempt->request ? attempt->request->bytes : (size_t)attempt->bytes;
+    error->in_use = usage.in_use;
+    error->remaining = usage.remaining;
+    error->limit = usage.limit;
+    error->tag = tag;
+    char limits[80] = "no limit"; /* only where no account counts so much, or one has lost its limit just now */
+    if (usage.limit)
+        snprintf(limits, sizeof limits, "limit %zu, in use %zu, remaining %zu", usage.limit, usage.in_use,
+                 usage.remaining);
+    return strata_error_raise(error,
+                              "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: %s. %s",
+                              failing->name, attempt->request ? "a request" : "a promise", error->requested,
+                              strata_tag_name(tag), (unsigned long long)attempt->bytes, limits, advice);
+}
+
+/* Whether it fits nowhere, however long it waits; then that account is the failing one. */
+static bool never_fits(budget_attempt *attempt)
+{
+    for (strata_budget_account *level = attempt->account; level; level = budget_above(level)) {
+        if (!is_beyond(level, attempt->bytes))
+            continue;
+        attempt->failing = level;
+        return true;
+    }
+    return false;
+}
+
+/* Tries what comes next; then the request is to be charged again. False when nothing is left. `done` with a block. */
+static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, strata_status *status, bool *done)
+{
+    switch (attempt->next) {
+    case TRY_FINISHED:
+        reap_below(self, STRATA_REAP_FINISHED);
+        attempt->next = TRY_REUSE;
+        return true;
+    case TRY_REUSE:
+        attempt->next = TRY_HELD_BACK;
+        *done = allocate_reused(self, attempt, out, status);
+        return true;
+    case TRY_HELD_BACK: /* which may wait for the device */
+        if (self->wait != STRATA_BUDGET_WAIT_NONE)
+            trim_below(self);
+        attempt->next = TRY_WAIT;
+        return true;
+    case TRY_WAIT:
+        break;
+    }
+    return wait_as_told(self, attempt);
+}
+
+/* After the first charge failed. SUCCESS with *done false: it is charged now. Limits may change while it waits. */
+strata_status budget_retry(budget *self, budget_attempt *attempt, strata_block *out, bool *done)
+{
+    strata_status status = STRATA_SUCCESS;
+    *done = false;
+    while (!never_fits(attempt) && try_next(self, attempt, out, &status, done)) {
+        if (*done)
+            return status;
+        if (budget_charge(attempt->account, attempt->bytes, &attempt->patience, &attempt->failing))
+            return STRATA_SUCCESS;
+    }
+    return refuse(attempt);
+}

@@ -1,0 +1,201 @@
+/* Credits of threads. */
+#include "resources/budget/thread_quota.h"
+
+#include "resources/budget/shared.h"
+
+static const uint64_t smallest_advance = UINT64_C(64) << 10;
+
+enum {
+    CREDIT_SHARE = 8,       /* of the limit: what a thread keeps at most, */
+    CREDIT_MOST = 16 << 20, /* and in bytes, */
+    CREDIT_BLOCKS = 4,      /* or for so many of the blocks that it frees */
+};
+
+/* Bytes have come or gone. */
+static void set_credit(budget_cell *cell, uint64_t credit)
+{
+    atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
+    atomic_store_explicit(&cell->least, credit, memory_order_relaxed);
+    atomic_store_explicit(&cell->before, UINT64_MAX, memory_order_relaxed);
+}
+
+/* What was charged and not decided was never in use. */
+static void forget_charge(budget_cell *cell, uint64_t bytes)
+{
+    const uint64_t before = atomic_load_explicit(&cell->before, memory_order_relaxed);
+    const uint64_t least = atomic_load_explicit(&cell->least, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&cell->least, least < before ? least : before, memory_order_relaxed);
+}
+
+/* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
+ * which the thread that passed the mark has taken since. */
+static bool near_mark(const strata_budget_account *account, uint64_t more)
+{
+    if (!account->soft)
+        return false;
+    int64_t now = budget_granted(account);
+    return atomic_load_explicit(&account->above, memory_order_relaxed) || now < 0 ||
+           (uint64_t)now + more > account->soft;
+}
+
+/* The most credit that a thread keeps, of small blocks. It can be called in at any time, but what another thread may
+ * have used of it counts towards the peak. */
+uint64_t budget_most_credit(uint64_t limit)
+{
+    const uint64_t share = (uint64_t)budget_capacity_of(limit) / CREDIT_SHARE;
+    return share < CREDIT_MOST ? share : CREDIT_MOST;
+}
+
+/* The same of a thread that has freed so many bytes, some of which it will want again. */
+static uint64_t most_credit_after(const strata_budget_account *account, uint64_t bytes)
+{
+    const uint64_t most = atomic_load_explicit(&account->most_credit, memory_order_relaxed);
+    const uint64_t share =
+        (uint64_t)budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / CREDIT_SHARE;
+    const uint64_t wanted = bytes < share / CREDIT_BLOCKS ? bytes * CREDIT_BLOCKS : share;
+    return wanted > most ? wanted : most;
+}
+
+/* Takes at least `least` and at most `most` of what nobody was given; 0 if there is less. */
+uint64_t budget_take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most)
+{
+    uint64_t taken;
+    if (account->shared)
+        return shared_take(account->shared, least) ? least : 0;
+    int64_t now = atomic_load_explicit(&account->unassigned, memory_order_acquire);
+    do {
+        if (now <= 0 || (uint64_t)now < least)
+            return 0;
+        taken = (uint64_t)now < most ? (uint64_t)now : most;
+    } while (!atomic_compare_exchange_weak_explicit(&account->unassigned, &now, now - (int64_t)taken,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    return taken;
+}
+
+void budget_give_unassigned(strata_budget_account *account, uint64_t bytes)
+{
+    if (account->shared)
+        shared_give(account->shared, bytes);
+    else
+        atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+}
+
+void budget_begin_flight(strata_budget_account *account, budget_cell *cell)
+{
+    if (cell)
+        budget_enter_flight(cell);
+    else
+        atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
+}
+
+/* A thread that had no cell when its request was charged may have one now. What it does meanwhile, in a layer below,
+ * has ended: if its cell counts a request, it is this one. */
+void budget_end_flight(strata_budget_account *account, budget_cell *cell)
+{
+    if (cell && atomic_load_explicit(&cell->in_flight, memory_order_relaxed))
+        budget_leave_flight(cell);
+    else
+        atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
+}
+
+/* Charges, and takes credit in advance; the thread is busy with its cell. */
+static bool take_with_advance(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    uint64_t missing = bytes - credit;
+    int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
+    const uint64_t half = atomic_load_explicit(&account->most_credit, memory_order_relaxed) / 2;
+    uint64_t share = left > 0 ? (uint64_t)left / (2 * CREDIT_SHARE) : 0;
+    share = share < half ? share : half; /* of what it may keep */
+    uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
+    advance = advance > share / 4 ? share : advance * 4;
+    if (near_mark(account, missing + advance))
+        advance = 0;
+    uint64_t most;
+    if (__builtin_add_overflow(missing, advance, &most))
+        return false;
+    budget_note_peak(account);
+    uint64_t taken = budget_take_unassigned(account, missing, most);
+    if (!taken)
+        return false;
+    set_credit(cell, credit + taken - bytes);
+    return true;
+}
+
+bool budget_take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+{
+    budget_enter_flight(cell);
+    bool fits = false;
+    if (budget_cell_enter(account, cell)) {
+        uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+        fits = credit >= bytes;
+        if (fits)
+            budget_use_credit(cell, credit - bytes);
+        else
+            fits = take_with_advance(account, cell, bytes);
+        budget_cell_leave(cell);
+    }
+    if (!fits)
+        budget_leave_flight(cell);
+    return fits;
+}
+
+/* Without a cell: either the turn's thread sees this flight, or this thread sees that the turn is taken. */
+bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes)
+{
+    budget_begin_flight(account, NULL);
+    bool fits = !atomic_load_explicit(&account->tight, memory_order_seq_cst) &&
+                (!bytes || budget_take_unassigned(account, bytes, bytes));
+    if (!fits)
+        budget_end_flight(account, NULL);
+    return fits;
+}
+
+/* Gives the excess of a credit to all. What others see of it meanwhile is not less than is in use. */
+static void give_excess(strata_budget_account *account, budget_cell *cell, uint64_t credit, uint64_t excess)
+{
+    budget_note_peak(account);
+    if (credit - excess < atomic_load_explicit(&cell->least, memory_order_relaxed))
+        atomic_store_explicit(&cell->least, credit - excess, memory_order_relaxed);
+    budget_give_unassigned(account, excess);
+    set_credit(cell, credit - excess);
+}
+
+/* Gives bytes back of a block that was freed, or of a request that has failed. */
+void budget_give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes, bool failed)
+{
+    if (!cell || !budget_cell_enter(account, cell)) {
+        if (!account->shared && !failed)
+            budget_note_peak(account); /* before it is less */
+        budget_give_unassigned(account, bytes);
+        return;
+    }
+    if (failed)
+        forget_charge(cell, bytes);
+    const uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes;
+    const uint64_t most = near_mark(account, 0) ? 0 : most_credit_after(account, bytes);
+    if (credit > most)
+        give_excess(account, cell, credit, credit - most / 2);
+    else
+        atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
+    budget_cell_leave(cell);
+}
+
+void budget_call_in_credits(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t all = 0;
+    strata_heavy_barrier();
+    for (budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
+        for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+            strata_backoff(&spins);
+    budget_note_peak(account);
+    position = 0;
+    for (budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));) {
+        all += atomic_load_explicit(&cell->credit, memory_order_relaxed);
+        set_credit(cell, 0);
+    }
+    if (all)
+        budget_give_unassigned(account, all);
+    atomic_fetch_add_explicit(&account->recalls, 1, memory_order_relaxed);
+}

@@ -1,0 +1,61 @@
+/* What an account has in use, and its peak. */
+#include "resources/budget/internal.h"
+
+/* What no thread used since its credit last changed by more than use. */
+static uint64_t never_used(const strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t all = 0;
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
+        all += atomic_load_explicit(&cell->least, memory_order_relaxed);
+    return all;
+}
+
+/* Notes the most that was in use since what is granted last changed: that, less what of it was credit all the time.
+ * Whoever changes it comes here before. What another thread charges meanwhile is of the next time, and so is what this
+ * thread is about to give back no more: it counts as freed when its call began. Of a shared account only what its slow
+ * path meets: adding up all processes takes too long. */
+void budget_note_peak(strata_budget_account *account)
+{
+    const uint64_t unused = never_used(account);
+    const int64_t all = budget_granted(account);
+    const uint64_t limit =
+        budget_limit_of(account); /* memory that is about to be reused may be counted twice for a moment */
+    uint64_t now = all > 0 && (uint64_t)all > unused ? (uint64_t)all - unused : 0;
+    now = limit && now > limit ? limit : now;
+    uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
+    while (now > peak)
+        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, now, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return;
+}
+
+uint64_t budget_in_use(strata_budget_account *account)
+{
+    uint32_t position = 0;
+    uint64_t credits = 0;
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
+        credits += atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    int64_t all = budget_granted(account);
+    return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
+}
+
+void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
+{
+    budget_note_peak(account);
+    uint64_t limit = budget_limit_of(account);
+    bool closed = account->promise && atomic_load_explicit(&account->closed, memory_order_acquire);
+    uint64_t in_use = closed ? atomic_load_explicit(&account->kept, memory_order_relaxed) : budget_in_use(account);
+    *usage = (strata_budget_usage){
+        .limit = (size_t)limit,
+        .in_use = (size_t)in_use,
+        .remaining = !limit           ? SIZE_MAX
+                     : limit > in_use ? (size_t)(limit - in_use)
+                                      : 0,
+        .peak = (size_t)atomic_load_explicit(&account->peak, memory_order_relaxed),
+        .refused = atomic_load_explicit(&account->refused, memory_order_relaxed),
+        .waited = atomic_load_explicit(&account->waited, memory_order_relaxed),
+        .reused = atomic_load_explicit(&account->reused, memory_order_relaxed),
+        .recalls = atomic_load_explicit(&account->recalls, memory_order_relaxed),
+    };
+}

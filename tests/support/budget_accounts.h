@@ -1,0 +1,18 @@
+/* The inside of a budget's accounts, for tests. */
+#ifndef STRATA_TESTS_SUPPORT_BUDGET_ACCOUNTS_H
+#define STRATA_TESTS_SUPPORT_BUDGET_ACCOUNTS_H
+
+#include "resources/budget/internal.h"
+
+#include "support/driver.h"
+
+/* While no call is under way, no request is in flight: the next one that is refused would wait for it. */
+static inline void check_no_flight(const strata_budget_account *account)
+{
+    uint32_t position = 0;
+    assert_int_equal(account->strays, 0);
+    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
+        assert_int_equal(cell->in_flight, 0);
+}
+
+#endif
