@@ -361,6 +361,43 @@ static void an_account_that_is_closed_while_a_report_is_written_stays_until_it_i
         check_ok(strata_budget_account_close(tenants[i]));
 }
 
+typedef struct family {
+    strata_budget_account *base, *parent, *child;
+    strata_budget_account *other; /* opened meanwhile; likely in the memory of the parent */
+    bool closed;
+    unsigned named; /* how often the report has the parent's name */
+} family;
+
+static void read_and_close_family(const char *text, size_t length, void *data)
+{
+    family *self = data;
+    self->named += length == strlen("parent") && strncmp(text, "parent", length) == 0;
+    if (self->closed || length < strlen("tenant") || strncmp(text, "tenant", strlen("tenant")) != 0)
+        return;
+    self->closed = true;
+    check_ok(strata_budget_account_close(self->child));
+    check_ok(strata_budget_account_close(self->parent));
+    self->other = open_tenant(self->base);
+}
+
+/* The parent is not among the first accounts of the report, so it is gone when the child is written. */
+static void a_report_names_the_parent_of_an_account_after_both_were_closed(test_fixture *fixture)
+{
+    family self = {.base = use_stack(fixture, "budget, null")};
+    strata_budget_account *tenants[AT_ONCE - 1];
+    check_ok(strata_budget_account_open(self.base, &(strata_budget_account_options){.name = "parent"}, &self.parent));
+    check_ok(strata_budget_account_open(self.parent, &(strata_budget_account_options){.name = "child"}, &self.child));
+    for (size_t i = 0; i < AT_ONCE - 1; i++)
+        tenants[i] = open_tenant(self.base);
+    check_ok(
+        strata_stats_print(strata_runtime_stack(fixture->runtime), STRATA_FORMAT_TEXT, read_and_close_family, &self));
+    assert_true(self.closed);
+    assert_int_equal(self.named, 1);
+    check_ok(strata_budget_account_close(self.other));
+    for (size_t i = 0; i < AT_ONCE - 1; i++)
+        check_ok(strata_budget_account_close(tenants[i]));
+}
+
 static void what_is_no_account_is_refused(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB), null"), *out, *promise;
@@ -457,6 +494,7 @@ int main(void)
         TEST_CASE(the_report_has_every_account),
         TEST_CASE(nobody_waits_for_who_writes_a_report),
         TEST_CASE(an_account_that_is_closed_while_a_report_is_written_stays_until_it_is_read_on),
+        TEST_CASE(a_report_names_the_parent_of_an_account_after_both_were_closed),
         TEST_CASE(what_is_no_account_is_refused),
         TEST_CASE(a_forked_child_is_told_so),
     };
