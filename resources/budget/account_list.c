@@ -11,7 +11,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
 {
     account->layer = layer;
     account->parent = parent;
-    account->promise = terms->promise;
+    account->reservation = terms->reservation;
     account->shared = terms->shared;
     account->depth = parent ? parent->depth + 1 : 0;
     strncpy(account->name, terms->name, BUDGET_NAME - 1);
@@ -21,7 +21,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     atomic_init(&account->limit, terms->limit);
     atomic_init(&account->most_credit, budget_most_credit(terms->limit));
     atomic_init(&account->unassigned, budget_capacity_of(terms->limit));
-    atomic_init(&account->kept, terms->promise ? terms->limit : 0);
+    atomic_init(&account->kept, terms->reservation ? terms->limit : 0);
     account->soft = terms->soft;
     account->soft_low = terms->soft_low;
     account->soft_callback = terms->soft_callback;
@@ -46,8 +46,8 @@ static bool is_over(strata_budget_account *account)
 {
     if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children)
         return false;
-    bool none = account->promise ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
-                                 : budget_in_use(account) == 0;
+    bool none = account->reservation ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
+                                     : budget_in_use(account) == 0;
     /* Who gave the last of them back had a pin before. */
     return none && !atomic_load_explicit(&account->strays, memory_order_seq_cst) &&
            !atomic_load_explicit(&account->pins, memory_order_seq_cst);

@@ -105,7 +105,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
                              terms.name);
     if (status != STRATA_SUCCESS)
         return status;
-    terms.promise = true;
+    terms.reservation = true;
     budget_attempt attempt = {.account = parent, .bytes = bytes, .patience = budget_patience_ns};
     bool done;
     if (!budget_charge(parent, bytes, &attempt.patience, &attempt.failing))
@@ -134,7 +134,7 @@ strata_status strata_budget_account_close(strata_budget_account *account)
         return strata_fail(STRATA_ERROR_BUSY, "budget \"%s\": %u accounts below it are open", account->name, children);
     budget_pin(account);
     atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
-    if (account->promise)
+    if (account->reservation)
         budget_pass_on(account);
     budget_unpin(account);
     strata_lock_take(&self->lock);
@@ -192,7 +192,7 @@ static strata_status change_limit(strata_budget_account *account, uint64_t limit
 
 strata_status strata_budget_set_limit(strata_budget_account *account, size_t bytes)
 {
-    if (!account || account->promise)
+    if (!account || account->reservation)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a limit is set without an account, or for a promise");
     if (bytes > (size_t)INT64_MAX / 2)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's limit of %zu bytes is beyond 2^62", bytes);

@@ -84,13 +84,13 @@ void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed)
         decide_one(level, bytes, failed);
 }
 
-void budget_pass_on(strata_budget_account *promise)
+void budget_pass_on(strata_budget_account *reservation)
 {
-    int64_t bytes = atomic_exchange_explicit(&promise->unassigned, 0, memory_order_acq_rel);
+    int64_t bytes = atomic_exchange_explicit(&reservation->unassigned, 0, memory_order_acq_rel);
     if (bytes <= 0)
         return;
-    budget_release(promise->parent, (uint64_t)bytes);
-    atomic_fetch_sub_explicit(&promise->kept, (uint64_t)bytes, memory_order_release);
+    budget_release(reservation->parent, (uint64_t)bytes);
+    atomic_fetch_sub_explicit(&reservation->kept, (uint64_t)bytes, memory_order_release);
 }
 
 /* From the outermost inwards: an account may end with the last byte that it gets back. */
@@ -108,7 +108,7 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
         }
         budget_pin(level); /* it stays until that is taken back */
         budget_give_back(level, budget_cell_self(level), bytes, false);
-        if (level->promise && atomic_load_explicit(&level->closed, memory_order_seq_cst))
+        if (level->reservation && atomic_load_explicit(&level->closed, memory_order_seq_cst))
             budget_pass_on(level);
         budget_unpin(level);
     }
@@ -116,11 +116,11 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
 
 /* ---- memory that is retired and will be reused ---- */
 
-/* Whether bytes that come back to `source` come back to `account` too: those of a promise do once it is closed. */
+/* Whether bytes that come back to `source` come back to `account` too: those of a reservation do once it is closed. */
 static bool comes_back_to(const strata_budget_account *source, const strata_budget_account *account)
 {
     while (source && source != account) {
-        bool stays = source->promise && !atomic_load_explicit(&source->closed, memory_order_seq_cst);
+        bool stays = source->reservation && !atomic_load_explicit(&source->closed, memory_order_seq_cst);
         source = stays ? NULL : source->parent;
     }
     return source != NULL;

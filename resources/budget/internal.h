@@ -54,7 +54,7 @@ struct strata_budget_account {
     struct budget *layer;          /* constant */
     strata_budget_account *parent; /* above it; constant, NULL for a base */
     struct budget_shared *shared;  /* where its bytes are those of several processes; constant, NULL mostly */
-    bool promise;                  /* its bytes were charged above it when it was made; constant */
+    bool reservation;              /* its bytes were charged above it when it was made; constant */
     bool alone;                    /* a base account with cells: charges end with it; constant */
     char name[BUDGET_NAME];        /* constant */
     char parent_name[BUDGET_NAME]; /* constant; the parent may be gone before a closed account that is looked at */
@@ -87,7 +87,7 @@ struct strata_budget_account {
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
     _Atomic bool closed;         /* set once */
-    _Atomic uint64_t kept;       /* of a closed promise: bytes that did not go back to those above it yet */
+    _Atomic uint64_t kept;       /* of a closed reservation: bytes that did not go back to those above it yet */
     uint32_t children;           /* open accounts right below it; guarded by the layer's lock */
     strata_budget_account *next; /* of the layer's accounts; guarded by the layer's lock */
 };
@@ -98,7 +98,7 @@ typedef struct budget_terms {
     uint64_t limit, soft, soft_low;
     strata_budget_soft_callback soft_callback;
     void *soft_data;
-    bool promise;
+    bool reservation;
     struct budget_shared *shared;
 } budget_terms;
 
@@ -155,10 +155,10 @@ static inline int64_t budget_granted(const strata_budget_account *account)
            atomic_load_explicit(&account->ahead, memory_order_relaxed);
 }
 
-/* The account above as far as charges go: none above a promise. */
+/* The account above as far as charges go: none above a reservation. */
 static inline strata_budget_account *budget_above(const strata_budget_account *account)
 {
-    return account->promise ? NULL : account->parent;
+    return account->reservation ? NULL : account->parent;
 }
 
 static inline budget_bytes *budget_bytes_in(const budget *self, strata_entry *entry)
@@ -243,8 +243,8 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
 /* Ends that: false if some account is beyond its limit now, since the memory was not reused. `failed`: as in decide. */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* What a closed promise has back goes to those above it. Nothing of the promise is touched after the last of it. */
-void budget_pass_on(strata_budget_account *promise);
+/* What a closed reservation has back goes to those above it. Nothing of it is touched after the last of it. */
+void budget_pass_on(strata_budget_account *reservation);
 
 /* ---- account_list.c ---- */
 
@@ -306,7 +306,7 @@ typedef enum budget_try {
 
 typedef struct budget_attempt {
     strata_budget_account *account;
-    const strata_request *request; /* NULL: a promise */
+    const strata_request *request; /* NULL: a reservation */
     uint64_t bytes;
     strata_budget_account *failing; /* where it did not fit */
     budget_try next;

@@ -44,7 +44,7 @@ static void describe_account(strata_emitter *to, strata_budget_account *account)
     strata_emit_object_begin(to, NULL);
     strata_emit_text(to, "name", account->name);
     strata_emit_text(to, "above", account->parent_name);
-    strata_emit_bool(to, "promise", account->promise);
+    strata_emit_bool(to, "promise", account->reservation);
     strata_emit_bool(to, "closed", atomic_load_explicit(&account->closed, memory_order_relaxed));
     if (usage.limit)
         strata_emit_bytes(to, "limit", usage.limit);

@@ -16,10 +16,10 @@ static bool is_beyond(const strata_budget_account *account, uint64_t bytes)
 static const char *advice_for(const strata_budget_account *account, uint64_t bytes, bool others_had_their_time)
 {
     if (is_beyond(account, bytes))
-        return account->promise           ? "It is more than was promised: promise more, or ask for less"
+        return account->reservation       ? "It is more than was promised: promise more, or ask for less"
                : budget_limit_of(account) ? "It is beyond the limit alone: raise that, or ask for less"
                                           : "No account counts so much: ask for less";
-    if (account->promise)
+    if (account->reservation)
         return "Free what was allocated from the promise, or promise more";
     return others_had_their_time
                ? "Nobody freed enough within the timeout: free memory, wait longer, or raise the limit"

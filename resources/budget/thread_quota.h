@@ -98,7 +98,8 @@ static inline bool budget_release_quickly(const strata_budget_account *account, 
  * other processes could not call the credits in. */
 static inline budget_cell *budget_cell_self(strata_budget_account *account)
 {
-    return account->promise || account->shared ? NULL : strata_per_thread_self(&account->cells, strata_thread_self());
+    return account->reservation || account->shared ? NULL
+                                                   : strata_per_thread_self(&account->cells, strata_thread_self());
 }
 
 uint64_t budget_most_credit(uint64_t limit);

@@ -44,7 +44,7 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
     budget_note_peak(account);
     uint64_t limit = budget_limit_of(account);
-    bool closed = account->promise && atomic_load_explicit(&account->closed, memory_order_acquire);
+    bool closed = account->reservation && atomic_load_explicit(&account->closed, memory_order_acquire);
     uint64_t in_use = closed ? atomic_load_explicit(&account->kept, memory_order_relaxed) : budget_in_use(account);
     *usage = (strata_budget_usage){
         .limit = (size_t)limit,

@@ -194,12 +194,12 @@ static void options_that_contradict_each_other_are_refused(test_fixture *fixture
 /* As a layer above may ask for them: the stack's door answers by itself. */
 static void zero_bytes_are_charged_nothing_and_always_fit(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=1MiB, wait=none), null"), *account, *promise;
+    strata_budget_account *base = use_stack(fixture, "budget(limit=1MiB, wait=none), null"), *account, *reservation;
     strata_block all, none = {.bytes = 1};
-    check_ok(strata_budget_reserve(base, KIB, NULL, &promise));
+    check_ok(strata_budget_reserve(base, KIB, NULL, &reservation));
     check_ok(strata_budget_account_open(base, NULL, &account));
     check_ok(try_allocate(fixture, MIB - KIB, NULL, &all));
-    strata_budget_account *const entered[] = {base, account, promise};
+    strata_budget_account *const entered[] = {base, account, reservation};
     strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
     for (size_t i = 0; i < 3; i++) {
         check_ok(strata_budget_enter(entered[i], NULL));
@@ -212,7 +212,7 @@ static void zero_bytes_are_charged_nothing_and_always_fit(test_fixture *fixture)
     check_ok(strata_budget_enter(base, NULL));
     free_block(fixture, &all);
     check_ok(strata_budget_account_close(account));
-    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_account_close(reservation));
     assert_int_equal(usage_of(base).in_use, 0);
 }
 
@@ -408,19 +408,19 @@ static void reuse_is_counted_where_the_bytes_were_charged(test_fixture *fixture)
 }
 
 /* What comes back to a promise is its own while it is open, and of those above it from then on. */
-static void reuse_from_a_promise(test_fixture *fixture, const char *stack)
+static void reuse_from_a_reservation(test_fixture *fixture, const char *stack)
 {
-    strata_budget_account *base = use_stack(fixture, stack), *promise;
+    strata_budget_account *base = use_stack(fixture, stack), *reservation;
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block, next;
-    check_ok(strata_budget_reserve(base, GIB, "promise", &promise));
-    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(strata_budget_reserve(base, GIB, "promise", &reservation));
+    check_ok(strata_budget_enter(reservation, NULL));
     check_ok(try_allocate(fixture, GIB, stream, &block));
     check_ok(strata_budget_enter(base, NULL));
     test_stall *stall = test_stall_begin(stream);
     test_free_on(fixture, &block, stream);
     check_status(try_allocate(fixture, GIB, stream, &next), STRATA_ERROR_OUT_OF_BUDGET);
-    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_account_close(reservation));
     check_ok(try_allocate(fixture, GIB, stream, &next));
     assert_int_equal(usage_of(base).reused, 1);
     assert_int_equal(usage_of(base).in_use, GIB);
@@ -430,14 +430,14 @@ static void reuse_from_a_promise(test_fixture *fixture, const char *stack)
     assert_int_equal(usage_of(base).in_use, 0);
 }
 
-static void reuse_of_a_promises_block_is_counted_once_it_is_closed(test_fixture *fixture)
+static void reuse_of_a_reservations_block_is_counted_once_it_is_closed(test_fixture *fixture)
 {
-    reuse_from_a_promise(fixture, "budget(limit=1.5GiB, wait=none), async");
+    reuse_from_a_reservation(fixture, "budget(limit=1.5GiB, wait=none), async");
 }
 
 static void that_holds_in_a_shared_budget_too(test_fixture *fixture)
 {
-    reuse_from_a_promise(fixture, "budget(limit=1.5GiB, wait=none, shared=promising), async");
+    reuse_from_a_reservation(fixture, "budget(limit=1.5GiB, wait=none, shared=promising), async");
 }
 
 /* ---- waiting ---- */
@@ -821,7 +821,7 @@ int main(void)
         TEST_CASE(retired_bytes_count_until_they_are_complete),
         TEST_CASE(a_loop_in_stream_order_never_waits_for_the_device),
         TEST_CASE(reuse_is_counted_where_the_bytes_were_charged),
-        TEST_CASE(reuse_of_a_promises_block_is_counted_once_it_is_closed),
+        TEST_CASE(reuse_of_a_reservations_block_is_counted_once_it_is_closed),
         TEST_CASE(that_holds_in_a_shared_budget_too),
         TEST_CASE(a_request_waits_for_frees_that_are_pending),
         TEST_CASE(a_request_can_wait_for_what_others_free),

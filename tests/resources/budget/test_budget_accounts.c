@@ -76,10 +76,10 @@ static void a_block_that_costs_nothing_keeps_its_account_all_the_same(test_fixtu
     static const strata_resource_ops ops = {
         .size = sizeof ops, .name = "gratis", .charge = ask_for_nothing, .destroy = stay};
     strata_resource gratis = {.ops = &ops}, *layers[3] = {NULL, &gratis, NULL};
-    strata_budget_account *base, *account, *promise, *next;
+    strata_budget_account *base, *account, *reservation, *next;
     strata_stack *stack;
     strata_runtime *runtime;
-    strata_block block, promised;
+    strata_block block, reserved;
     size_t charge = 77;
     (void)fixture;
     check_ok(strata_budget_create(0, &(strata_budget_options){.limit = {.bytes = 3}}, &layers[0]));
@@ -92,37 +92,38 @@ static void a_block_that_costs_nothing_keeps_its_account_all_the_same(test_fixtu
     check_ok(strata_budget_charge(base, 0, &charge));
     assert_int_equal(charge, 0);
     check_ok(strata_budget_account_open(base, NULL, &account));
-    check_ok(strata_budget_reserve(base, 1, NULL, &promise));
+    check_ok(strata_budget_reserve(base, 1, NULL, &reservation));
     check_ok(strata_budget_enter(account, NULL));
     check_ok(strata_runtime_allocate(runtime, KIB, NULL, &block));
     assert_int_equal(usage_of(account).in_use, 1);
-    check_ok(strata_budget_enter(promise, NULL));
-    check_ok(strata_runtime_allocate(runtime, KIB, NULL, &promised));
+    check_ok(strata_budget_enter(reservation, NULL));
+    check_ok(strata_runtime_allocate(runtime, KIB, NULL, &reserved));
     check_status(strata_runtime_allocate(runtime, KIB, NULL, &(strata_block){0}), STRATA_ERROR_OUT_OF_BUDGET);
     check_ok(strata_budget_enter(base, NULL));
     check_ok(strata_budget_account_close(account));
-    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_account_close(reservation));
     check_ok(strata_budget_account_open(base, NULL, &next)); /* which is when accounts that are over go */
     assert_int_equal(usage_of(base).in_use, 2);
     check_ok(strata_runtime_deallocate(runtime, &block));
-    check_ok(strata_runtime_deallocate(runtime, &promised));
+    check_ok(strata_runtime_deallocate(runtime, &reserved));
     assert_int_equal(usage_of(base).in_use, 0);
     check_ok(strata_budget_account_close(next));
     check_ok(strata_runtime_destroy(runtime));
 }
 
-static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
+static void a_reservation_cannot_be_taken_by_others(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), null"), *promise, *refused_one;
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), null"), *reservation,
+                          *refused_one;
     strata_block mine, more, theirs, refused;
-    check_ok(strata_budget_reserve(base, 6 * MIB, "request 17", &promise));
+    check_ok(strata_budget_reserve(base, 6 * MIB, "request 17", &reservation));
     assert_int_equal(usage_of(base).in_use, 6 * MIB);
-    assert_int_equal(usage_of(promise).limit, 6 * MIB);
+    assert_int_equal(usage_of(reservation).limit, 6 * MIB);
     check_status(strata_budget_reserve(base, 5 * MIB, NULL, &refused_one), STRATA_ERROR_OUT_OF_BUDGET);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "a promise of 5242880 bytes");
     assert_null(refused_one);
     check_ok(try_allocate(fixture, 4 * MIB, NULL, &theirs));
-    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(strata_budget_enter(reservation, NULL));
     check_ok(try_allocate(fixture, 4 * MIB, NULL, &mine));
     check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
     check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
@@ -131,10 +132,10 @@ static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
     check_status(try_allocate(fixture, 7 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "It is more than was promised");
     free_block(fixture, &more);
-    assert_int_equal(usage_of(promise).in_use, 4 * MIB);
+    assert_int_equal(usage_of(reservation).in_use, 4 * MIB);
     assert_int_equal(usage_of(base).in_use, 10 * MIB);
     check_ok(strata_budget_enter(base, NULL));
-    check_ok(strata_budget_account_close(promise)); /* what is free goes back now, the rest with the block */
+    check_ok(strata_budget_account_close(reservation)); /* what is free goes back now, the rest with the block */
     assert_int_equal(usage_of(base).in_use, 8 * MIB);
     check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
     free_block(fixture, &mine);
@@ -142,8 +143,8 @@ static void a_promise_cannot_be_taken_by_others(test_fixture *fixture)
     free_block(fixture, &more);
     free_block(fixture, &theirs);
     assert_int_equal(usage_of(base).in_use, 0);
-    check_status(strata_budget_reserve(base, 0, NULL, &promise), STRATA_ERROR_INVALID_VALUE);
-    check_status(strata_budget_reserve(base, 11 * MIB, NULL, &promise), STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(strata_budget_reserve(base, 0, NULL, &reservation), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_budget_reserve(base, 11 * MIB, NULL, &reservation), STRATA_ERROR_OUT_OF_BUDGET);
 }
 
 static void accounts_nest_only_so_deep(test_fixture *fixture)
@@ -210,17 +211,17 @@ static int64_t reported(test_fixture *fixture, const char *name, const char *val
     return found;
 }
 
-static void a_closed_promise_is_reported_with_what_its_blocks_hold(test_fixture *fixture)
+static void a_closed_reservation_is_reported_with_what_its_blocks_hold(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB, wait=none), null"), *promise;
+    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB, wait=none), null"), *reservation;
     strata_block kept, freed;
-    check_ok(strata_budget_reserve(base, 3 * MIB, "request 17", &promise));
-    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(strata_budget_reserve(base, 3 * MIB, "request 17", &reservation));
+    check_ok(strata_budget_enter(reservation, NULL));
     check_ok(try_allocate(fixture, MIB, NULL, &kept));
     check_ok(try_allocate(fixture, MIB, NULL, &freed));
     check_ok(strata_budget_enter(base, NULL));
     assert_int_equal(reported(fixture, "request 17", "closed"), 0);
-    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_account_close(reservation));
     assert_int_equal(reported(fixture, "request 17", "closed"), 1);
     assert_int_equal(reported(fixture, "request 17", "in_use"), 2 * MIB);
     free_block(fixture, &freed);
@@ -232,12 +233,12 @@ static void a_closed_promise_is_reported_with_what_its_blocks_hold(test_fixture 
 
 static void the_report_has_every_account(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB, wait=none), null"), *tenant, *promise;
+    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB, wait=none), null"), *tenant, *reservation;
     const strata_budget_account_options options = {.name = "tenant 7"};
     strata_block block, refused;
     check_ok(strata_budget_account_open(base, &options, &tenant));
-    check_ok(strata_budget_reserve(tenant, 3 * MIB, "request 17", &promise));
-    check_ok(strata_budget_enter(promise, NULL));
+    check_ok(strata_budget_reserve(tenant, 3 * MIB, "request 17", &reservation));
+    check_ok(strata_budget_enter(reservation, NULL));
     check_ok(try_allocate(fixture, MIB, NULL, &block));
     check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     json_t *root = report_of(fixture), *layer = json_array_get(json_object_get(root, "layers"), 0);
@@ -258,7 +259,7 @@ static void the_report_has_every_account(test_fixture *fixture)
     json_decref(root);
     check_ok(strata_budget_enter(base, NULL));
     free_block(fixture, &block);
-    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_account_close(reservation));
     check_ok(strata_budget_account_close(tenant));
     assert_int_equal(usage_of(base).in_use, 0);
 }
@@ -400,7 +401,7 @@ static void a_report_names_the_parent_of_an_account_after_both_were_closed(test_
 
 static void what_is_no_account_is_refused(test_fixture *fixture)
 {
-    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB), null"), *out, *promise;
+    strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB), null"), *out, *reservation;
     strata_budget_usage usage;
     size_t charge = 1;
     strata_resource *alone[2];
@@ -427,9 +428,9 @@ static void what_is_no_account_is_refused(test_fixture *fixture)
     check_status(strata_budget_set_limit(NULL, MIB), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_set_limit(base, SIZE_MAX), STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "limit of 18446744073709551615 bytes is beyond 2^62");
-    check_ok(strata_budget_reserve(base, MIB, NULL, &promise));
-    check_status(strata_budget_set_limit(promise, MIB), STRATA_ERROR_INVALID_VALUE);
-    check_ok(strata_budget_account_close(promise));
+    check_ok(strata_budget_reserve(base, MIB, NULL, &reservation));
+    check_status(strata_budget_set_limit(reservation, MIB), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_budget_account_close(reservation));
     check_status(strata_budget_charge(NULL, 1, &charge), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_charge(base, 1, NULL), STRATA_ERROR_INVALID_VALUE);
     assert_int_equal(usage_of(base).limit, 8 * MIB);
@@ -487,10 +488,10 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(a_request_is_charged_to_all_accounts_above_it_or_to_none),
         TEST_CASE(a_block_that_costs_nothing_keeps_its_account_all_the_same),
-        TEST_CASE(a_promise_cannot_be_taken_by_others),
+        TEST_CASE(a_reservation_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
-        TEST_CASE(a_closed_promise_is_reported_with_what_its_blocks_hold),
+        TEST_CASE(a_closed_reservation_is_reported_with_what_its_blocks_hold),
         TEST_CASE(the_report_has_every_account),
         TEST_CASE(nobody_waits_for_who_writes_a_report),
         TEST_CASE(an_account_that_is_closed_while_a_report_is_written_stays_until_it_is_read_on),

@@ -324,7 +324,7 @@ static void *let_go_later(void *data)
 
 /* The first request has all that there is, and will be refused below. One for as much comes, then a small one and one
  * for nothing; of the large and the small one the first to have its turn gets what it asks for. */
-static void wait_for_a_flight(const strata_budget_options *options, bool promised)
+static void wait_for_a_flight(const strata_budget_options *options, bool reserved)
 {
     enum { FIRST, LARGE, SMALL, NOTHING, ALL };
     static const size_t bytes[ALL] = {1 << 20, 1 << 20, 4096, 0};
@@ -340,7 +340,7 @@ static void wait_for_a_flight(const strata_budget_options *options, bool promise
     strata_runtime *runtime;
     check_ok(strata_runtime_create(&config, &runtime));
     strata_budget_account *base = strata_budget_base(resources[0]), *account = base;
-    if (promised)
+    if (reserved)
         check_ok(strata_budget_reserve(base, MIB, NULL, &account));
     for (size_t i = 0; i < ALL; i++) {
         flights[i] = (in_flight){.top = resources[0], .layer = &slow, .account = account, .bytes = bytes[i]};
@@ -363,7 +363,7 @@ static void wait_for_a_flight(const strata_budget_options *options, bool promise
     assert_int_equal(usage_of(account).in_use, served->bytes);
     check_ok(strata_runtime_deallocate(runtime, &served->block));
     assert_int_equal(usage_of(account).in_use, 0);
-    if (promised)
+    if (reserved)
         check_ok(strata_budget_account_close(account));
     assert_int_equal(usage_of(base).in_use, 0);
     check_ok(strata_runtime_destroy(runtime));
