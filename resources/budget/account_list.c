@@ -26,9 +26,9 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     account->soft_low = terms->soft_low;
     account->soft_callback = terms->soft_callback;
     account->soft_data = terms->soft_data;
-    strata_per_thread_init(&account->cells, sizeof(budget_cell));
+    strata_per_thread_init(&account->slots, sizeof(budget_slot));
     if (account->alone)
-        strata_per_thread_take_number(&account->cells);
+        strata_per_thread_take_number(&account->slots);
     strata_barriers_open();
     strata_lock_init(&account->turn_lock, STRATA_RANK_TURN);
     pthread_cond_init(&account->turn_free, NULL);
@@ -37,7 +37,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
 void budget_account_end(strata_budget_account *account)
 {
     shared_close(account->shared);
-    strata_per_thread_destroy(&account->cells);
+    strata_per_thread_destroy(&account->slots);
     pthread_cond_destroy(&account->turn_free);
     strata_lock_destroy(&account->turn_lock);
 }

@@ -37,11 +37,11 @@ void budget_give_turn(strata_budget_account *account)
 }
 
 /* Whether another thread has a request that is charged and not decided. */
-bool budget_others_in_flight(const strata_budget_account *account, const budget_cell *mine)
+bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *mine)
 {
     uint32_t position = 0;
-    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
-        if (cell != mine && atomic_load_explicit(&cell->in_flight, memory_order_acquire))
+    for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
+        if (slot != mine && atomic_load_explicit(&slot->in_flight, memory_order_acquire))
             return true;
     return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
 }
@@ -69,7 +69,7 @@ bool budget_wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
 }
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_decided(const strata_budget_account *account, const budget_cell *mine, int64_t *patience)
+bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *mine, int64_t *patience)
 {
     unsigned spins = 0;
     int64_t looked = 0;

@@ -19,7 +19,7 @@ static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 }
 
 /* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
-static bool take_when_given_back(strata_budget_account *account, const budget_cell *mine, uint64_t bytes,
+static bool take_when_given_back(strata_budget_account *account, const budget_slot *mine, uint64_t bytes,
                                  int64_t *patience)
 {
     unsigned spins = 0;
@@ -33,17 +33,17 @@ static bool take_when_given_back(strata_budget_account *account, const budget_ce
     }
 }
 
-static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_cell *cell, uint64_t bytes,
+static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_slot *slot, uint64_t bytes,
                                                      int64_t *patience)
 {
     if (bytes > (uint64_t)budget_boundless)
         return false;
     bool taken = budget_take_turn(account);
-    bool fits = taken ? take_when_given_back(account, cell, bytes, patience) : take_all_at_once(account, bytes);
+    bool fits = taken ? take_when_given_back(account, slot, bytes, patience) : take_all_at_once(account, bytes);
     if (fits) {
         if (account->shared)
             budget_note_peak(account);
-        budget_begin_flight(account, cell);
+        budget_begin_flight(account, slot);
     }
     if (taken)
         budget_give_turn(account);
@@ -52,17 +52,17 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
 
 static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *patience)
 {
-    budget_cell *cell = budget_cell_self(account);
-    bool fits = cell ? budget_take_credit(account, cell, bytes) : budget_take_as_stray(account, bytes);
-    return fits || charge_in_turn(account, cell, bytes, patience);
+    budget_slot *slot = budget_slot_self(account);
+    bool fits = slot ? budget_take_credit(account, slot, bytes) : budget_take_as_stray(account, bytes);
+    return fits || charge_in_turn(account, slot, bytes, patience);
 }
 
 static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
 {
-    budget_cell *cell = budget_cell_self(account);
+    budget_slot *slot = budget_slot_self(account);
     if (failed)
-        budget_give_back(account, cell, bytes, true);
-    budget_end_flight(account, cell);
+        budget_give_back(account, slot, bytes, true);
+    budget_end_flight(account, slot);
 }
 
 bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing)
@@ -103,11 +103,11 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
     while (count-- > 0) {
         strata_budget_account *level = levels[count];
         if (!level->parent) {
-            budget_give_back(level, budget_cell_self(level), bytes, false);
+            budget_give_back(level, budget_slot_self(level), bytes, false);
             continue;
         }
         budget_pin(level); /* it stays until that is taken back */
-        budget_give_back(level, budget_cell_self(level), bytes, false);
+        budget_give_back(level, budget_slot_self(level), bytes, false);
         if (level->reservation && atomic_load_explicit(&level->closed, memory_order_seq_cst))
             budget_pass_on(level);
         budget_unpin(level);
@@ -168,7 +168,7 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
         }
         uint64_t back = comes_back_to(source, level) ? reusable : 0;
         /* A request of others that is not decided could take that memory. */
-        if (!budget_wait_until_decided(level, budget_cell_self(level), patience) ||
+        if (!budget_wait_until_decided(level, budget_slot_self(level), patience) ||
             !has_room_ahead(level, bytes, back)) {
             give_turns(account, budget_above(level));
             return false;

@@ -29,7 +29,7 @@
 enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_CROSSINGS = 16 };
 
 /* One thread at one account. */
-typedef struct budget_cell {
+typedef struct budget_slot {
     _Atomic uint64_t credit; /* of the thread while it is busy, of the turn's thread while it is not */
     _Atomic uint64_t least;  /* the lowest that it was since bytes last came or went; the same */
     union {
@@ -40,9 +40,9 @@ typedef struct budget_cell {
         _Atomic uint64_t doing; /* both, written as one */
     };
     _Atomic uint64_t before; /* `least` before the last charge, if none came or went with it; the same */
-} budget_cell;
+} budget_slot;
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a cell's word");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a slot's word");
 
 /* That a mark was crossed, which is to be told. */
 typedef struct budget_crossing {
@@ -69,7 +69,7 @@ struct strata_budget_account {
     _Atomic int64_t ahead;        /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
     _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
-    strata_per_thread cells;
+    strata_per_thread slots;
 
     strata_lock turn_lock; /* guards turn_taken and what is to be told; held for a moment; STRATA_RANK_TURN */
     pthread_cond_t turn_free;
@@ -208,12 +208,12 @@ bool budget_take_turn(strata_budget_account *account);
 void budget_give_turn(strata_budget_account *account);
 
 /* Whether another thread has a request that is charged and not decided. */
-bool budget_others_in_flight(const strata_budget_account *account, const budget_cell *mine);
+bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *mine);
 
 bool budget_wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience);
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_decided(const strata_budget_account *account, const budget_cell *mine, int64_t *patience);
+bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *mine, int64_t *patience);
 
 /* ---- charge.c ---- */
 

@@ -61,7 +61,7 @@ static __attribute__((noinline)) strata_status take_back_or_tell(budget *self, u
 }
 
 /* The same as allocate_charged for one that was charged to its thread's credit at the base. */
-static inline strata_status allocate_quickly(budget *self, budget_cell *cell, const strata_request *request,
+static inline strata_status allocate_quickly(budget *self, budget_slot *slot, const strata_request *request,
                                              uint64_t bytes, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -69,7 +69,7 @@ static inline strata_status allocate_quickly(budget *self, budget_cell *cell, co
     const bool made = status == STRATA_SUCCESS && out->id.generation;
     if (__builtin_expect(made, 1)) {
         budget_write_charge(self, out, &self->base, bytes);
-        budget_leave_flight(cell);
+        budget_leave_flight(slot);
     }
     if (__builtin_expect(!made || atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
         return take_back_or_tell(self, bytes, made, status);
@@ -112,8 +112,8 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
         return status;
     }
     const bool base = current_account(self) == &self->base;
-    budget_cell *cell = base ? budget_charge_quickly(&self->base, bytes) : NULL;
-    return __builtin_expect(cell != NULL, 1) ? allocate_quickly(self, cell, request, bytes, out)
+    budget_slot *slot = base ? budget_charge_quickly(&self->base, bytes) : NULL;
+    return __builtin_expect(slot != NULL, 1) ? allocate_quickly(self, slot, request, bytes, out)
                                              : allocate_otherwise(self, request, bytes, out);
 }
 

@@ -12,19 +12,19 @@ enum {
 };
 
 /* Bytes have come or gone. */
-static void set_credit(budget_cell *cell, uint64_t credit)
+static void set_credit(budget_slot *slot, uint64_t credit)
 {
-    atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
-    atomic_store_explicit(&cell->least, credit, memory_order_relaxed);
-    atomic_store_explicit(&cell->before, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
+    atomic_store_explicit(&slot->least, credit, memory_order_relaxed);
+    atomic_store_explicit(&slot->before, UINT64_MAX, memory_order_relaxed);
 }
 
 /* What was charged and not decided was never in use. */
-static void forget_charge(budget_cell *cell, uint64_t bytes)
+static void forget_charge(budget_slot *slot, uint64_t bytes)
 {
-    const uint64_t before = atomic_load_explicit(&cell->before, memory_order_relaxed);
-    const uint64_t least = atomic_load_explicit(&cell->least, memory_order_relaxed) + bytes;
-    atomic_store_explicit(&cell->least, least < before ? least : before, memory_order_relaxed);
+    const uint64_t before = atomic_load_explicit(&slot->before, memory_order_relaxed);
+    const uint64_t least = atomic_load_explicit(&slot->least, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&slot->least, least < before ? least : before, memory_order_relaxed);
 }
 
 /* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
@@ -80,28 +80,28 @@ void budget_give_unassigned(strata_budget_account *account, uint64_t bytes)
         atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
 }
 
-void budget_begin_flight(strata_budget_account *account, budget_cell *cell)
+void budget_begin_flight(strata_budget_account *account, budget_slot *slot)
 {
-    if (cell)
-        budget_enter_flight(cell);
+    if (slot)
+        budget_enter_flight(slot);
     else
         atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
 }
 
 /* A thread that had no cell when its request was charged may have one now. What it does meanwhile, in a layer below,
  * has ended: if its cell counts a request, it is this one. */
-void budget_end_flight(strata_budget_account *account, budget_cell *cell)
+void budget_end_flight(strata_budget_account *account, budget_slot *slot)
 {
-    if (cell && atomic_load_explicit(&cell->in_flight, memory_order_relaxed))
-        budget_leave_flight(cell);
+    if (slot && atomic_load_explicit(&slot->in_flight, memory_order_relaxed))
+        budget_leave_flight(slot);
     else
         atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
 }
 
 /* Charges, and takes credit in advance; the thread is busy with its cell. */
-static bool take_with_advance(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+static bool take_with_advance(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
     uint64_t missing = bytes - credit;
     int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
     const uint64_t half = atomic_load_explicit(&account->most_credit, memory_order_relaxed) / 2;
@@ -118,25 +118,25 @@ static bool take_with_advance(strata_budget_account *account, budget_cell *cell,
     uint64_t taken = budget_take_unassigned(account, missing, most);
     if (!taken)
         return false;
-    set_credit(cell, credit + taken - bytes);
+    set_credit(slot, credit + taken - bytes);
     return true;
 }
 
-bool budget_take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes)
+bool budget_take_credit(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    budget_enter_flight(cell);
+    budget_enter_flight(slot);
     bool fits = false;
-    if (budget_cell_enter(account, cell)) {
-        uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    if (budget_slot_enter(account, slot)) {
+        uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
         fits = credit >= bytes;
         if (fits)
-            budget_use_credit(cell, credit - bytes);
+            budget_use_credit(slot, credit - bytes);
         else
-            fits = take_with_advance(account, cell, bytes);
-        budget_cell_leave(cell);
+            fits = take_with_advance(account, slot, bytes);
+        budget_slot_leave(slot);
     }
     if (!fits)
-        budget_leave_flight(cell);
+        budget_leave_flight(slot);
     return fits;
 }
 
@@ -152,33 +152,33 @@ bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes)
 }
 
 /* Gives the excess of a credit to all. What others see of it meanwhile is not less than is in use. */
-static void give_excess(strata_budget_account *account, budget_cell *cell, uint64_t credit, uint64_t excess)
+static void give_excess(strata_budget_account *account, budget_slot *slot, uint64_t credit, uint64_t excess)
 {
     budget_note_peak(account);
-    if (credit - excess < atomic_load_explicit(&cell->least, memory_order_relaxed))
-        atomic_store_explicit(&cell->least, credit - excess, memory_order_relaxed);
+    if (credit - excess < atomic_load_explicit(&slot->least, memory_order_relaxed))
+        atomic_store_explicit(&slot->least, credit - excess, memory_order_relaxed);
     budget_give_unassigned(account, excess);
-    set_credit(cell, credit - excess);
+    set_credit(slot, credit - excess);
 }
 
 /* Gives bytes back of a block that was freed, or of a request that has failed. */
-void budget_give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes, bool failed)
+void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed)
 {
-    if (!cell || !budget_cell_enter(account, cell)) {
+    if (!slot || !budget_slot_enter(account, slot)) {
         if (!account->shared && !failed)
             budget_note_peak(account); /* before it is less */
         budget_give_unassigned(account, bytes);
         return;
     }
     if (failed)
-        forget_charge(cell, bytes);
-    const uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes;
+        forget_charge(slot, bytes);
+    const uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed) + bytes;
     const uint64_t most = near_mark(account, 0) ? 0 : most_credit_after(account, bytes);
     if (credit > most)
-        give_excess(account, cell, credit, credit - most / 2);
+        give_excess(account, slot, credit, credit - most / 2);
     else
-        atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
-    budget_cell_leave(cell);
+        atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
+    budget_slot_leave(slot);
 }
 
 void budget_call_in_credits(strata_budget_account *account)
@@ -186,14 +186,14 @@ void budget_call_in_credits(strata_budget_account *account)
     uint32_t position = 0;
     uint64_t all = 0;
     strata_heavy_barrier();
-    for (budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
-        for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+    for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
+        for (unsigned spins = 0; atomic_load_explicit(&slot->busy, memory_order_acquire);)
             strata_backoff(&spins);
     budget_note_peak(account);
     position = 0;
-    for (budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));) {
-        all += atomic_load_explicit(&cell->credit, memory_order_relaxed);
-        set_credit(cell, 0);
+    for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {
+        all += atomic_load_explicit(&slot->credit, memory_order_relaxed);
+        set_credit(slot, 0);
     }
     if (all)
         budget_give_unassigned(account, all);

@@ -8,87 +8,87 @@
 /* ---- the way of most requests: at an account that is alone, with credit ---- */
 
 /* Begins to use the calling thread's cell; false if the turn is taken. */
-static inline bool budget_cell_enter(const strata_budget_account *account, budget_cell *cell)
+static inline bool budget_slot_enter(const strata_budget_account *account, budget_slot *slot)
 {
-    atomic_store_explicit(&cell->busy, 1, memory_order_relaxed);
+    atomic_store_explicit(&slot->busy, 1, memory_order_relaxed);
     strata_light_barrier();
     if (__builtin_expect(!atomic_load_explicit(&account->tight, memory_order_acquire), 1))
         return true;
-    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+    atomic_store_explicit(&slot->busy, 0, memory_order_release);
     return false;
 }
 
 /* The same, with a request in flight. */
-static inline bool budget_cell_enter_flight(const strata_budget_account *account, budget_cell *cell)
+static inline bool budget_slot_enter_flight(const strata_budget_account *account, budget_slot *slot)
 {
-    const uint64_t flights = (uint64_t)atomic_load_explicit(&cell->in_flight, memory_order_relaxed) + 1;
-    atomic_store_explicit(&cell->doing, flights << 32 | 1, memory_order_relaxed);
+    const uint64_t flights = (uint64_t)atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1;
+    atomic_store_explicit(&slot->doing, flights << 32 | 1, memory_order_relaxed);
     strata_light_barrier();
     if (__builtin_expect(!atomic_load_explicit(&account->tight, memory_order_acquire), 1))
         return true;
-    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+    atomic_store_explicit(&slot->busy, 0, memory_order_release);
     return false;
 }
 
-static inline void budget_cell_leave(budget_cell *cell)
+static inline void budget_slot_leave(budget_slot *slot)
 {
-    atomic_store_explicit(&cell->busy, 0, memory_order_release);
+    atomic_store_explicit(&slot->busy, 0, memory_order_release);
 }
 
 /* Lowers the credit to `left`, which decides about the account's peak, unless the request comes to nothing. */
-static inline void budget_use_credit(budget_cell *cell, uint64_t left)
+static inline void budget_use_credit(budget_slot *slot, uint64_t left)
 {
-    const uint64_t least = atomic_load_explicit(&cell->least, memory_order_relaxed);
-    atomic_store_explicit(&cell->credit, left, memory_order_relaxed);
-    atomic_store_explicit(&cell->before, least, memory_order_relaxed);
+    const uint64_t least = atomic_load_explicit(&slot->least, memory_order_relaxed);
+    atomic_store_explicit(&slot->credit, left, memory_order_relaxed);
+    atomic_store_explicit(&slot->before, least, memory_order_relaxed);
     if (left < least)
-        atomic_store_explicit(&cell->least, left, memory_order_relaxed);
+        atomic_store_explicit(&slot->least, left, memory_order_relaxed);
 }
 
-static inline void budget_enter_flight(budget_cell *cell)
+static inline void budget_enter_flight(budget_slot *slot)
 {
-    atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) + 1,
+    atomic_store_explicit(&slot->in_flight, atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
 
 /* Whoever sees the flight ended sees what it gave back. */
-static inline void budget_leave_flight(budget_cell *cell)
+static inline void budget_leave_flight(budget_slot *slot)
 {
-    atomic_store_explicit(&cell->in_flight, atomic_load_explicit(&cell->in_flight, memory_order_relaxed) - 1,
+    atomic_store_explicit(&slot->in_flight, atomic_load_explicit(&slot->in_flight, memory_order_relaxed) - 1,
                           memory_order_release);
 }
 
 /* Charges a request to the calling thread's credit. The cell, in which it is in flight until budget_leave_flight; NULL,
  * and nothing done, if that is not all there is to do. */
-static inline budget_cell *budget_charge_quickly(const strata_budget_account *account, uint64_t bytes)
+static inline budget_slot *budget_charge_quickly(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_cell *cell = account->alone ? strata_per_thread_if_present(&account->cells, strata_thread_current) : NULL;
-    if (__builtin_expect(!cell, 0))
+    budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
+    if (__builtin_expect(!slot, 0))
         return NULL;
-    if (__builtin_expect(budget_cell_enter_flight(account, cell), 1)) {
-        uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    if (__builtin_expect(budget_slot_enter_flight(account, slot), 1)) {
+        uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
         bool fits = credit >= bytes;
         if (__builtin_expect(fits, 1))
-            budget_use_credit(cell, credit - bytes);
-        budget_cell_leave(cell);
+            budget_use_credit(slot, credit - bytes);
+        budget_slot_leave(slot);
         if (__builtin_expect(fits, 1))
-            return cell;
+            return slot;
     }
-    budget_leave_flight(cell);
+    budget_leave_flight(slot);
     return NULL;
 }
 
 /* Gives bytes back to the calling thread's credit; false, and nothing done, if that is not all there is to do. */
 static inline bool budget_release_quickly(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_cell *cell = account->alone ? strata_per_thread_if_present(&account->cells, strata_thread_current) : NULL;
-    if (__builtin_expect(!cell || !budget_cell_enter(account, cell), 0))
+    budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
+    if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
         return false;
-    uint64_t credit = atomic_load_explicit(&cell->credit, memory_order_relaxed) + bytes;
+    uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed) + bytes;
     bool keeps = !account->soft && credit <= atomic_load_explicit(&account->most_credit, memory_order_relaxed);
     if (__builtin_expect(keeps, 1))
-        atomic_store_explicit(&cell->credit, credit, memory_order_relaxed);
-    budget_cell_leave(cell);
+        atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
+    budget_slot_leave(slot);
     return keeps;
 }
 
@@ -96,20 +96,20 @@ static inline bool budget_release_quickly(const strata_budget_account *account, 
 
 /* The calling thread's cell. Promises have none: they are small, and their threads few. Shared accounts have none:
  * other processes could not call the credits in. */
-static inline budget_cell *budget_cell_self(strata_budget_account *account)
+static inline budget_slot *budget_slot_self(strata_budget_account *account)
 {
     return account->reservation || account->shared ? NULL
-                                                   : strata_per_thread_self(&account->cells, strata_thread_self());
+                                                   : strata_per_thread_self(&account->slots, strata_thread_self());
 }
 
 uint64_t budget_most_credit(uint64_t limit);
 uint64_t budget_take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most);
 void budget_give_unassigned(strata_budget_account *account, uint64_t bytes);
-void budget_begin_flight(strata_budget_account *account, budget_cell *cell);
-void budget_end_flight(strata_budget_account *account, budget_cell *cell);
-bool budget_take_credit(strata_budget_account *account, budget_cell *cell, uint64_t bytes);
+void budget_begin_flight(strata_budget_account *account, budget_slot *slot);
+void budget_end_flight(strata_budget_account *account, budget_slot *slot);
+bool budget_take_credit(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes);
-void budget_give_back(strata_budget_account *account, budget_cell *cell, uint64_t bytes, bool failed);
+void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed);
 void budget_call_in_credits(strata_budget_account *account);
 
 #endif

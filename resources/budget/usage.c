@@ -6,8 +6,8 @@ static uint64_t never_used(const strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t all = 0;
-    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
-        all += atomic_load_explicit(&cell->least, memory_order_relaxed);
+    for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
+        all += atomic_load_explicit(&slot->least, memory_order_relaxed);
     return all;
 }
 
@@ -34,8 +34,8 @@ uint64_t budget_in_use(strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t credits = 0;
-    for (const budget_cell *cell; (cell = strata_per_thread_next(&account->cells, &position));)
-        credits += atomic_load_explicit(&cell->credit, memory_order_relaxed);
+    for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
+        credits += atomic_load_explicit(&slot->credit, memory_order_relaxed);
     int64_t all = budget_granted(account);
     return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
 }

@@ -633,7 +633,7 @@ static size_t in_use(strata_budget_account *account)
     return usage.in_use;
 }
 
-static void a_thread_that_a_budget_has_no_cell_for_is_charged_all_the_same(test_fixture *fixture)
+static void a_thread_without_a_quota_slot_is_charged_too(test_fixture *fixture)
 {
     bool any = true;
     (void)fixture;
@@ -832,7 +832,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_tag_that_could_not_be_interned_is_interned_later),
     };
     static const test_case budget_cases[] = {
-        TEST_CASE(a_thread_that_a_budget_has_no_cell_for_is_charged_all_the_same),
+        TEST_CASE(a_thread_without_a_quota_slot_is_charged_too),
         TEST_CASE(accounts_are_opened_and_entered_or_not),
         TEST_CASE(a_shared_budget_that_is_not_made_has_no_slot),
     };
