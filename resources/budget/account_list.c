@@ -19,8 +19,8 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
         memcpy(account->parent_name, parent->name, BUDGET_NAME);
     account->alone = !parent && !terms->shared;
     atomic_init(&account->limit, terms->limit);
-    atomic_init(&account->most_credit, budget_most_credit(terms->limit));
-    atomic_init(&account->unassigned, budget_capacity_of(terms->limit));
+    atomic_init(&account->max_quota, budget_max_quota(terms->limit));
+    atomic_init(&account->free_quota, budget_capacity_of(terms->limit));
     atomic_init(&account->kept, terms->reservation ? terms->limit : 0);
     account->soft = terms->soft;
     account->soft_low = terms->soft_low;

@@ -22,7 +22,7 @@ bool budget_take_turn(strata_budget_account *account)
     strata_lock_release(&account->turn_lock);
     atomic_store_explicit(&account->turn_owner, own, memory_order_relaxed);
     atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
-    budget_call_in_credits(account);
+    budget_recall_quotas(account);
     return true;
 }
 

@@ -15,7 +15,7 @@ static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
                 strata_backoff(&spins);
         return false;
     }
-    return !bytes || budget_take_unassigned(account, bytes, bytes);
+    return !bytes || budget_take_free_quota(account, bytes, bytes);
 }
 
 /* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
@@ -53,7 +53,7 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
 static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *patience)
 {
     budget_slot *slot = budget_slot_self(account);
-    bool fits = slot ? budget_take_credit(account, slot, bytes) : budget_take_as_stray(account, bytes);
+    bool fits = slot ? budget_charge_slot(account, slot, bytes) : budget_take_as_stray(account, bytes);
     return fits || charge_in_turn(account, slot, bytes, patience);
 }
 
@@ -86,7 +86,7 @@ void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed)
 
 void budget_pass_on(strata_budget_account *reservation)
 {
-    int64_t bytes = atomic_exchange_explicit(&reservation->unassigned, 0, memory_order_acq_rel);
+    int64_t bytes = atomic_exchange_explicit(&reservation->free_quota, 0, memory_order_acq_rel);
     if (bytes <= 0)
         return;
     budget_release(reservation->parent, (uint64_t)bytes);
@@ -138,7 +138,7 @@ static bool has_room_ahead(strata_budget_account *account, uint64_t bytes, uint6
     if (account->shared) /* what is not coming back would have to be held from here on */
         return back >= bytes && shared_make_room(account->shared, bytes, back);
     int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
-    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= least;
+    return atomic_load_explicit(&account->free_quota, memory_order_acquire) >= least;
 }
 
 static void take_ahead(strata_budget_account *account, uint64_t bytes)
@@ -147,7 +147,7 @@ static void take_ahead(strata_budget_account *account, uint64_t bytes)
         shared_take_ahead(account->shared, bytes);
     else {
         atomic_fetch_add_explicit(&account->ahead, (int64_t)bytes, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+        atomic_fetch_sub_explicit(&account->free_quota, (int64_t)bytes, memory_order_acq_rel);
     }
 }
 
@@ -155,7 +155,7 @@ static bool is_within_limit(const strata_budget_account *account)
 {
     if (account->shared)
         return shared_is_covered(account->shared);
-    return atomic_load_explicit(&account->unassigned, memory_order_acquire) >= 0;
+    return atomic_load_explicit(&account->free_quota, memory_order_acquire) >= 0;
 }
 
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
@@ -184,7 +184,7 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
     bool kept = true;
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
         if (failed)
-            budget_give_unassigned(level, bytes);
+            budget_give_free_quota(level, bytes);
         if (!level->shared)
             atomic_fetch_sub_explicit(&level->ahead, (int64_t)bytes, memory_order_relaxed);
         kept &= is_within_limit(level);

@@ -30,16 +30,16 @@ enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_CROSSINGS = 16 };
 
 /* One thread at one account. */
 typedef struct budget_slot {
-    _Atomic uint64_t credit; /* of the thread while it is busy, of the turn's thread while it is not */
-    _Atomic uint64_t least;  /* the lowest that it was since bytes last came or went; the same */
+    _Atomic uint64_t quota;  /* of the thread while it is busy, of the turn's thread while it is not */
+    _Atomic uint64_t lowest; /* the lowest that it was since bytes last came or went; the same */
     union {
         struct {
             _Atomic uint32_t busy;      /* written by the thread alone */
             _Atomic uint32_t in_flight; /* requests that were charged and are not decided; the same */
         };
-        _Atomic uint64_t doing; /* both, written as one */
+        _Atomic uint64_t state; /* both, written as one */
     };
-    _Atomic uint64_t before; /* `least` before the last charge, if none came or went with it; the same */
+    _Atomic uint64_t lowest_before; /* `lowest` before the last charge, if none came or went with it; the same */
 } budget_slot;
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a slot's word");
@@ -60,13 +60,13 @@ struct strata_budget_account {
     char parent_name[BUDGET_NAME]; /* constant; the parent may be gone before a closed account that is looked at */
     uint32_t depth;                /* accounts above it; constant */
 
-    _Atomic int64_t unassigned;   /* what nobody was given; below zero where the limit was lowered under what is in use,
-                                     and for the moments in which retired memory is being reused */
-    _Atomic uint64_t limit;       /* 0: none. Written in the turn. */
-    _Atomic uint64_t most_credit; /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
-    _Atomic bool tight;           /* the turn is taken: no credit is given out. Written in the turn. */
-    _Atomic uint64_t peak;        /* highest of what was in use, as far as that is known; any thread */
-    _Atomic int64_t ahead;        /* charged for memory that is being reused: counted twice for so long */
+    _Atomic int64_t free_quota; /* what nobody was given; below zero where the limit was lowered under what is in use,
+                                   and for the moments in which retired memory is being reused */
+    _Atomic uint64_t limit;     /* 0: none. Written in the turn. */
+    _Atomic uint64_t max_quota; /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
+    _Atomic bool tight;         /* the turn is taken: no credit is given out. Written in the turn. */
+    _Atomic uint64_t peak;      /* highest of what was in use, as far as that is known; any thread */
+    _Atomic int64_t ahead;      /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
     _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
     strata_per_thread slots;
@@ -151,7 +151,7 @@ static inline int64_t budget_granted(const strata_budget_account *account)
     if (account->shared)
         return (int64_t)shared_in_use(account->shared);
     return budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) -
-           atomic_load_explicit(&account->unassigned, memory_order_acquire) -
+           atomic_load_explicit(&account->free_quota, memory_order_acquire) -
            atomic_load_explicit(&account->ahead, memory_order_relaxed);
 }
 

@@ -3,28 +3,28 @@
 
 #include "resources/budget/shared.h"
 
-static const uint64_t smallest_advance = UINT64_C(64) << 10;
+static const uint64_t min_refill = UINT64_C(64) << 10;
 
 enum {
-    CREDIT_SHARE = 8,       /* of the limit: what a thread keeps at most, */
-    CREDIT_MOST = 16 << 20, /* and in bytes, */
-    CREDIT_BLOCKS = 4,      /* or for so many of the blocks that it frees */
+    QUOTA_SHARE = 8,      /* of the limit: what a thread keeps at most, */
+    QUOTA_MAX = 16 << 20, /* and in bytes, */
+    QUOTA_BLOCKS = 4,     /* or for so many of the blocks that it frees */
 };
 
 /* Bytes have come or gone. */
-static void set_credit(budget_slot *slot, uint64_t credit)
+static void set_quota(budget_slot *slot, uint64_t quota)
 {
-    atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
-    atomic_store_explicit(&slot->least, credit, memory_order_relaxed);
-    atomic_store_explicit(&slot->before, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
+    atomic_store_explicit(&slot->lowest, quota, memory_order_relaxed);
+    atomic_store_explicit(&slot->lowest_before, UINT64_MAX, memory_order_relaxed);
 }
 
 /* What was charged and not decided was never in use. */
 static void forget_charge(budget_slot *slot, uint64_t bytes)
 {
-    const uint64_t before = atomic_load_explicit(&slot->before, memory_order_relaxed);
-    const uint64_t least = atomic_load_explicit(&slot->least, memory_order_relaxed) + bytes;
-    atomic_store_explicit(&slot->least, least < before ? least : before, memory_order_relaxed);
+    const uint64_t before = atomic_load_explicit(&slot->lowest_before, memory_order_relaxed);
+    const uint64_t least = atomic_load_explicit(&slot->lowest, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&slot->lowest, least < before ? least : before, memory_order_relaxed);
 }
 
 /* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
@@ -40,44 +40,44 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
 
 /* The most credit that a thread keeps, of small blocks. It can be called in at any time, but what another thread may
  * have used of it counts towards the peak. */
-uint64_t budget_most_credit(uint64_t limit)
+uint64_t budget_max_quota(uint64_t limit)
 {
-    const uint64_t share = (uint64_t)budget_capacity_of(limit) / CREDIT_SHARE;
-    return share < CREDIT_MOST ? share : CREDIT_MOST;
+    const uint64_t share = (uint64_t)budget_capacity_of(limit) / QUOTA_SHARE;
+    return share < QUOTA_MAX ? share : QUOTA_MAX;
 }
 
 /* The same of a thread that has freed so many bytes, some of which it will want again. */
-static uint64_t most_credit_after(const strata_budget_account *account, uint64_t bytes)
+static uint64_t max_quota_after(const strata_budget_account *account, uint64_t bytes)
 {
-    const uint64_t most = atomic_load_explicit(&account->most_credit, memory_order_relaxed);
+    const uint64_t most = atomic_load_explicit(&account->max_quota, memory_order_relaxed);
     const uint64_t share =
-        (uint64_t)budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / CREDIT_SHARE;
-    const uint64_t wanted = bytes < share / CREDIT_BLOCKS ? bytes * CREDIT_BLOCKS : share;
+        (uint64_t)budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / QUOTA_SHARE;
+    const uint64_t wanted = bytes < share / QUOTA_BLOCKS ? bytes * QUOTA_BLOCKS : share;
     return wanted > most ? wanted : most;
 }
 
 /* Takes at least `least` and at most `most` of what nobody was given; 0 if there is less. */
-uint64_t budget_take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most)
+uint64_t budget_take_free_quota(strata_budget_account *account, uint64_t least, uint64_t most)
 {
     uint64_t taken;
     if (account->shared)
         return shared_take(account->shared, least) ? least : 0;
-    int64_t now = atomic_load_explicit(&account->unassigned, memory_order_acquire);
+    int64_t now = atomic_load_explicit(&account->free_quota, memory_order_acquire);
     do {
         if (now <= 0 || (uint64_t)now < least)
             return 0;
         taken = (uint64_t)now < most ? (uint64_t)now : most;
-    } while (!atomic_compare_exchange_weak_explicit(&account->unassigned, &now, now - (int64_t)taken,
+    } while (!atomic_compare_exchange_weak_explicit(&account->free_quota, &now, now - (int64_t)taken,
                                                     memory_order_acq_rel, memory_order_acquire));
     return taken;
 }
 
-void budget_give_unassigned(strata_budget_account *account, uint64_t bytes)
+void budget_give_free_quota(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared)
         shared_give(account->shared, bytes);
     else
-        atomic_fetch_add_explicit(&account->unassigned, (int64_t)bytes, memory_order_acq_rel);
+        atomic_fetch_add_explicit(&account->free_quota, (int64_t)bytes, memory_order_acq_rel);
 }
 
 void budget_begin_flight(strata_budget_account *account, budget_slot *slot)
@@ -99,40 +99,40 @@ void budget_end_flight(strata_budget_account *account, budget_slot *slot)
 }
 
 /* Charges, and takes credit in advance; the thread is busy with its cell. */
-static bool take_with_advance(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
+static bool charge_with_refill(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
-    uint64_t missing = bytes - credit;
-    int64_t left = atomic_load_explicit(&account->unassigned, memory_order_relaxed);
-    const uint64_t half = atomic_load_explicit(&account->most_credit, memory_order_relaxed) / 2;
-    uint64_t share = left > 0 ? (uint64_t)left / (2 * CREDIT_SHARE) : 0;
+    uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
+    uint64_t missing = bytes - quota;
+    int64_t left = atomic_load_explicit(&account->free_quota, memory_order_relaxed);
+    const uint64_t half = atomic_load_explicit(&account->max_quota, memory_order_relaxed) / 2;
+    uint64_t share = left > 0 ? (uint64_t)left / (2 * QUOTA_SHARE) : 0;
     share = share < half ? share : half; /* of what it may keep */
-    uint64_t advance = bytes < smallest_advance ? smallest_advance : bytes;
-    advance = advance > share / 4 ? share : advance * 4;
-    if (near_mark(account, missing + advance))
-        advance = 0;
+    uint64_t refill = bytes < min_refill ? min_refill : bytes;
+    refill = refill > share / 4 ? share : refill * 4;
+    if (near_mark(account, missing + refill))
+        refill = 0;
     uint64_t most;
-    if (__builtin_add_overflow(missing, advance, &most))
+    if (__builtin_add_overflow(missing, refill, &most))
         return false;
     budget_note_peak(account);
-    uint64_t taken = budget_take_unassigned(account, missing, most);
+    uint64_t taken = budget_take_free_quota(account, missing, most);
     if (!taken)
         return false;
-    set_credit(slot, credit + taken - bytes);
+    set_quota(slot, quota + taken - bytes);
     return true;
 }
 
-bool budget_take_credit(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
+bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     budget_enter_flight(slot);
     bool fits = false;
     if (budget_slot_enter(account, slot)) {
-        uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
-        fits = credit >= bytes;
+        uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
+        fits = quota >= bytes;
         if (fits)
-            budget_use_credit(slot, credit - bytes);
+            budget_use_quota(slot, quota - bytes);
         else
-            fits = take_with_advance(account, slot, bytes);
+            fits = charge_with_refill(account, slot, bytes);
         budget_slot_leave(slot);
     }
     if (!fits)
@@ -145,20 +145,20 @@ bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes)
 {
     budget_begin_flight(account, NULL);
     bool fits = !atomic_load_explicit(&account->tight, memory_order_seq_cst) &&
-                (!bytes || budget_take_unassigned(account, bytes, bytes));
+                (!bytes || budget_take_free_quota(account, bytes, bytes));
     if (!fits)
         budget_end_flight(account, NULL);
     return fits;
 }
 
 /* Gives the excess of a credit to all. What others see of it meanwhile is not less than is in use. */
-static void give_excess(strata_budget_account *account, budget_slot *slot, uint64_t credit, uint64_t excess)
+static void give_excess(strata_budget_account *account, budget_slot *slot, uint64_t quota, uint64_t excess)
 {
     budget_note_peak(account);
-    if (credit - excess < atomic_load_explicit(&slot->least, memory_order_relaxed))
-        atomic_store_explicit(&slot->least, credit - excess, memory_order_relaxed);
-    budget_give_unassigned(account, excess);
-    set_credit(slot, credit - excess);
+    if (quota - excess < atomic_load_explicit(&slot->lowest, memory_order_relaxed))
+        atomic_store_explicit(&slot->lowest, quota - excess, memory_order_relaxed);
+    budget_give_free_quota(account, excess);
+    set_quota(slot, quota - excess);
 }
 
 /* Gives bytes back of a block that was freed, or of a request that has failed. */
@@ -167,21 +167,21 @@ void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_
     if (!slot || !budget_slot_enter(account, slot)) {
         if (!account->shared && !failed)
             budget_note_peak(account); /* before it is less */
-        budget_give_unassigned(account, bytes);
+        budget_give_free_quota(account, bytes);
         return;
     }
     if (failed)
         forget_charge(slot, bytes);
-    const uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed) + bytes;
-    const uint64_t most = near_mark(account, 0) ? 0 : most_credit_after(account, bytes);
-    if (credit > most)
-        give_excess(account, slot, credit, credit - most / 2);
+    const uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
+    const uint64_t most = near_mark(account, 0) ? 0 : max_quota_after(account, bytes);
+    if (quota > most)
+        give_excess(account, slot, quota, quota - most / 2);
     else
-        atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
+        atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
     budget_slot_leave(slot);
 }
 
-void budget_call_in_credits(strata_budget_account *account)
+void budget_recall_quotas(strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t all = 0;
@@ -192,10 +192,10 @@ void budget_call_in_credits(strata_budget_account *account)
     budget_note_peak(account);
     position = 0;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {
-        all += atomic_load_explicit(&slot->credit, memory_order_relaxed);
-        set_credit(slot, 0);
+        all += atomic_load_explicit(&slot->quota, memory_order_relaxed);
+        set_quota(slot, 0);
     }
     if (all)
-        budget_give_unassigned(account, all);
+        budget_give_free_quota(account, all);
     atomic_fetch_add_explicit(&account->recalls, 1, memory_order_relaxed);
 }

@@ -22,7 +22,7 @@ static inline bool budget_slot_enter(const strata_budget_account *account, budge
 static inline bool budget_slot_enter_flight(const strata_budget_account *account, budget_slot *slot)
 {
     const uint64_t flights = (uint64_t)atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1;
-    atomic_store_explicit(&slot->doing, flights << 32 | 1, memory_order_relaxed);
+    atomic_store_explicit(&slot->state, flights << 32 | 1, memory_order_relaxed);
     strata_light_barrier();
     if (__builtin_expect(!atomic_load_explicit(&account->tight, memory_order_acquire), 1))
         return true;
@@ -36,13 +36,13 @@ static inline void budget_slot_leave(budget_slot *slot)
 }
 
 /* Lowers the credit to `left`, which decides about the account's peak, unless the request comes to nothing. */
-static inline void budget_use_credit(budget_slot *slot, uint64_t left)
+static inline void budget_use_quota(budget_slot *slot, uint64_t left)
 {
-    const uint64_t least = atomic_load_explicit(&slot->least, memory_order_relaxed);
-    atomic_store_explicit(&slot->credit, left, memory_order_relaxed);
-    atomic_store_explicit(&slot->before, least, memory_order_relaxed);
+    const uint64_t least = atomic_load_explicit(&slot->lowest, memory_order_relaxed);
+    atomic_store_explicit(&slot->quota, left, memory_order_relaxed);
+    atomic_store_explicit(&slot->lowest_before, least, memory_order_relaxed);
     if (left < least)
-        atomic_store_explicit(&slot->least, left, memory_order_relaxed);
+        atomic_store_explicit(&slot->lowest, left, memory_order_relaxed);
 }
 
 static inline void budget_enter_flight(budget_slot *slot)
@@ -66,10 +66,10 @@ static inline budget_slot *budget_charge_quickly(const strata_budget_account *ac
     if (__builtin_expect(!slot, 0))
         return NULL;
     if (__builtin_expect(budget_slot_enter_flight(account, slot), 1)) {
-        uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
-        bool fits = credit >= bytes;
+        uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
+        bool fits = quota >= bytes;
         if (__builtin_expect(fits, 1))
-            budget_use_credit(slot, credit - bytes);
+            budget_use_quota(slot, quota - bytes);
         budget_slot_leave(slot);
         if (__builtin_expect(fits, 1))
             return slot;
@@ -84,10 +84,10 @@ static inline bool budget_release_quickly(const strata_budget_account *account, 
     budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
     if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
         return false;
-    uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed) + bytes;
-    bool keeps = !account->soft && credit <= atomic_load_explicit(&account->most_credit, memory_order_relaxed);
+    uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
+    bool keeps = !account->soft && quota <= atomic_load_explicit(&account->max_quota, memory_order_relaxed);
     if (__builtin_expect(keeps, 1))
-        atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
+        atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
     budget_slot_leave(slot);
     return keeps;
 }
@@ -102,14 +102,14 @@ static inline budget_slot *budget_slot_self(strata_budget_account *account)
                                                    : strata_per_thread_self(&account->slots, strata_thread_self());
 }
 
-uint64_t budget_most_credit(uint64_t limit);
-uint64_t budget_take_unassigned(strata_budget_account *account, uint64_t least, uint64_t most);
-void budget_give_unassigned(strata_budget_account *account, uint64_t bytes);
+uint64_t budget_max_quota(uint64_t limit);
+uint64_t budget_take_free_quota(strata_budget_account *account, uint64_t least, uint64_t most);
+void budget_give_free_quota(strata_budget_account *account, uint64_t bytes);
 void budget_begin_flight(strata_budget_account *account, budget_slot *slot);
 void budget_end_flight(strata_budget_account *account, budget_slot *slot);
-bool budget_take_credit(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
+bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes);
 void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed);
-void budget_call_in_credits(strata_budget_account *account);
+void budget_recall_quotas(strata_budget_account *account);
 
 #endif

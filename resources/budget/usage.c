@@ -7,7 +7,7 @@ static uint64_t never_used(const strata_budget_account *account)
     uint32_t position = 0;
     uint64_t all = 0;
     for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
-        all += atomic_load_explicit(&slot->least, memory_order_relaxed);
+        all += atomic_load_explicit(&slot->lowest, memory_order_relaxed);
     return all;
 }
 
@@ -33,11 +33,11 @@ void budget_note_peak(strata_budget_account *account)
 uint64_t budget_in_use(strata_budget_account *account)
 {
     uint32_t position = 0;
-    uint64_t credits = 0;
+    uint64_t quotas = 0;
     for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
-        credits += atomic_load_explicit(&slot->credit, memory_order_relaxed);
+        quotas += atomic_load_explicit(&slot->quota, memory_order_relaxed);
     int64_t all = budget_granted(account);
-    return all > 0 && (uint64_t)all > credits ? (uint64_t)all - credits : 0;
+    return all > 0 && (uint64_t)all > quotas ? (uint64_t)all - quotas : 0;
 }
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)

@@ -148,7 +148,7 @@ static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
     return refused;
 }
 
-static void *leave_credit(void *data)
+static void *leave_quota(void *data)
 {
     in_thread *self = data;
     strata_block block;
@@ -158,14 +158,14 @@ static void *leave_credit(void *data)
     return NULL;
 }
 
-static void credit_of_threads_is_called_in_wherever_they_are(test_fixture *fixture)
+static void quotas_of_threads_are_recalled_wherever_they_are(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget(limit=8MiB, wait=none), null");
     strata_block all;
     for (size_t i = 0; i < 4; i++) {
         in_thread other = {.runtime = fixture->runtime};
         pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, leave_credit, &other), 0);
+        assert_int_equal(pthread_create(&thread, NULL, leave_quota, &other), 0);
         pthread_join(thread, NULL);
         check_ok(other.status);
         check_ok(try_allocate(fixture, 8 * MIB, NULL, &all));
@@ -553,7 +553,7 @@ static void marks_are_told_one_after_another_in_the_order_in_which_they_were_pas
 int main(void)
 {
     static const test_case cases[] = {
-        TEST_CASE(credit_of_threads_is_called_in_wherever_they_are),
+        TEST_CASE(quotas_of_threads_are_recalled_wherever_they_are),
         TEST_CASE(a_thread_that_ended_leaves_its_account_to_nobody),
         TEST_CASE(a_layer_below_may_come_back_while_memory_is_reused),
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
