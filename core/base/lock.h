@@ -26,7 +26,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_EXIT_LOOKS,     /* resources: guards that are looked at when the process exits; held while they are */
     STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
     STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
-    STRATA_RANK_TURN,           /* resources: whose turn it is at an account; held for a moment */
+    STRATA_RANK_ACCOUNT_LOCK,   /* resources: whether an account is locked; held for a moment */
     STRATA_RANK_SHARED_FILES,   /* resources: the process's shared budgets */
     STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
     STRATA_RANK_PATIENCE,       /* resources: a pool that waits for memory to become complete */

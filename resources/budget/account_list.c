@@ -30,16 +30,16 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     if (account->alone)
         strata_per_thread_take_number(&account->slots);
     strata_barriers_open();
-    strata_lock_init(&account->turn_lock, STRATA_RANK_TURN);
-    pthread_cond_init(&account->turn_free, NULL);
+    strata_lock_init(&account->state_lock, STRATA_RANK_ACCOUNT_LOCK);
+    pthread_cond_init(&account->unlocked, NULL);
 }
 
 void budget_account_end(strata_budget_account *account)
 {
     shared_close(account->shared);
     strata_per_thread_destroy(&account->slots);
-    pthread_cond_destroy(&account->turn_free);
-    strata_lock_destroy(&account->turn_lock);
+    pthread_cond_destroy(&account->unlocked);
+    strata_lock_destroy(&account->state_lock);
 }
 
 static bool is_over(strata_budget_account *account)

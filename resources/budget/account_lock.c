@@ -10,30 +10,30 @@ static uint64_t own_serial(void)
 }
 
 /* False if the calling thread has the turn already: it came back here from a layer below, or a callback. */
-bool budget_take_turn(strata_budget_account *account)
+bool budget_account_lock(strata_budget_account *account)
 {
     uint64_t own = own_serial();
-    if (own && atomic_load_explicit(&account->turn_owner, memory_order_relaxed) == own)
+    if (own && atomic_load_explicit(&account->lock_owner, memory_order_relaxed) == own)
         return false;
-    strata_lock_take(&account->turn_lock);
-    while (account->turn_taken)
-        pthread_cond_wait(&account->turn_free, &account->turn_lock.mutex);
-    account->turn_taken = true;
-    strata_lock_release(&account->turn_lock);
-    atomic_store_explicit(&account->turn_owner, own, memory_order_relaxed);
-    atomic_store_explicit(&account->tight, true, memory_order_seq_cst);
+    strata_lock_take(&account->state_lock);
+    while (account->locked)
+        pthread_cond_wait(&account->unlocked, &account->state_lock.mutex);
+    account->locked = true;
+    strata_lock_release(&account->state_lock);
+    atomic_store_explicit(&account->lock_owner, own, memory_order_relaxed);
+    atomic_store_explicit(&account->exclusive, true, memory_order_seq_cst);
     budget_recall_quotas(account);
     return true;
 }
 
-void budget_give_turn(strata_budget_account *account)
+void budget_account_unlock(strata_budget_account *account)
 {
-    atomic_store_explicit(&account->turn_owner, 0, memory_order_relaxed);
-    atomic_store_explicit(&account->tight, false, memory_order_release);
-    strata_lock_take(&account->turn_lock);
-    account->turn_taken = false;
-    pthread_cond_signal(&account->turn_free);
-    strata_lock_release(&account->turn_lock);
+    atomic_store_explicit(&account->lock_owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&account->exclusive, false, memory_order_release);
+    strata_lock_take(&account->state_lock);
+    account->locked = false;
+    pthread_cond_signal(&account->unlocked);
+    strata_lock_release(&account->state_lock);
 }
 
 /* Whether another thread has a request that is charged and not decided. */
@@ -48,11 +48,11 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
 
 /* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. A
  * yield may take a whole slice of others' time, so these count as well. */
-bool budget_wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
+bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience)
 {
     enum { PAUSES = 60, SHORT_WAITS = 256 }; /* the first of them before strata_backoff yields */
-    if (*turn < PAUSES) {
-        strata_backoff(turn);
+    if (*spins < PAUSES) {
+        strata_backoff(spins);
         return true;
     }
     int64_t now = (int64_t)strata_timestamp_clock();
@@ -61,8 +61,8 @@ bool budget_wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience)
     *looked = now;
     if (*patience <= 0)
         return false;
-    if (*turn < SHORT_WAITS)
-        strata_backoff(turn);
+    if (*spins < SHORT_WAITS)
+        strata_backoff(spins);
     else
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     return true;

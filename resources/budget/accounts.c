@@ -179,14 +179,14 @@ static strata_status change_limit(strata_budget_account *account, uint64_t limit
 {
     if (account->shared)
         return shared_set_limit(account->shared, limit);
-    bool taken = budget_take_turn(account);
+    bool taken = budget_account_lock(account);
     int64_t change =
         budget_capacity_of(limit) - budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
     atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
     atomic_store_explicit(&account->max_quota, budget_max_quota(limit), memory_order_relaxed);
     atomic_fetch_add_explicit(&account->free_quota, change, memory_order_acq_rel);
     if (taken)
-        budget_give_turn(account);
+        budget_account_unlock(account);
     return STRATA_SUCCESS;
 }
 

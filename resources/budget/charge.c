@@ -33,12 +33,12 @@ static bool take_when_given_back(strata_budget_account *account, const budget_sl
     }
 }
 
-static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *account, budget_slot *slot, uint64_t bytes,
-                                                     int64_t *patience)
+static __attribute__((noinline)) bool charge_locked(strata_budget_account *account, budget_slot *slot, uint64_t bytes,
+                                                    int64_t *patience)
 {
     if (bytes > (uint64_t)budget_boundless)
         return false;
-    bool taken = budget_take_turn(account);
+    bool taken = budget_account_lock(account);
     bool fits = taken ? take_when_given_back(account, slot, bytes, patience) : take_all_at_once(account, bytes);
     if (fits) {
         if (account->shared)
@@ -46,7 +46,7 @@ static __attribute__((noinline)) bool charge_in_turn(strata_budget_account *acco
         budget_begin_flight(account, slot);
     }
     if (taken)
-        budget_give_turn(account);
+        budget_account_unlock(account);
     return fits;
 }
 
@@ -54,7 +54,7 @@ static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *
 {
     budget_slot *slot = budget_slot_self(account);
     bool fits = slot ? budget_charge_slot(account, slot, bytes) : budget_take_as_stray(account, bytes);
-    return fits || charge_in_turn(account, slot, bytes, patience);
+    return fits || charge_locked(account, slot, bytes, patience);
 }
 
 static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
@@ -126,10 +126,10 @@ static bool comes_back_to(const strata_budget_account *source, const strata_budg
     return source != NULL;
 }
 
-static void give_turns(strata_budget_account *account, const strata_budget_account *end)
+static void unlock_accounts(strata_budget_account *account, const strata_budget_account *end)
 {
     for (; account != end; account = budget_above(account))
-        budget_give_turn(account);
+        budget_account_unlock(account);
 }
 
 /* Whether `bytes` fit once `back` of them were given back. */
@@ -162,15 +162,15 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
                         uint64_t reusable, int64_t *patience)
 {
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
-        if (!budget_take_turn(level)) {
-            give_turns(account, level);
+        if (!budget_account_lock(level)) {
+            unlock_accounts(account, level);
             return false;
         }
         uint64_t back = comes_back_to(source, level) ? reusable : 0;
         /* A request of others that is not decided could take that memory. */
         if (!budget_wait_until_decided(level, budget_slot_self(level), patience) ||
             !has_room_ahead(level, bytes, back)) {
-            give_turns(account, budget_above(level));
+            unlock_accounts(account, budget_above(level));
             return false;
         }
     }
@@ -193,6 +193,6 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
     }
     if (kept && !failed)
         atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
-    give_turns(account, NULL);
+    unlock_accounts(account, NULL);
     return kept;
 }

@@ -3,7 +3,7 @@
  *     limit = in use + the credits of all threads + what nobody was given
  *
  * Each thread takes credit in advance, charges requests to it and gives bytes back to it, and no other thread looks
- * there. Who finds neither credit nor enough that nobody was given takes the account's *turn*: while it is taken,
+ * there. Who finds neither credit nor enough that nobody was given takes the account's *spins*: while it is taken,
  * credits are called in and none are given out, so what was not given to anybody is all that there is; and what threads
  * have charged for requests that are not decided yet is waited for. What does not fit then, does not fit.
  *
@@ -64,23 +64,23 @@ struct strata_budget_account {
                                    and for the moments in which retired memory is being reused */
     _Atomic uint64_t limit;     /* 0: none. Written in the turn. */
     _Atomic uint64_t max_quota; /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
-    _Atomic bool tight;         /* the turn is taken: no credit is given out. Written in the turn. */
+    _Atomic bool exclusive;     /* the turn is taken: no credit is given out. Written in the turn. */
     _Atomic uint64_t peak;      /* highest of what was in use, as far as that is known; any thread */
     _Atomic int64_t ahead;      /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
     _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
     strata_per_thread slots;
 
-    strata_lock turn_lock; /* guards turn_taken and what is to be told; held for a moment; STRATA_RANK_TURN */
-    pthread_cond_t turn_free;
-    bool turn_taken;
-    _Atomic uint64_t turn_owner; /* serial of the thread that has the turn, 0: none. A thread looks for its own. */
+    strata_lock state_lock; /* guards locked and what is to be told; held for a moment; STRATA_RANK_ACCOUNT_LOCK */
+    pthread_cond_t unlocked;
+    bool locked;
+    _Atomic uint64_t lock_owner; /* serial of the thread that has the turn, 0: none. A thread looks for its own. */
 
     uint64_t soft, soft_low; /* constant; 0: no mark */
     strata_budget_soft_callback soft_callback;
     void *soft_data;
-    _Atomic bool above;   /* the soft mark was passed and the low one not since; changed with turn_lock */
-    bool telling;         /* a thread calls the callback, and will for what comes meanwhile; with turn_lock */
+    _Atomic bool above;   /* the soft mark was passed and the low one not since; changed with state_lock */
+    bool telling;         /* a thread calls the callback, and will for what comes meanwhile; with state_lock */
     uint32_t told, noted; /* crossings: up to here, and in all; the same */
     budget_crossing crossings[BUDGET_CROSSINGS]; /* by their number; the same */
 
@@ -204,13 +204,13 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage);
 /* ---- account_lock.c ---- */
 
 /* False if the calling thread has the turn already: it came back here from a layer below, or a callback. */
-bool budget_take_turn(strata_budget_account *account);
-void budget_give_turn(strata_budget_account *account);
+bool budget_account_lock(strata_budget_account *account);
+void budget_account_unlock(strata_budget_account *account);
 
 /* Whether another thread has a request that is charged and not decided. */
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *mine);
 
-bool budget_wait_a_little(unsigned *turn, int64_t *looked, int64_t *patience);
+bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience);
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
 bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *mine, int64_t *patience);

@@ -18,7 +18,7 @@ static bool note_crossing(strata_budget_account *account)
     uint64_t in_use = budget_in_use(account);
     if (was == (in_use >= (was ? account->soft_low : account->soft)))
         return false;
-    strata_lock_take(&account->turn_lock);
+    strata_lock_take(&account->state_lock);
     bool crossed = atomic_load_explicit(&account->above, memory_order_relaxed) == was;
     if (crossed && account->noted - account->told == BUDGET_CROSSINGS)
         account->noted--;
@@ -26,22 +26,22 @@ static bool note_crossing(strata_budget_account *account)
         account->crossings[account->noted++ % BUDGET_CROSSINGS] = (budget_crossing){!was, in_use};
     if (crossed)
         atomic_store_explicit(&account->above, !was, memory_order_relaxed);
-    strata_lock_release(&account->turn_lock);
-    if (crossed && !was && budget_take_turn(account)) /* calls in the credits */
-        budget_give_turn(account);
+    strata_lock_release(&account->state_lock);
+    if (crossed && !was && budget_account_lock(account)) /* calls in the credits */
+        budget_account_unlock(account);
     return crossed;
 }
 
 /* The next crossing to tell; false if there is none, or another thread is telling. `telling`: this one is. */
 static bool next_crossing(strata_budget_account *account, bool *telling, budget_crossing *crossing)
 {
-    strata_lock_take(&account->turn_lock);
+    strata_lock_take(&account->state_lock);
     bool mine = *telling || !account->telling, any = mine && account->told != account->noted;
     if (any)
         *crossing = account->crossings[account->told++ % BUDGET_CROSSINGS];
     if (mine)
         account->telling = *telling = any;
-    strata_lock_release(&account->turn_lock);
+    strata_lock_release(&account->state_lock);
     return any;
 }
 

@@ -154,7 +154,7 @@ static int make_for_group(const char *path, gid_t group)
 strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor, struct stat *about)
 {
     *descriptor = -1;
-    for (int turn = 0; *descriptor < 0 && turn < 50; turn++) { /* it may come and go meanwhile */
+    for (int tries = 0; *descriptor < 0 && tries < 50; tries++) { /* it may come and go meanwhile */
         *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (*descriptor >= 0 || errno != ENOENT)
             break;

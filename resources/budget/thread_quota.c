@@ -144,7 +144,7 @@ bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint6
 bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes)
 {
     budget_begin_flight(account, NULL);
-    bool fits = !atomic_load_explicit(&account->tight, memory_order_seq_cst) &&
+    bool fits = !atomic_load_explicit(&account->exclusive, memory_order_seq_cst) &&
                 (!bytes || budget_take_free_quota(account, bytes, bytes));
     if (!fits)
         budget_end_flight(account, NULL);

@@ -12,7 +12,7 @@ static inline bool budget_slot_enter(const strata_budget_account *account, budge
 {
     atomic_store_explicit(&slot->busy, 1, memory_order_relaxed);
     strata_light_barrier();
-    if (__builtin_expect(!atomic_load_explicit(&account->tight, memory_order_acquire), 1))
+    if (__builtin_expect(!atomic_load_explicit(&account->exclusive, memory_order_acquire), 1))
         return true;
     atomic_store_explicit(&slot->busy, 0, memory_order_release);
     return false;
@@ -24,7 +24,7 @@ static inline bool budget_slot_enter_flight(const strata_budget_account *account
     const uint64_t flights = (uint64_t)atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1;
     atomic_store_explicit(&slot->state, flights << 32 | 1, memory_order_relaxed);
     strata_light_barrier();
-    if (__builtin_expect(!atomic_load_explicit(&account->tight, memory_order_acquire), 1))
+    if (__builtin_expect(!atomic_load_explicit(&account->exclusive, memory_order_acquire), 1))
         return true;
     atomic_store_explicit(&slot->busy, 0, memory_order_release);
     return false;
