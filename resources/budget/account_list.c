@@ -21,7 +21,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     atomic_init(&account->limit, terms->limit);
     atomic_init(&account->max_quota, budget_max_quota(terms->limit));
     atomic_init(&account->free_quota, budget_capacity_of(terms->limit));
-    atomic_init(&account->kept, terms->reservation ? terms->limit : 0);
+    atomic_init(&account->unreturned, terms->reservation ? terms->limit : 0);
     account->soft = terms->soft;
     account->soft_low = terms->soft_low;
     account->soft_callback = terms->soft_callback;
@@ -46,7 +46,7 @@ static bool is_over(strata_budget_account *account)
 {
     if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children)
         return false;
-    bool none = account->reservation ? atomic_load_explicit(&account->kept, memory_order_acquire) == 0
+    bool none = account->reservation ? atomic_load_explicit(&account->unreturned, memory_order_acquire) == 0
                                      : budget_in_use(account) == 0;
     /* Who gave the last of them back had a pin before. */
     return none && !atomic_load_explicit(&account->strays, memory_order_seq_cst) &&
@@ -79,8 +79,8 @@ void budget_list_destroy(budget *self)
 /* The block may come to its end meanwhile, and the account too: it is one only if it still stands among the layer's. */
 strata_budget_account *budget_pin_source(budget *self, strata_block_id of)
 {
-    const budget_bytes *kept = budget_bytes_of(self, of);
-    strata_budget_account *source = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
+    const budget_record *record = budget_record_of(self, of);
+    strata_budget_account *source = record ? atomic_load_explicit(&record->account, memory_order_relaxed) : NULL;
     if (!source)
         return NULL;
     strata_lock_take(&self->lock);

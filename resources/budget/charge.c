@@ -42,7 +42,7 @@ static __attribute__((noinline)) bool charge_locked(strata_budget_account *accou
     bool fits = taken ? take_when_given_back(account, slot, bytes, patience) : take_all_at_once(account, bytes);
     if (fits) {
         if (account->shared)
-            budget_note_peak(account);
+            budget_update_peak(account);
         budget_begin_flight(account, slot);
     }
     if (taken)
@@ -90,7 +90,7 @@ void budget_pass_on(strata_budget_account *reservation)
     if (bytes <= 0)
         return;
     budget_release(reservation->parent, (uint64_t)bytes);
-    atomic_fetch_sub_explicit(&reservation->kept, (uint64_t)bytes, memory_order_release);
+    atomic_fetch_sub_explicit(&reservation->unreturned, (uint64_t)bytes, memory_order_release);
 }
 
 /* From the outermost inwards: an account may end with the last byte that it gets back. */
@@ -181,18 +181,18 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
 
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed)
 {
-    bool kept = true;
+    bool fits = true;
     for (strata_budget_account *level = account; level; level = budget_above(level)) {
         if (failed)
             budget_give_free_quota(level, bytes);
         if (!level->shared)
             atomic_fetch_sub_explicit(&level->ahead, (int64_t)bytes, memory_order_relaxed);
-        kept &= is_within_limit(level);
+        fits &= is_within_limit(level);
         if (!failed)
-            budget_note_peak(level);
+            budget_update_peak(level);
     }
-    if (kept && !failed)
+    if (fits && !failed)
         atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);
     unlock_accounts(account, NULL);
-    return kept;
+    return fits;
 }

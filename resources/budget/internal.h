@@ -87,7 +87,7 @@ struct strata_budget_account {
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
     _Atomic bool closed;         /* set once */
-    _Atomic uint64_t kept;       /* of a closed reservation: bytes that did not go back to those above it yet */
+    _Atomic uint64_t unreturned; /* of a closed reservation: bytes that did not go back to those above it yet */
     uint32_t children;           /* open accounts right below it; guarded by the layer's lock */
     strata_budget_account *next; /* of the layer's accounts; guarded by the layer's lock */
 };
@@ -125,11 +125,11 @@ typedef struct budget {
 
 /* The layer's bytes of a block: whose it is. Written by the thread that allocates, before anybody has the block, and by
  * completions, of which the owner reports one at a time. */
-typedef struct budget_bytes {
+typedef struct budget_record {
     _Atomic(strata_budget_account *) account; /* also read by who asks whether the memory could be reused */
     uint64_t charge;                          /* what is not given back yet */
     uint64_t tag_place;                       /* in a shared account's file; not there where there is none */
-} budget_bytes;
+} budget_record;
 
 /* What an account without a limit starts with: more than any device has, and far from the end of the numbers. */
 static const int64_t budget_boundless = INT64_C(1) << 62;
@@ -161,41 +161,41 @@ static inline strata_budget_account *budget_above(const strata_budget_account *a
     return account->reservation ? NULL : account->parent;
 }
 
-static inline budget_bytes *budget_bytes_in(const budget *self, strata_entry *entry)
+static inline budget_record *budget_record_in(const budget *self, strata_entry *entry)
 {
-    return (budget_bytes *)(void *)((char *)entry + self->resource.block_offset);
+    return (budget_record *)(void *)((char *)entry + self->resource.block_offset);
 }
 
-static inline budget_bytes *budget_bytes_of(const budget *self, strata_block_id id)
+static inline budget_record *budget_record_of(const budget *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), id);
-    return entry ? budget_bytes_in(self, entry) : NULL;
+    return entry ? budget_record_in(self, entry) : NULL;
 }
 
-static inline budget_bytes *budget_write_charge(budget *self, const strata_block *block, strata_budget_account *account,
-                                                uint64_t bytes)
+static inline budget_record *budget_record_write(budget *self, const strata_block *block,
+                                                 strata_budget_account *account, uint64_t bytes)
 {
-    budget_bytes *kept =
-        budget_bytes_in(self, strata_table_entry(strata_resource_table(&self->resource), block->id.slot));
-    atomic_store_explicit(&kept->account, account, memory_order_relaxed);
-    kept->charge = bytes;
-    return kept;
+    budget_record *record =
+        budget_record_in(self, strata_table_entry(strata_resource_table(&self->resource), block->id.slot));
+    atomic_store_explicit(&record->account, account, memory_order_relaxed);
+    record->charge = bytes;
+    return record;
 }
 
-static inline void budget_note_charge(budget *self, const strata_block *block, strata_budget_account *account,
-                                      uint64_t bytes)
+static inline void budget_record_charge(budget *self, const strata_block *block, strata_budget_account *account,
+                                        uint64_t bytes)
 {
-    budget_bytes *kept = budget_write_charge(self, block, account, bytes);
+    budget_record *record = budget_record_write(self, block, account, bytes);
     if (__builtin_expect(self->base.shared != NULL, 0)) {
-        kept->tag_place = shared_tag_place(self->base.shared, block->tag);
-        shared_count(self->base.shared, (uint32_t)kept->tag_place, (int64_t)bytes);
+        record->tag_place = shared_tag_place(self->base.shared, block->tag);
+        shared_count(self->base.shared, (uint32_t)record->tag_place, (int64_t)bytes);
     }
 }
 
 /* ---- usage.c ---- */
 
 /* Notes the most that was in use since what is granted last changed. Whoever changes it comes here before. */
-void budget_note_peak(strata_budget_account *account);
+void budget_update_peak(strata_budget_account *account);
 
 /* What is charged now; and all that an account can tell. */
 uint64_t budget_in_use(strata_budget_account *account);

@@ -45,7 +45,7 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
     strata_status status = below->ops->allocate(below, request, out);
     bool made = status == STRATA_SUCCESS && out->id.generation;
     if (__builtin_expect(made, 1))
-        budget_note_charge(self, out, account, bytes);
+        budget_record_charge(self, out, account, bytes);
     budget_decide(account, bytes, !made);
     return status;
 }
@@ -68,7 +68,7 @@ static inline strata_status allocate_quickly(budget *self, budget_slot *slot, co
     const strata_status status = below->ops->allocate(below, request, out);
     const bool made = status == STRATA_SUCCESS && out->id.generation;
     if (__builtin_expect(made, 1)) {
-        budget_write_charge(self, out, &self->base, bytes);
+        budget_record_write(self, out, &self->base, bytes);
         budget_leave_flight(slot);
     }
     if (__builtin_expect(!made || atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
@@ -120,18 +120,18 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
 /* ---- freeing ---- */
 
 /* In parts, or at a shared account. */
-static __attribute__((noinline)) void complete_otherwise(budget *self, budget_bytes *kept,
+static __attribute__((noinline)) void complete_otherwise(budget *self, budget_record *record,
                                                          strata_budget_account *account,
                                                          const strata_completion *completion)
 {
-    uint64_t bytes = kept->charge;
+    uint64_t bytes = record->charge;
     if (!completion->last && completion->bytes < bytes)
         bytes = completion->bytes;
-    kept->charge -= bytes;
+    record->charge -= bytes;
     if (self->base.shared)
-        shared_count(self->base.shared, (uint32_t)kept->tag_place, -(int64_t)bytes);
+        shared_count(self->base.shared, (uint32_t)record->tag_place, -(int64_t)bytes);
     if (completion->last)
-        atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
+        atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
     budget_release(account, bytes);
 }
 
@@ -140,17 +140,17 @@ static __attribute__((noinline)) void complete_otherwise(budget *self, budget_by
 static void budget_completed(strata_resource *resource, const strata_completion *completion)
 {
     budget *self = (budget *)resource;
-    budget_bytes *kept = budget_bytes_of(self, completion->id);
-    strata_budget_account *account = kept ? atomic_load_explicit(&kept->account, memory_order_relaxed) : NULL;
+    budget_record *record = budget_record_of(self, completion->id);
+    strata_budget_account *account = record ? atomic_load_explicit(&record->account, memory_order_relaxed) : NULL;
     if (!account)
         return;
-    const uint64_t bytes = kept->charge;
+    const uint64_t bytes = record->charge;
     if (__builtin_expect(!completion->last || self->base.shared, 0)) {
-        complete_otherwise(self, kept, account, completion);
+        complete_otherwise(self, record, account, completion);
         return;
     }
-    kept->charge = 0;
-    atomic_store_explicit(&kept->account, NULL, memory_order_relaxed);
+    record->charge = 0;
+    atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
     if (__builtin_expect(!budget_release_quickly(account, bytes), 0))
         budget_release(account, bytes);
 }
@@ -217,8 +217,8 @@ static void budget_destroy(strata_resource *resource)
         .describe = budget_describe,                                                                                  \
     }
 
-const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_bytes, tag_place));
-const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_bytes));
+const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_place));
+const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_record));
 
 /* ---- public calls ---- */
 

@@ -110,11 +110,11 @@ static bool allocate_reused(budget *self, budget_attempt *attempt, strata_block 
     strata_block_id now = of;
     bool still = below->ops->reusable(below, attempt->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
                  memcmp(&now, &of, sizeof now) == 0 &&
-                 atomic_load_explicit(&budget_bytes_of(self, of)->account, memory_order_relaxed) == source;
+                 atomic_load_explicit(&budget_record_of(self, of)->account, memory_order_relaxed) == source;
     *status = still ? below->ops->allocate(below, attempt->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
     bool made = *status == STRATA_SUCCESS;
     if (made)
-        budget_note_charge(self, out, attempt->account, attempt->bytes);
+        budget_record_charge(self, out, attempt->account, attempt->bytes);
     bool fits = budget_reuse_end(attempt->account, attempt->bytes, !made);
     if (made && !fits) /* the owner took other memory than it said; what cannot be given back is better had than lost */
         fits = !give_back_quietly(self, out, attempt->request->stream);

@@ -12,7 +12,7 @@ static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SHARED_FILES
 static budget_shared *files; /* of this process; guarded by files_lock */
 
 /* Which file it is, as it was when it was opened. */
-static void note_file(budget_shared *shared, const struct stat *about)
+static void record_file(budget_shared *shared, const struct stat *about)
 {
     shared->device = about->st_dev;
     shared->inode = about->st_ino;
@@ -24,7 +24,7 @@ static strata_status attach(budget_shared *shared, const shared_terms *terms, bo
     strata_status status = shared_file_open(shared->path, grouped, group, &shared->descriptor, &about);
     if (status != STRATA_SUCCESS)
         return status;
-    note_file(shared, &about);
+    record_file(shared, &about);
     if (!shared_lock_byte(shared->descriptor, 0, true))
         return shared_file_refuse(shared->path, "locked");
     status = shared_file_map(shared->descriptor, shared->path, terms, &shared->file);
@@ -148,7 +148,7 @@ static strata_status open_to_look(const char *path, bool grouped, gid_t group, b
     if (status == STRATA_SUCCESS)
         status = shared_file_map(shared->descriptor, path, NULL, &shared->file);
     if (status == STRATA_SUCCESS) {
-        note_file(shared, &about);
+        record_file(shared, &about);
         *out = keep(shared);
     } else {
         detach(shared);

@@ -114,7 +114,7 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
     uint64_t most;
     if (__builtin_add_overflow(missing, refill, &most))
         return false;
-    budget_note_peak(account);
+    budget_update_peak(account);
     uint64_t taken = budget_take_free_quota(account, missing, most);
     if (!taken)
         return false;
@@ -154,7 +154,7 @@ bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes)
 /* Gives the excess of a credit to all. What others see of it meanwhile is not less than is in use. */
 static void give_excess(strata_budget_account *account, budget_slot *slot, uint64_t quota, uint64_t excess)
 {
-    budget_note_peak(account);
+    budget_update_peak(account);
     if (quota - excess < atomic_load_explicit(&slot->lowest, memory_order_relaxed))
         atomic_store_explicit(&slot->lowest, quota - excess, memory_order_relaxed);
     budget_give_free_quota(account, excess);
@@ -166,7 +166,7 @@ void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_
 {
     if (!slot || !budget_slot_enter(account, slot)) {
         if (!account->shared && !failed)
-            budget_note_peak(account); /* before it is less */
+            budget_update_peak(account); /* before it is less */
         budget_give_free_quota(account, bytes);
         return;
     }
@@ -189,7 +189,7 @@ void budget_recall_quotas(strata_budget_account *account)
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
         for (unsigned spins = 0; atomic_load_explicit(&slot->busy, memory_order_acquire);)
             strata_backoff(&spins);
-    budget_note_peak(account);
+    budget_update_peak(account);
     position = 0;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {
         all += atomic_load_explicit(&slot->quota, memory_order_relaxed);

@@ -15,7 +15,7 @@ static uint64_t never_used(const strata_budget_account *account)
  * Whoever changes it comes here before. What another thread charges meanwhile is of the next time, and so is what this
  * thread is about to give back no more: it counts as freed when its call began. Of a shared account only what its slow
  * path meets: adding up all processes takes too long. */
-void budget_note_peak(strata_budget_account *account)
+void budget_update_peak(strata_budget_account *account)
 {
     const uint64_t unused = never_used(account);
     const int64_t all = budget_granted(account);
@@ -42,10 +42,11 @@ uint64_t budget_in_use(strata_budget_account *account)
 
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
-    budget_note_peak(account);
+    budget_update_peak(account);
     uint64_t limit = budget_limit_of(account);
     bool closed = account->reservation && atomic_load_explicit(&account->closed, memory_order_acquire);
-    uint64_t in_use = closed ? atomic_load_explicit(&account->kept, memory_order_relaxed) : budget_in_use(account);
+    uint64_t in_use =
+        closed ? atomic_load_explicit(&account->unreturned, memory_order_relaxed) : budget_in_use(account);
     *usage = (strata_budget_usage){
         .limit = (size_t)limit,
         .in_use = (size_t)in_use,
