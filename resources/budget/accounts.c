@@ -62,7 +62,7 @@ static strata_status open_account(strata_budget_account *parent, const budget_te
     parent->children++;
     strata_lock_release(&self->lock);
     if (terms->soft)
-        atomic_store_explicit(&self->marks, true, memory_order_relaxed);
+        atomic_store_explicit(&self->has_marks, true, memory_order_relaxed);
     *out = account;
     return STRATA_SUCCESS;
 }
@@ -114,7 +114,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
         status = open_account(parent, &terms, out);
         budget_decide(parent, bytes, status != STRATA_SUCCESS);
     }
-    budget_tell_all(self);
+    budget_notify(self);
     return status;
 }
 
@@ -141,7 +141,7 @@ strata_status strata_budget_account_close(strata_budget_account *account)
     parent->children--; /* from here on it may be closed, too */
     budget_list_sweep(self);
     strata_lock_release(&self->lock);
-    budget_tell_all(self);
+    budget_notify(self);
     return STRATA_SUCCESS;
 }
 

@@ -26,7 +26,7 @@
 
 #include <strata/budget.h>
 
-enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_CROSSINGS = 16 };
+enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_NOTIFICATIONS = 16 };
 
 /* One thread at one account. */
 typedef struct budget_slot {
@@ -45,10 +45,10 @@ typedef struct budget_slot {
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a slot's word");
 
 /* That a mark was crossed, which is to be told. */
-typedef struct budget_crossing {
-    bool above;
+typedef struct budget_notification {
+    bool above_mark;
     uint64_t in_use;
-} budget_crossing;
+} budget_notification;
 
 struct strata_budget_account {
     struct budget *layer;          /* constant */
@@ -79,10 +79,10 @@ struct strata_budget_account {
     uint64_t soft, soft_low; /* constant; 0: no mark */
     strata_budget_soft_callback soft_callback;
     void *soft_data;
-    _Atomic bool above;   /* the soft mark was passed and the low one not since; changed with state_lock */
-    bool telling;         /* a thread calls the callback, and will for what comes meanwhile; with state_lock */
-    uint32_t told, noted; /* crossings: up to here, and in all; the same */
-    budget_crossing crossings[BUDGET_CROSSINGS]; /* by their number; the same */
+    _Atomic bool above_mark;      /* the soft mark was passed and the low one not since; changed with state_lock */
+    bool notifying;               /* a thread calls the callback, and will for what comes meanwhile; with state_lock */
+    uint32_t delivered, recorded; /* crossings: up to here, and in all; the same */
+    budget_notification notifications[BUDGET_NOTIFICATIONS]; /* by their number; the same */
 
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
@@ -115,7 +115,7 @@ typedef struct budget {
     strata_budget_wait wait;             /* constant */
     uint64_t timeout;                    /* nanoseconds; constant */
     _Atomic(strata_resource *) charging; /* who answers what a request is charged; found at the first one */
-    _Atomic bool marks;                  /* some account has a soft mark; set, never cleared */
+    _Atomic bool has_marks;              /* some account has a soft mark; set, never cleared */
     _Atomic bool entered;                /* some thread has entered an account; the same */
     strata_per_thread places;            /* budget_place */
     strata_lock lock;                    /* guards the list, and how many children its accounts have */
@@ -280,12 +280,12 @@ bool budget_list_next(budget *self, bool (*wanted)(const strata_budget_account *
 
 /* ---- notify.c ---- */
 
-void budget_tell_marks(budget *self);
+void budget_notify_all(budget *self);
 
-static inline void budget_tell_all(budget *self)
+static inline void budget_notify(budget *self)
 {
-    if (__builtin_expect(atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
-        budget_tell_marks(self);
+    if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
+        budget_notify_all(self);
 }
 
 /* ---- accounts.c ---- */

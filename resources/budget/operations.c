@@ -51,12 +51,12 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
 }
 
 /* The end of one that was charged to its thread's credit and came to no block, or to one that marks are to hear of. */
-static __attribute__((noinline)) strata_status take_back_or_tell(budget *self, uint64_t bytes, bool made,
-                                                                 strata_status status)
+static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint64_t bytes, bool made,
+                                                              strata_status status)
 {
     if (!made)
         budget_decide(&self->base, bytes, true);
-    budget_tell_all(self);
+    budget_notify(self);
     return status;
 }
 
@@ -71,8 +71,8 @@ static inline strata_status allocate_quickly(budget *self, budget_slot *slot, co
         budget_record_write(self, out, &self->base, bytes);
         budget_leave_flight(slot);
     }
-    if (__builtin_expect(!made || atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
-        return take_back_or_tell(self, bytes, made, status);
+    if (__builtin_expect(!made || atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
+        return undo_or_notify(self, bytes, made, status);
     return STRATA_SUCCESS;
 }
 
@@ -83,7 +83,7 @@ static __attribute__((noinline)) strata_status allocate_slow(budget *self, budge
     strata_status status = budget_retry(self, attempt, out, &done);
     if (status == STRATA_SUCCESS && !done)
         status = allocate_charged(self, attempt->account, attempt->request, attempt->bytes, out);
-    budget_tell_all(self);
+    budget_notify(self);
     return status;
 }
 
@@ -94,7 +94,7 @@ static __attribute__((noinline)) strata_status allocate_otherwise(budget *self, 
     int64_t patience = budget_patience_ns;
     if (budget_charge(account, bytes, &patience, &failing)) {
         strata_status status = allocate_charged(self, account, request, bytes, out);
-        budget_tell_all(self);
+        budget_notify(self);
         return status;
     }
     budget_attempt attempt = {
@@ -155,12 +155,12 @@ static void budget_completed(strata_resource *resource, const strata_completion 
         budget_release(account, bytes);
 }
 
-static __attribute__((noinline)) strata_status deallocate_and_tell(budget *self, const strata_block *block,
-                                                                   CUstream stream)
+static __attribute__((noinline)) strata_status deallocate_and_notify(budget *self, const strata_block *block,
+                                                                     CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
     strata_status status = below->ops->deallocate(below, block, stream);
-    budget_tell_marks(self);
+    budget_notify_all(self);
     return status;
 }
 
@@ -168,8 +168,8 @@ static strata_status budget_deallocate(strata_resource *resource, const strata_b
 {
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
-    if (__builtin_expect(atomic_load_explicit(&self->marks, memory_order_relaxed), 0))
-        return deallocate_and_tell(self, block, stream);
+    if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
+        return deallocate_and_notify(self, block, stream);
     return below->ops->deallocate(below, block, stream);
 }
 
@@ -178,7 +178,7 @@ static strata_status budget_reap(strata_resource *resource, strata_reap_mode mod
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
     strata_status status = below->ops->reap(below, mode, bytes);
-    budget_tell_all(self);
+    budget_notify(self);
     return status;
 }
 

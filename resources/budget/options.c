@@ -51,7 +51,7 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     self->device = device;
     self->wait = options->wait;
     self->timeout = options->timeout;
-    atomic_init(&self->marks, terms.soft != 0);
+    atomic_init(&self->has_marks, terms.soft != 0);
     strata_per_thread_init(&self->places, sizeof(budget_place));
     strata_per_thread_take_number(&self->places);
     strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);

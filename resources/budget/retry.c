@@ -67,7 +67,7 @@ static bool pause_for_others(budget *self, budget_attempt *attempt)
 }
 
 /* False when nothing is left to wait for. */
-static bool wait_as_told(budget *self, budget_attempt *attempt)
+static bool wait_by_option(budget *self, budget_attempt *attempt)
 {
     if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && attempt->waited))
         return false;
@@ -177,7 +177,7 @@ static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, s
     case TRY_WAIT:
         break;
     }
-    return wait_as_told(self, attempt);
+    return wait_by_option(self, attempt);
 }
 
 /* After the first charge failed. SUCCESS with *done false: it is charged now. Limits may change while it waits. */

@@ -34,7 +34,7 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
     if (!account->soft)
         return false;
     int64_t now = budget_granted(account);
-    return atomic_load_explicit(&account->above, memory_order_relaxed) || now < 0 ||
+    return atomic_load_explicit(&account->above_mark, memory_order_relaxed) || now < 0 ||
            (uint64_t)now + more > account->soft;
 }
 
