@@ -41,8 +41,8 @@ strata_status budget_read_terms(const strata_device *device, const char *name, c
 __attribute__((noinline)) strata_budget_account *budget_entered_account(budget *self)
 {
     strata_thread *thread = strata_thread_self();
-    const budget_place *place = strata_per_thread_self(&self->places, thread);
-    return place && place->serial == thread->serial ? place->account : &self->base;
+    const budget_thread_account *own = strata_per_thread_self(&self->thread_accounts, thread);
+    return own && own->serial == thread->serial ? own->account : &self->base;
 }
 
 static strata_status open_account(strata_budget_account *parent, const budget_terms *terms, strata_budget_account **out)
@@ -153,13 +153,13 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
     if (status != STRATA_SUCCESS)
         return status;
     budget *self = account->layer;
-    budget_place *place = strata_per_thread_self(&self->places, strata_thread_self());
-    if (!place)
+    budget_thread_account *own = strata_per_thread_self(&self->thread_accounts, strata_thread_self());
+    if (!own)
         return strata_fail_host_memory("a thread's place in a budget");
     if (previous)
         *previous = budget_entered_account(self);
-    place->account = account;
-    place->serial = strata_thread_self()->serial;
+    own->account = account;
+    own->serial = strata_thread_self()->serial;
     atomic_store_explicit(&self->entered, true, memory_order_relaxed);
     return STRATA_SUCCESS;
 }

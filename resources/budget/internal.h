@@ -104,10 +104,10 @@ typedef struct budget_terms {
 
 /* A thread's account in a layer. A cell outlives its thread: it counts for the one with that serial alone, and for
  * others it means the base. Written and read by the thread. */
-typedef struct budget_place {
+typedef struct budget_thread_account {
     strata_budget_account *account;
     uint64_t serial;
-} budget_place;
+} budget_thread_account;
 
 typedef struct budget {
     strata_resource resource;
@@ -117,7 +117,7 @@ typedef struct budget {
     _Atomic(strata_resource *) charging; /* who answers what a request is charged; found at the first one */
     _Atomic bool has_marks;              /* some account has a soft mark; set, never cleared */
     _Atomic bool entered;                /* some thread has entered an account; the same */
-    strata_per_thread places;            /* budget_place */
+    strata_per_thread thread_accounts;   /* budget_thread_account */
     strata_lock lock;                    /* guards the list, and how many children its accounts have */
     strata_budget_account *accounts;     /* opened and reserved ones, closed ones too until they are over */
     strata_budget_account base;
@@ -128,7 +128,7 @@ typedef struct budget {
 typedef struct budget_record {
     _Atomic(strata_budget_account *) account; /* also read by who asks whether the memory could be reused */
     uint64_t charge;                          /* what is not given back yet */
-    uint64_t tag_place;                       /* in a shared account's file; not there where there is none */
+    uint64_t tag_index;                       /* in a shared account's file; not there where there is none */
 } budget_record;
 
 /* What an account without a limit starts with: more than any device has, and far from the end of the numbers. */
@@ -187,8 +187,8 @@ static inline void budget_record_charge(budget *self, const strata_block *block,
 {
     budget_record *record = budget_record_write(self, block, account, bytes);
     if (__builtin_expect(self->base.shared != NULL, 0)) {
-        record->tag_place = shared_tag_place(self->base.shared, block->tag);
-        shared_count(self->base.shared, (uint32_t)record->tag_place, (int64_t)bytes);
+        record->tag_index = shared_tag_index(self->base.shared, block->tag);
+        shared_count(self->base.shared, (uint32_t)record->tag_index, (int64_t)bytes);
     }
 }
 

@@ -129,7 +129,7 @@ static __attribute__((noinline)) void complete_otherwise(budget *self, budget_re
         bytes = completion->bytes;
     record->charge -= bytes;
     if (self->base.shared)
-        shared_count(self->base.shared, (uint32_t)record->tag_place, -(int64_t)bytes);
+        shared_count(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
     if (completion->last)
         atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
     budget_release(account, bytes);
@@ -203,7 +203,7 @@ static void budget_destroy(strata_resource *resource)
     budget *self = (budget *)resource;
     budget_list_destroy(self);
     budget_account_end(&self->base);
-    strata_per_thread_destroy(&self->places);
+    strata_per_thread_destroy(&self->thread_accounts);
     strata_lock_destroy(&self->lock);
     strata_host_free(self);
 }
@@ -217,7 +217,7 @@ static void budget_destroy(strata_resource *resource)
         .describe = budget_describe,                                                                                  \
     }
 
-const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_place));
+const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_index));
 const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_record));
 
 /* ---- public calls ---- */

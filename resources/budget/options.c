@@ -52,8 +52,8 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     self->wait = options->wait;
     self->timeout = options->timeout;
     atomic_init(&self->has_marks, terms.soft != 0);
-    strata_per_thread_init(&self->places, sizeof(budget_place));
-    strata_per_thread_take_number(&self->places);
+    strata_per_thread_init(&self->thread_accounts, sizeof(budget_thread_account));
+    strata_per_thread_take_number(&self->thread_accounts);
     strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);
     budget_account_init(&self->base, self, NULL, &terms);
     *out = &self->resource;

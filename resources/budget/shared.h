@@ -59,7 +59,7 @@ uint64_t shared_in_use(const budget_shared *shared);
 strata_status shared_set_limit(budget_shared *shared, uint64_t limit);
 
 /* Where a tag is counted, for people to see; and counting there. The second is short and takes no lock. */
-uint32_t shared_tag_place(budget_shared *shared, strata_tag tag);
-void shared_count(budget_shared *shared, uint32_t place, int64_t bytes);
+uint32_t shared_tag_index(budget_shared *shared, strata_tag tag);
+void shared_count(budget_shared *shared, uint32_t index, int64_t bytes);
 
 #endif

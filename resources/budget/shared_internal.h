@@ -13,7 +13,7 @@ enum {
     SHARED_TAGS = 24,    /* of one process: the first is for no tag, the last for those that came too late */
     SHARED_TAG_NAME = 40,
     SHARED_PATH = 256,
-    TAG_PLACES = 1024,
+    TAG_INDEXES = 1024,
 };
 
 typedef struct shared_tag {
@@ -53,7 +53,7 @@ struct budget_shared {
     strata_lock lock; /* the file's lock is the process's; this one tells its threads apart */
     uint32_t users;   /* layers; guarded by files_lock */
     budget_shared *next;
-    _Atomic unsigned char places[TAG_PLACES]; /* where a tag is counted, 0: not known yet; any thread */
+    _Atomic unsigned char tag_indexes[TAG_INDEXES]; /* where a tag is counted, 0: not known yet; any thread */
 };
 
 static inline shared_slot *shared_slot_of(const budget_shared *shared)

@@ -319,7 +319,7 @@ strata_status shared_set_limit(budget_shared *shared, uint64_t limit)
 /* ---- tags ---- */
 
 /* The names are written once, with the lock; a place is remembered for each tag. */
-static uint32_t find_tag_place(budget_shared *shared, strata_tag tag)
+static uint32_t find_tag_index(budget_shared *shared, strata_tag tag)
 {
     shared_tag *tags = shared_slot_of(shared)->tags;
     char name[SHARED_TAG_NAME] = "";
@@ -331,20 +331,20 @@ static uint32_t find_tag_place(budget_shared *shared, strata_tag tag)
     if (!tags[at].name[0])
         strcpy(tags[at].name, at < SHARED_TAGS - 1 ? name : "others");
     strata_lock_release(&shared->lock);
-    if (tag < TAG_PLACES)
-        atomic_store_explicit(&shared->places[tag], (unsigned char)at, memory_order_relaxed);
+    if (tag < TAG_INDEXES)
+        atomic_store_explicit(&shared->tag_indexes[tag], (unsigned char)at, memory_order_relaxed);
     return at;
 }
 
-uint32_t shared_tag_place(budget_shared *shared, strata_tag tag)
+uint32_t shared_tag_index(budget_shared *shared, strata_tag tag)
 {
     if (!tag)
         return 0;
-    uint32_t place = tag < TAG_PLACES ? atomic_load_explicit(&shared->places[tag], memory_order_relaxed) : 0;
-    return place ? place : find_tag_place(shared, tag);
+    uint32_t index = tag < TAG_INDEXES ? atomic_load_explicit(&shared->tag_indexes[tag], memory_order_relaxed) : 0;
+    return index ? index : find_tag_index(shared, tag);
 }
 
-void shared_count(budget_shared *shared, uint32_t place, int64_t bytes)
+void shared_count(budget_shared *shared, uint32_t index, int64_t bytes)
 {
-    atomic_fetch_add_explicit(&shared_slot_of(shared)->tags[place].in_use, (uint64_t)bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shared_slot_of(shared)->tags[index].in_use, (uint64_t)bytes, memory_order_relaxed);
 }

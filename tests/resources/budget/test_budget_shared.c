@@ -439,9 +439,9 @@ static void tags_are_cut_between_characters(void **state)
     for (size_t i = 0; i < TAGS; i++) {
         strata_tag tag;
         check_ok(strata_tag_intern(tags[i].name, &tag));
-        uint32_t place = shared_tag_place(shared, tag);
-        shared_count(shared, place, 100 + (int64_t)i);
-        assert_string_equal(shared->file->slots[0].tags[place].name, tags[i].kept);
+        uint32_t index = shared_tag_index(shared, tag);
+        shared_count(shared, index, 100 + (int64_t)i);
+        assert_string_equal(shared->file->slots[0].tags[index].name, tags[i].kept);
     }
     assert_int_equal(run_command("shared-test --json", text), 0);
     for (size_t i = 0; i < TAGS; i++) {

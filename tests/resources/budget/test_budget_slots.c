@@ -305,17 +305,17 @@ static void tags_that_come_late_are_counted_together(void **state)
     (void)state;
     budget_shared *shared = open_budget("a");
     const shared_tag *tags = shared->file->slots[0].tags;
-    assert_int_equal(shared_tag_place(shared, 0), 0);
+    assert_int_equal(shared_tag_index(shared, 0), 0);
     strata_tag tag = 0, again;
-    uint32_t places[SHARED_TAGS * 2];
+    uint32_t indexes[SHARED_TAGS * 2];
     for (size_t i = 0; i < SHARED_TAGS * 2; i++) {
         char name[32];
         snprintf(name, sizeof name, "of files %zu", i);
         check_ok(strata_tag_intern(name, &tag));
-        places[i] = shared_tag_place(shared, tag);
-        shared_count(shared, places[i], 10);
-        assert_int_equal(shared_tag_place(shared, tag), places[i]);
-        assert_int_equal(places[i], i < SHARED_TAGS - 2 ? i + 1 : SHARED_TAGS - 1);
+        indexes[i] = shared_tag_index(shared, tag);
+        shared_count(shared, indexes[i], 10);
+        assert_int_equal(shared_tag_index(shared, tag), indexes[i]);
+        assert_int_equal(indexes[i], i < SHARED_TAGS - 2 ? i + 1 : SHARED_TAGS - 1);
     }
     assert_string_equal(tags[1].name, "of files 0");
     assert_string_equal(tags[SHARED_TAGS - 1].name, "others");
@@ -325,13 +325,13 @@ static void tags_that_come_late_are_counted_together(void **state)
         snprintf(name, sizeof name, "more %zu", i);
         check_ok(strata_tag_intern(name, &tag));
     }
-    assert_int_equal(shared_tag_place(shared, tag), SHARED_TAGS - 1);
+    assert_int_equal(shared_tag_index(shared, tag), SHARED_TAGS - 1);
     shared_close(shared);
     shared = open_budget("a"); /* whose slot has no tags yet */
     check_ok(strata_tag_intern("of files 30", &again));
-    assert_int_equal(shared_tag_place(shared, tag), 1);
-    assert_int_equal(shared_tag_place(shared, again), 2);
-    assert_int_equal(shared_tag_place(shared, tag), 1);
+    assert_int_equal(shared_tag_index(shared, tag), 1);
+    assert_int_equal(shared_tag_index(shared, again), 2);
+    assert_int_equal(shared_tag_index(shared, tag), 1);
     shared_close(shared);
 }
 
