@@ -37,11 +37,11 @@ void budget_account_unlock(strata_budget_account *account)
 }
 
 /* Whether another thread has a request that is charged and not decided. */
-bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *mine)
+bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot)
 {
     uint32_t position = 0;
     for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
-        if (slot != mine && atomic_load_explicit(&slot->in_flight, memory_order_acquire))
+        if (slot != self_slot && atomic_load_explicit(&slot->in_flight, memory_order_acquire))
             return true;
     return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
 }
@@ -69,11 +69,11 @@ bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience)
 }
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *mine, int64_t *patience)
+bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience)
 {
     unsigned spins = 0;
     int64_t looked = 0;
-    while (budget_others_in_flight(account, mine))
+    while (budget_others_in_flight(account, self_slot))
         if (!budget_wait_a_little(&spins, &looked, patience))
             return false;
     return true;

@@ -5,7 +5,7 @@
 
 /* In the turn, where the account is this thread's alone, but for strays that came before it, and for what other
  * processes take of a shared one. */
-static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
+static bool take_once(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared) {
         for (unsigned spins = 0; spins < 64 && shared_make_room(account->shared, bytes, 0);)
@@ -19,16 +19,16 @@ static bool take_all_at_once(strata_budget_account *account, uint64_t bytes)
 }
 
 /* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
-static bool take_when_given_back(strata_budget_account *account, const budget_slot *mine, uint64_t bytes,
-                                 int64_t *patience)
+static bool take_when_returned(strata_budget_account *account, const budget_slot *self_slot, uint64_t bytes,
+                               int64_t *patience)
 {
     unsigned spins = 0;
     int64_t looked = 0;
     for (;;) {
-        bool quiet = !budget_others_in_flight(account, mine);
-        if (take_all_at_once(account, bytes))
+        bool idle = !budget_others_in_flight(account, self_slot);
+        if (take_once(account, bytes))
             return true;
-        if (quiet || !budget_wait_a_little(&spins, &looked, patience))
+        if (idle || !budget_wait_a_little(&spins, &looked, patience))
             return false;
     }
 }
@@ -39,7 +39,7 @@ static __attribute__((noinline)) bool charge_locked(strata_budget_account *accou
     if (bytes > (uint64_t)budget_boundless)
         return false;
     bool taken = budget_account_lock(account);
-    bool fits = taken ? take_when_given_back(account, slot, bytes, patience) : take_all_at_once(account, bytes);
+    bool fits = taken ? take_when_returned(account, slot, bytes, patience) : take_once(account, bytes);
     if (fits) {
         if (account->shared)
             budget_update_peak(account);

@@ -208,12 +208,12 @@ bool budget_account_lock(strata_budget_account *account);
 void budget_account_unlock(strata_budget_account *account);
 
 /* Whether another thread has a request that is charged and not decided. */
-bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *mine);
+bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot);
 
 bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience);
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *mine, int64_t *patience);
+bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience);
 
 /* ---- charge.c ---- */
 

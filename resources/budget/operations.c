@@ -61,8 +61,8 @@ static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint
 }
 
 /* The same as allocate_charged for one that was charged to its thread's credit at the base. */
-static inline strata_status allocate_quickly(budget *self, budget_slot *slot, const strata_request *request,
-                                             uint64_t bytes, strata_block *out)
+static inline strata_status allocate_fast(budget *self, budget_slot *slot, const strata_request *request,
+                                          uint64_t bytes, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
     const strata_status status = below->ops->allocate(below, request, out);
@@ -87,8 +87,8 @@ static __attribute__((noinline)) strata_status allocate_slow(budget *self, budge
     return status;
 }
 
-static __attribute__((noinline)) strata_status allocate_otherwise(budget *self, const strata_request *request,
-                                                                  uint64_t bytes, strata_block *out)
+static __attribute__((noinline)) strata_status allocate_general(budget *self, const strata_request *request,
+                                                                uint64_t bytes, strata_block *out)
 {
     strata_budget_account *account = current_account(self), *failing;
     int64_t patience = budget_patience_ns;
@@ -112,17 +112,17 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
         return status;
     }
     const bool base = current_account(self) == &self->base;
-    budget_slot *slot = base ? budget_charge_quickly(&self->base, bytes) : NULL;
-    return __builtin_expect(slot != NULL, 1) ? allocate_quickly(self, slot, request, bytes, out)
-                                             : allocate_otherwise(self, request, bytes, out);
+    budget_slot *slot = base ? budget_charge_fast(&self->base, bytes) : NULL;
+    return __builtin_expect(slot != NULL, 1) ? allocate_fast(self, slot, request, bytes, out)
+                                             : allocate_general(self, request, bytes, out);
 }
 
 /* ---- freeing ---- */
 
 /* In parts, or at a shared account. */
-static __attribute__((noinline)) void complete_otherwise(budget *self, budget_record *record,
-                                                         strata_budget_account *account,
-                                                         const strata_completion *completion)
+static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
+                                                       strata_budget_account *account,
+                                                       const strata_completion *completion)
 {
     uint64_t bytes = record->charge;
     if (!completion->last && completion->bytes < bytes)
@@ -146,12 +146,12 @@ static void budget_completed(strata_resource *resource, const strata_completion 
         return;
     const uint64_t bytes = record->charge;
     if (__builtin_expect(!completion->last || self->base.shared, 0)) {
-        complete_otherwise(self, record, account, completion);
+        complete_general(self, record, account, completion);
         return;
     }
     record->charge = 0;
     atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
-    if (__builtin_expect(!budget_release_quickly(account, bytes), 0))
+    if (__builtin_expect(!budget_release_fast(account, bytes), 0))
         budget_release(account, bytes);
 }
 

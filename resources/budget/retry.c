@@ -81,7 +81,7 @@ static bool wait_by_option(budget *self, budget_attempt *attempt)
 }
 
 /* False if it cannot be given back. */
-static bool give_back_quietly(budget *self, strata_block *block, CUstream stream)
+static bool free_suppressed(budget *self, strata_block *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
     strata_error_suppress_begin();
@@ -117,7 +117,7 @@ static bool allocate_reused(budget *self, budget_attempt *attempt, strata_block 
         budget_record_charge(self, out, attempt->account, attempt->bytes);
     bool fits = budget_reuse_end(attempt->account, attempt->bytes, !made);
     if (made && !fits) /* the owner took other memory than it said; what cannot be given back is better had than lost */
-        fits = !give_back_quietly(self, out, attempt->request->stream);
+        fits = !free_suppressed(self, out, attempt->request->stream);
     return made ? fits : still;
 }
 

@@ -44,8 +44,9 @@ typedef struct shared_file {
 } shared_file;
 
 struct budget_shared {
-    shared_file *file;           /* mapped as long as this lives; constant */
-    _Atomic(shared_slot *) mine; /* NULL: the file is only looked at until now; set once, before the slot has its pid */
+    shared_file *file; /* mapped as long as this lives; constant */
+    _Atomic(shared_slot *)
+        own_slot;   /* NULL: the file is only looked at until now; set once, before the slot has its pid */
     int descriptor; /* closed last: closing any descriptor of the file ends all of the process's locks on it */
     char path[SHARED_PATH];
     dev_t device; /* which file it is, whatever it is called; constant */
@@ -58,7 +59,7 @@ struct budget_shared {
 
 static inline shared_slot *shared_slot_of(const budget_shared *shared)
 {
-    return atomic_load_explicit(&shared->mine, memory_order_acquire);
+    return atomic_load_explicit(&shared->own_slot, memory_order_acquire);
 }
 
 /* ---- shared.c ---- */

@@ -186,7 +186,7 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
         clear_slot(slot);
         atomic_store_explicit(&slot->started, me.started, memory_order_relaxed);
         atomic_store_explicit(&slot->pid_namespace, me.pid_namespace, memory_order_relaxed);
-        atomic_store_explicit(&shared->mine, slot, memory_order_release);
+        atomic_store_explicit(&shared->own_slot, slot, memory_order_release);
         atomic_store_explicit(&slot->pid, me.pid, memory_order_release);
         if (i >= used_slots(file))
             atomic_store_explicit(&file->used_slots, i + 1, memory_order_release);
@@ -198,11 +198,11 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
 /* Without the lock, what is leased stays in the slot as surplus, which others can take. */
 void shared_leave_slot(budget_shared *shared)
 {
-    shared_slot *mine = shared_slot_of(shared);
-    atomic_store_explicit(&mine->in_use, 0, memory_order_seq_cst);
+    shared_slot *own = shared_slot_of(shared);
+    atomic_store_explicit(&own->in_use, 0, memory_order_seq_cst);
     if (!enter(shared))
         return;
-    clear_slot(mine);
+    clear_slot(own);
     leave(shared);
 }
 
@@ -215,19 +215,19 @@ bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot)
 
 bool shared_take(budget_shared *shared, uint64_t bytes)
 {
-    shared_slot *mine = shared_slot_of(shared);
-    uint64_t now = atomic_load_explicit(&mine->in_use, memory_order_relaxed), more;
+    shared_slot *own = shared_slot_of(shared);
+    uint64_t now = atomic_load_explicit(&own->in_use, memory_order_relaxed), more;
     do {
-        uint64_t lease = atomic_load_explicit(&mine->lease, memory_order_relaxed);
+        uint64_t lease = atomic_load_explicit(&own->lease, memory_order_relaxed);
         if (__builtin_add_overflow(now, bytes, &more) || more > lease)
             return false;
     } while (
-        !atomic_compare_exchange_weak_explicit(&mine->in_use, &now, more, memory_order_seq_cst, memory_order_relaxed));
-    if (!atomic_load_explicit(&mine->frozen, memory_order_seq_cst) &&
-        atomic_load_explicit(&mine->in_use, memory_order_seq_cst) <=
-            atomic_load_explicit(&mine->lease, memory_order_seq_cst))
+        !atomic_compare_exchange_weak_explicit(&own->in_use, &now, more, memory_order_seq_cst, memory_order_relaxed));
+    if (!atomic_load_explicit(&own->frozen, memory_order_seq_cst) &&
+        atomic_load_explicit(&own->in_use, memory_order_seq_cst) <=
+            atomic_load_explicit(&own->lease, memory_order_seq_cst))
         return true;
-    atomic_fetch_sub_explicit(&mine->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&own->in_use, bytes, memory_order_seq_cst);
     return false;
 }
 
@@ -240,9 +240,9 @@ static uint64_t least_of(uint64_t a, uint64_t b)
 static bool grow_lease(budget_shared *shared, uint64_t need)
 {
     shared_file *file = shared->file;
-    shared_slot *mine = shared_slot_of(shared);
-    atomic_store_explicit(&mine->frozen, 0, memory_order_seq_cst); /* of one that died while it was lowering */
-    uint64_t lease = lease_of(mine);
+    shared_slot *own = shared_slot_of(shared);
+    atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* of one that died while it was lowering */
+    uint64_t lease = lease_of(own);
     if (lease >= need)
         return true;
     uint64_t missing = need - lease;
@@ -252,13 +252,13 @@ static bool grow_lease(budget_shared *shared, uint64_t need)
         over = shortage(file, missing);
     }
     for (uint32_t i = 0; i < used_slots(file) && over; i++)
-        if (&file->slots[i] != mine)
+        if (&file->slots[i] != own)
             over -= take_surplus(&file->slots[i], over);
     if (over)
         return false;
     uint64_t left = limit_of(file) - all_leases(file) - missing;
     uint64_t more = least_of(least_of(advance_most, missing < advance_most ? missing * 4 : missing), left / 8);
-    atomic_store_explicit(&mine->lease, need + more, memory_order_seq_cst);
+    atomic_store_explicit(&own->lease, need + more, memory_order_seq_cst);
     return true;
 }
 
@@ -281,8 +281,8 @@ void shared_take_ahead(budget_shared *shared, uint64_t bytes)
 
 bool shared_is_covered(const budget_shared *shared)
 {
-    const shared_slot *mine = shared_slot_of(shared);
-    return atomic_load_explicit(&mine->in_use, memory_order_seq_cst) <= lease_of(mine);
+    const shared_slot *own = shared_slot_of(shared);
+    return atomic_load_explicit(&own->in_use, memory_order_seq_cst) <= lease_of(own);
 }
 
 void shared_give(budget_shared *shared, uint64_t bytes)

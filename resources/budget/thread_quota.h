@@ -60,7 +60,7 @@ static inline void budget_leave_flight(budget_slot *slot)
 
 /* Charges a request to the calling thread's credit. The cell, in which it is in flight until budget_leave_flight; NULL,
  * and nothing done, if that is not all there is to do. */
-static inline budget_slot *budget_charge_quickly(const strata_budget_account *account, uint64_t bytes)
+static inline budget_slot *budget_charge_fast(const strata_budget_account *account, uint64_t bytes)
 {
     budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
     if (__builtin_expect(!slot, 0))
@@ -79,7 +79,7 @@ static inline budget_slot *budget_charge_quickly(const strata_budget_account *ac
 }
 
 /* Gives bytes back to the calling thread's credit; false, and nothing done, if that is not all there is to do. */
-static inline bool budget_release_quickly(const strata_budget_account *account, uint64_t bytes)
+static inline bool budget_release_fast(const strata_budget_account *account, uint64_t bytes)
 {
     budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
     if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
