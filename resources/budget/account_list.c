@@ -34,7 +34,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     pthread_cond_init(&account->unlocked, NULL);
 }
 
-void budget_account_end(strata_budget_account *account)
+void budget_account_destroy(strata_budget_account *account)
 {
     shared_close(account->shared);
     strata_per_thread_destroy(&account->slots);
@@ -42,7 +42,7 @@ void budget_account_end(strata_budget_account *account)
     strata_lock_destroy(&account->state_lock);
 }
 
-static bool is_over(strata_budget_account *account)
+static bool is_unused(strata_budget_account *account)
 {
     if (!atomic_load_explicit(&account->closed, memory_order_acquire) || account->children)
         return false;
@@ -57,12 +57,12 @@ void budget_list_sweep(budget *self)
 {
     for (strata_budget_account **at = &self->accounts; *at;) {
         strata_budget_account *account = *at;
-        if (!is_over(account)) {
+        if (!is_unused(account)) {
             at = &account->next;
             continue;
         }
         *at = account->next;
-        budget_account_end(account);
+        budget_account_destroy(account);
         strata_host_free(account);
     }
 }
@@ -71,7 +71,7 @@ void budget_list_destroy(budget *self)
 {
     for (strata_budget_account *account = self->accounts, *next; account; account = next) {
         next = account->next;
-        budget_account_end(account);
+        budget_account_destroy(account);
         strata_host_free(account);
     }
 }

@@ -250,7 +250,7 @@ void budget_pass_on(strata_budget_account *reservation);
 
 void budget_account_init(strata_budget_account *account, budget *layer, strata_budget_account *parent,
                          const budget_terms *terms);
-void budget_account_end(strata_budget_account *account);
+void budget_account_destroy(strata_budget_account *account);
 
 /* Frees closed accounts that nothing is charged to any more. The lock is held. */
 void budget_list_sweep(budget *self);

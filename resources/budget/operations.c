@@ -202,7 +202,7 @@ static void budget_destroy(strata_resource *resource)
 {
     budget *self = (budget *)resource;
     budget_list_destroy(self);
-    budget_account_end(&self->base);
+    budget_account_destroy(&self->base);
     strata_per_thread_destroy(&self->thread_accounts);
     strata_lock_destroy(&self->lock);
     strata_host_free(self);

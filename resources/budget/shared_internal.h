@@ -28,7 +28,7 @@ typedef struct shared_slot {
     _Atomic int32_t pid;            /* 0: the slot is free. This and the rest is written with the lock. */
     _Atomic uint64_t started;       /* when the process did, in ticks since the boot */
     _Atomic uint64_t pid_namespace; /* in which `pid` means something */
-    _Atomic uint64_t noticed;       /* when it was first seen dead, in nanoseconds since the boot; 0: not */
+    _Atomic uint64_t seen_dead;     /* when it was first seen dead, in nanoseconds since the boot; 0: not */
     _Alignas(64) shared_tag tags[SHARED_TAGS];
 } shared_slot;
 
@@ -128,6 +128,6 @@ uint64_t shared_clock(void);
  * the driver. A process gives its files back while it ends, the GPU's among them, and is gone, or a zombie without
  * other threads, when that is done. Where it cannot be looked up, since it lived in another namespace, some seconds
  * have to be enough. */
-bool shared_process_is_over(const shared_identity *who, uint64_t noticed);
+bool shared_process_is_gone(const shared_identity *who, uint64_t seen_dead);
 
 #endif

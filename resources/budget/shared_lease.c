@@ -107,7 +107,7 @@ static void clear_slot(shared_slot *slot)
     atomic_store_explicit(&slot->lease, 0, memory_order_release);
     atomic_store_explicit(&slot->in_use, 0, memory_order_release);
     atomic_store_explicit(&slot->frozen, 0, memory_order_release);
-    atomic_store_explicit(&slot->noticed, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->seen_dead, 0, memory_order_relaxed);
     for (size_t i = 0; i < SHARED_TAGS; i++) {
         atomic_store_explicit(&slot->tags[i].in_use, 0, memory_order_relaxed);
         slot->tags[i].name[0] = '\0';
@@ -116,7 +116,7 @@ static void clear_slot(shared_slot *slot)
 }
 
 /* Ends the slot of a process that is dead, once the driver has its memory back. With the lock. */
-static bool end_if_dead(const budget_shared *shared, shared_slot *slot)
+static bool free_if_dead(const budget_shared *shared, shared_slot *slot)
 {
     if (slot == shared_slot_of(shared) || !atomic_load_explicit(&slot->pid, memory_order_acquire))
         return false;
@@ -130,21 +130,21 @@ static bool end_if_dead(const budget_shared *shared, shared_slot *slot)
     shared_identity me;
     shared_process_self(&me); /* a slot of before an exec: the memory went with the old image */
     bool was_me = me.pid == who.pid && me.started == who.started && me.pid_namespace == who.pid_namespace;
-    uint64_t noticed = atomic_load_explicit(&slot->noticed, memory_order_relaxed);
-    if (!noticed) {
-        noticed = shared_clock();
-        atomic_store_explicit(&slot->noticed, noticed, memory_order_relaxed);
+    uint64_t seen_dead = atomic_load_explicit(&slot->seen_dead, memory_order_relaxed);
+    if (!seen_dead) {
+        seen_dead = shared_clock();
+        atomic_store_explicit(&slot->seen_dead, seen_dead, memory_order_relaxed);
     }
-    if (lease_of(slot) && !was_me && !shared_process_is_over(&who, noticed))
+    if (lease_of(slot) && !was_me && !shared_process_is_gone(&who, seen_dead))
         return false;
     clear_slot(slot);
     return true;
 }
 
-static void end_the_dead(const budget_shared *shared)
+static void free_dead_slots(const budget_shared *shared)
 {
     for (uint32_t i = 0; i < used_slots(shared->file); i++)
-        end_if_dead(shared, &shared->file->slots[i]);
+        free_if_dead(shared, &shared->file->slots[i]);
 }
 
 /* Lowers a lease by at most `most`, to no less than what is used. Returns by how much. With the lock. */
@@ -162,7 +162,7 @@ static uint64_t take_surplus(shared_slot *slot, uint64_t most)
     return taken;
 }
 
-static bool anybody_lives(const budget_shared *shared)
+static bool has_processes(const budget_shared *shared)
 {
     for (uint32_t i = 0; i < used_slots(shared->file); i++)
         if (atomic_load_explicit(&shared->file->slots[i].pid, memory_order_acquire))
@@ -173,8 +173,8 @@ static bool anybody_lives(const budget_shared *shared)
 strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
 {
     shared_file *file = shared->file;
-    end_the_dead(shared);
-    if (terms->limit && !anybody_lives(shared))
+    free_dead_slots(shared);
+    if (terms->limit && !has_processes(shared))
         atomic_store_explicit(&file->limit, terms->limit, memory_order_relaxed);
     for (uint32_t i = 0; i < SHARED_SLOTS; i++) {
         shared_slot *slot = &file->slots[i];
@@ -248,7 +248,7 @@ static bool grow_lease(budget_shared *shared, uint64_t need)
     uint64_t missing = need - lease;
     uint64_t over = shortage(file, missing);
     if (over) {
-        end_the_dead(shared);
+        free_dead_slots(shared);
         over = shortage(file, missing);
     }
     for (uint32_t i = 0; i < used_slots(file) && over; i++)

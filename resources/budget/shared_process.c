@@ -63,11 +63,11 @@ uint64_t shared_clock(void)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-bool shared_process_is_over(const shared_identity *who, uint64_t noticed)
+bool shared_process_is_gone(const shared_identity *who, uint64_t seen_dead)
 {
     process_state state;
     uint64_t here = own_namespace();
-    bool gone, waited = shared_clock() - noticed >= grace_ns;
+    bool gone, waited = shared_clock() - seen_dead >= grace_ns;
     if (!here || who->pid_namespace != here || !who->started)
         return waited;
     if (!read_state(who->pid, &state, &gone))

@@ -131,7 +131,7 @@ static inline keeper keep_locked(const char *path, off_t from, off_t count, int 
     return self;
 }
 
-static inline void keeper_end(keeper self)
+static inline void keeper_stop(keeper self)
 {
     int status;
     close(self.to);

@@ -420,7 +420,7 @@ static void a_signal_does_not_end_the_wait_for_the_files_lock(void **state)
     setitimer(ITIMER_REAL, &never, NULL);
     signal(SIGALRM, SIG_IGN); /* also the one that is on its way */
     signal(SIGALRM, SIG_DFL);
-    keeper_end(other);
+    keeper_stop(other);
     assert_true(taken);
     assert_true(alarms > 1);
     shared_close(shared);

@@ -57,7 +57,7 @@ static void a_file_whose_slots_are_all_taken_is_busy(void **state)
     assert_int_equal(all.in_use, 5);
     assert_int_equal(status_meanwhile, STRATA_ERROR_BUSY);
     assert_null(opened_meanwhile);
-    keeper_end(others);
+    keeper_stop(others);
     shared = open_budget("a");
     assert_int_equal(shared_in_use(shared), 0);
     assert_true(take(shared, LIMIT));
@@ -78,7 +78,7 @@ static void a_free_slot_whose_lock_is_held_is_passed_by(void **state)
     seen all = visit_all();
     assert_int_equal(all.processes, 1);
     assert_int_equal(all.alive, 1);
-    keeper_end(other);
+    keeper_stop(other);
     shared_close(shared);
 }
 
@@ -103,11 +103,11 @@ static void what_cannot_be_looked_up_counts_for_some_seconds(void **state)
         slot->pid_namespace = own_namespace() + 1;
         slot->started = 1;
         slot->lease = slot->in_use = LIMIT;
-        slot->noticed = over ? shared_clock() - UINT64_C(6000000000) : 0;
+        slot->seen_dead = over ? shared_clock() - UINT64_C(6000000000) : 0;
         budget_shared *shared = open_budget("a");
         assert_int_equal(take(shared, LIMIT), over);
         assert_int_equal(slot->pid, over ? 0 : getpid());
-        assert_true(over || slot->noticed != 0);
+        assert_true(over || slot->seen_dead != 0);
         shared_close(shared);
     }
     edit_end(file);
@@ -178,7 +178,7 @@ static void leave_a_thread_behind(void)
 
 static bool is_over(const shared_identity *who)
 {
-    return shared_process_is_over(who, shared_clock());
+    return shared_process_is_gone(who, shared_clock());
 }
 
 /* Waits until the process is a zombie, or its first thread is one. */
@@ -219,7 +219,7 @@ static void without_a_look_at_others(void)
     none = (struct rlimit){0, before.rlim_max};
     child_check(setrlimit(RLIMIT_NOFILE, &none) == 0);
     child_check(!is_over(&me));
-    child_check(shared_process_is_over(&me, shared_clock() - UINT64_C(6000000000)));
+    child_check(shared_process_is_gone(&me, shared_clock() - UINT64_C(6000000000)));
     child_check(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
@@ -234,7 +234,7 @@ static void a_process_is_over_when_nothing_of_it_is_left_but_its_status(void **s
     assert_true(is_over(&wrong));
     wrong.started = 0; /* not known: some seconds have to be enough */
     assert_false(is_over(&wrong));
-    assert_true(shared_process_is_over(&wrong, shared_clock() - UINT64_C(6000000000)));
+    assert_true(shared_process_is_gone(&wrong, shared_clock() - UINT64_C(6000000000)));
     kill(other.pid, SIGKILL);
     wait_for_zombie(other.pid);
     assert_true(ends(&other.who));
@@ -265,7 +265,7 @@ static void leases_that_no_sound_file_has_grant_nothing(void **state)
         assert_false(take(shared, 100));
         assert_int_equal(file->slots[0].lease, 0);
     }
-    keeper_end(others);
+    keeper_stop(others);
     shared_close(shared);
     edit_end(file);
 }
