@@ -49,7 +49,7 @@ static bool is_unused(strata_budget_account *account)
     bool none = account->reservation ? atomic_load_explicit(&account->unreturned, memory_order_acquire) == 0
                                      : budget_in_use(account) == 0;
     /* Who gave the last of them back had a pin before. */
-    return none && !atomic_load_explicit(&account->strays, memory_order_seq_cst) &&
+    return none && !atomic_load_explicit(&account->in_flight, memory_order_seq_cst) &&
            !atomic_load_explicit(&account->pins, memory_order_seq_cst);
 }
 

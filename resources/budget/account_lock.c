@@ -43,7 +43,7 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
     for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
         if (slot != self_slot && atomic_load_explicit(&slot->in_flight, memory_order_acquire))
             return true;
-    return atomic_load_explicit(&account->strays, memory_order_seq_cst) != 0;
+    return atomic_load_explicit(&account->in_flight, memory_order_seq_cst) != 0;
 }
 
 /* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. A
@@ -69,7 +69,7 @@ bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience)
 }
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience)
+bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience)
 {
     unsigned spins = 0;
     int64_t looked = 0;

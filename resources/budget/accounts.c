@@ -112,7 +112,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
         status = budget_retry(self, &attempt, NULL, &done);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
-        budget_decide(parent, bytes, status != STRATA_SUCCESS);
+        budget_finish(parent, bytes, status != STRATA_SUCCESS);
     }
     budget_notify(self);
     return status;

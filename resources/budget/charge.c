@@ -43,7 +43,7 @@ static __attribute__((noinline)) bool charge_locked(strata_budget_account *accou
     if (fits) {
         if (account->shared)
             budget_update_peak(account);
-        budget_begin_flight(account, slot);
+        budget_flight_begin(account, slot);
     }
     if (taken)
         budget_account_unlock(account);
@@ -53,16 +53,16 @@ static __attribute__((noinline)) bool charge_locked(strata_budget_account *accou
 static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *patience)
 {
     budget_slot *slot = budget_slot_self(account);
-    bool fits = slot ? budget_charge_slot(account, slot, bytes) : budget_take_as_stray(account, bytes);
+    bool fits = slot ? budget_charge_slot(account, slot, bytes) : budget_charge_without_slot(account, bytes);
     return fits || charge_locked(account, slot, bytes, patience);
 }
 
-static void decide_one(strata_budget_account *account, uint64_t bytes, bool failed)
+static void finish_one(strata_budget_account *account, uint64_t bytes, bool failed)
 {
     budget_slot *slot = budget_slot_self(account);
     if (failed)
         budget_give_back(account, slot, bytes, true);
-    budget_end_flight(account, slot);
+    budget_flight_end(account, slot);
 }
 
 bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing)
@@ -72,16 +72,16 @@ bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *pati
             continue;
         *failing = level;
         for (strata_budget_account *charged = account; charged != level; charged = budget_above(charged))
-            decide_one(charged, bytes, true);
+            finish_one(charged, bytes, true);
         return false;
     }
     return true;
 }
 
-void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed)
+void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed)
 {
     for (strata_budget_account *level = account; level; level = budget_above(level))
-        decide_one(level, bytes, failed);
+        finish_one(level, bytes, failed);
 }
 
 void budget_pass_on(strata_budget_account *reservation)
@@ -168,7 +168,7 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
         }
         uint64_t back = comes_back_to(source, level) ? reusable : 0;
         /* A request of others that is not decided could take that memory. */
-        if (!budget_wait_until_decided(level, budget_slot_self(level), patience) ||
+        if (!budget_wait_until_finished(level, budget_slot_self(level), patience) ||
             !has_room_ahead(level, bytes, back)) {
             unlock_accounts(account, budget_above(level));
             return false;

@@ -67,8 +67,9 @@ struct strata_budget_account {
     _Atomic bool exclusive;     /* the turn is taken: no credit is given out. Written in the turn. */
     _Atomic uint64_t peak;      /* highest of what was in use, as far as that is known; any thread */
     _Atomic int64_t ahead;      /* charged for memory that is being reused: counted twice for so long */
-    _Atomic uint32_t strays; /* requests in flight that no cell counts: when they were charged, the thread had none */
-    _Atomic uint32_t pins;   /* threads that look at the account without a charge there: it stays so long */
+    _Atomic uint32_t
+        in_flight;         /* requests in flight that no cell counts: when they were charged, the thread had none */
+    _Atomic uint32_t pins; /* threads that look at the account without a charge there: it stays so long */
     strata_per_thread slots;
 
     strata_lock state_lock; /* guards locked and what is to be told; held for a moment; STRATA_RANK_ACCOUNT_LOCK */
@@ -213,7 +214,7 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
 bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience);
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_decided(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience);
+bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience);
 
 /* ---- charge.c ---- */
 
@@ -223,13 +224,13 @@ bool budget_wait_until_decided(const strata_budget_account *account, const budge
 static const int64_t budget_patience_ns = INT64_C(2000000000);
 
 /* Charges `bytes` to the account and those above it, or to none; then *failing is the one where they did not fit. After
- * success the request is in flight until budget_decide. *patience, in nanoseconds, is what is left of it, and goes
+ * success the request is in flight until budget_finish. *patience, in nanoseconds, is what is left of it, and goes
  * down.
  */
 bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing);
 
 /* The request that was charged is decided. `failed`: its bytes go back first. */
-void budget_decide(strata_budget_account *account, uint64_t bytes, bool failed);
+void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed);
 
 /* Gives bytes of a finished free back to the account and those above it. Short; takes leaf locks alone. */
 void budget_release(strata_budget_account *account, uint64_t bytes);

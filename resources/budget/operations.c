@@ -46,7 +46,7 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
     bool made = status == STRATA_SUCCESS && out->id.generation;
     if (__builtin_expect(made, 1))
         budget_record_charge(self, out, account, bytes);
-    budget_decide(account, bytes, !made);
+    budget_finish(account, bytes, !made);
     return status;
 }
 
@@ -55,7 +55,7 @@ static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint
                                                               strata_status status)
 {
     if (!made)
-        budget_decide(&self->base, bytes, true);
+        budget_finish(&self->base, bytes, true);
     budget_notify(self);
     return status;
 }
@@ -69,7 +69,7 @@ static inline strata_status allocate_fast(budget *self, budget_slot *slot, const
     const bool made = status == STRATA_SUCCESS && out->id.generation;
     if (__builtin_expect(made, 1)) {
         budget_record_write(self, out, &self->base, bytes);
-        budget_leave_flight(slot);
+        budget_slot_flight_end(slot);
     }
     if (__builtin_expect(!made || atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
         return undo_or_notify(self, bytes, made, status);

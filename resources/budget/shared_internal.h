@@ -119,7 +119,7 @@ typedef struct shared_identity {
     uint64_t pid_namespace; /* inode */
 } shared_identity;
 
-void shared_process_self(shared_identity *me);
+void shared_process_self(shared_identity *self);
 
 /* Nanoseconds since the boot, the same for all processes of the machine. */
 uint64_t shared_clock(void);
@@ -128,6 +128,6 @@ uint64_t shared_clock(void);
  * the driver. A process gives its files back while it ends, the GPU's among them, and is gone, or a zombie without
  * other threads, when that is done. Where it cannot be looked up, since it lived in another namespace, some seconds
  * have to be enough. */
-bool shared_process_is_gone(const shared_identity *who, uint64_t seen_dead);
+bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead);
 
 #endif

@@ -122,20 +122,21 @@ static bool free_if_dead(const budget_shared *shared, shared_slot *slot)
         return false;
     if (byte_is_held(shared->descriptor, byte_of(shared->file, slot)))
         return false;
-    const shared_identity who = {
+    const shared_identity identity = {
         .pid = atomic_load_explicit(&slot->pid, memory_order_relaxed),
         .started = atomic_load_explicit(&slot->started, memory_order_relaxed),
         .pid_namespace = atomic_load_explicit(&slot->pid_namespace, memory_order_relaxed),
     };
-    shared_identity me;
-    shared_process_self(&me); /* a slot of before an exec: the memory went with the old image */
-    bool was_me = me.pid == who.pid && me.started == who.started && me.pid_namespace == who.pid_namespace;
+    shared_identity self;
+    shared_process_self(&self); /* a slot of before an exec: the memory went with the old image */
+    bool was_self =
+        self.pid == identity.pid && self.started == identity.started && self.pid_namespace == identity.pid_namespace;
     uint64_t seen_dead = atomic_load_explicit(&slot->seen_dead, memory_order_relaxed);
     if (!seen_dead) {
         seen_dead = shared_clock();
         atomic_store_explicit(&slot->seen_dead, seen_dead, memory_order_relaxed);
     }
-    if (lease_of(slot) && !was_me && !shared_process_is_gone(&who, seen_dead))
+    if (lease_of(slot) && !was_self && !shared_process_is_gone(&identity, seen_dead))
         return false;
     clear_slot(slot);
     return true;
@@ -181,13 +182,13 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
         if (atomic_load_explicit(&slot->pid, memory_order_acquire) ||
             !shared_lock_byte(shared->descriptor, byte_of(file, slot), false))
             continue;
-        shared_identity me;
-        shared_process_self(&me);
+        shared_identity self;
+        shared_process_self(&self);
         clear_slot(slot);
-        atomic_store_explicit(&slot->started, me.started, memory_order_relaxed);
-        atomic_store_explicit(&slot->pid_namespace, me.pid_namespace, memory_order_relaxed);
+        atomic_store_explicit(&slot->started, self.started, memory_order_relaxed);
+        atomic_store_explicit(&slot->pid_namespace, self.pid_namespace, memory_order_relaxed);
         atomic_store_explicit(&shared->own_slot, slot, memory_order_release);
-        atomic_store_explicit(&slot->pid, me.pid, memory_order_release);
+        atomic_store_explicit(&slot->pid, self.pid, memory_order_release);
         if (i >= used_slots(file))
             atomic_store_explicit(&file->used_slots, i + 1, memory_order_release);
         return STRATA_SUCCESS;

@@ -47,13 +47,13 @@ static uint64_t own_namespace(void)
     return stat("/proc/self/ns/pid", &about) == 0 ? (uint64_t)about.st_ino : 0;
 }
 
-void shared_process_self(shared_identity *me)
+void shared_process_self(shared_identity *self)
 {
     process_state state;
     bool gone;
-    *me = (shared_identity){.pid = (int32_t)getpid(), .pid_namespace = own_namespace()};
-    if (read_state(me->pid, &state, &gone))
-        me->started = state.started;
+    *self = (shared_identity){.pid = (int32_t)getpid(), .pid_namespace = own_namespace()};
+    if (read_state(self->pid, &state, &gone))
+        self->started = state.started;
 }
 
 uint64_t shared_clock(void)
@@ -63,16 +63,16 @@ uint64_t shared_clock(void)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-bool shared_process_is_gone(const shared_identity *who, uint64_t seen_dead)
+bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead)
 {
     process_state state;
     uint64_t here = own_namespace();
     bool gone, waited = shared_clock() - seen_dead >= grace_ns;
-    if (!here || who->pid_namespace != here || !who->started)
+    if (!here || identity->pid_namespace != here || !identity->started)
         return waited;
-    if (!read_state(who->pid, &state, &gone))
+    if (!read_state(identity->pid, &state, &gone))
         return gone || waited;
-    if (state.started != who->started)
+    if (state.started != identity->started)
         return true;
     return (state.letter == 'Z' || state.letter == 'X') && state.threads <= 1;
 }

@@ -80,22 +80,22 @@ void budget_give_free_quota(strata_budget_account *account, uint64_t bytes)
         atomic_fetch_add_explicit(&account->free_quota, (int64_t)bytes, memory_order_acq_rel);
 }
 
-void budget_begin_flight(strata_budget_account *account, budget_slot *slot)
+void budget_flight_begin(strata_budget_account *account, budget_slot *slot)
 {
     if (slot)
-        budget_enter_flight(slot);
+        budget_slot_flight_begin(slot);
     else
-        atomic_fetch_add_explicit(&account->strays, 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&account->in_flight, 1, memory_order_seq_cst);
 }
 
 /* A thread that had no cell when its request was charged may have one now. What it does meanwhile, in a layer below,
  * has ended: if its cell counts a request, it is this one. */
-void budget_end_flight(strata_budget_account *account, budget_slot *slot)
+void budget_flight_end(strata_budget_account *account, budget_slot *slot)
 {
     if (slot && atomic_load_explicit(&slot->in_flight, memory_order_relaxed))
-        budget_leave_flight(slot);
+        budget_slot_flight_end(slot);
     else
-        atomic_fetch_sub_explicit(&account->strays, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&account->in_flight, 1, memory_order_release);
 }
 
 /* Charges, and takes credit in advance; the thread is busy with its cell. */
@@ -124,7 +124,7 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
 
 bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    budget_enter_flight(slot);
+    budget_slot_flight_begin(slot);
     bool fits = false;
     if (budget_slot_enter(account, slot)) {
         uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
@@ -136,18 +136,18 @@ bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint6
         budget_slot_leave(slot);
     }
     if (!fits)
-        budget_leave_flight(slot);
+        budget_slot_flight_end(slot);
     return fits;
 }
 
 /* Without a cell: either the turn's thread sees this flight, or this thread sees that the turn is taken. */
-bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes)
+bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes)
 {
-    budget_begin_flight(account, NULL);
+    budget_flight_begin(account, NULL);
     bool fits = !atomic_load_explicit(&account->exclusive, memory_order_seq_cst) &&
                 (!bytes || budget_take_free_quota(account, bytes, bytes));
     if (!fits)
-        budget_end_flight(account, NULL);
+        budget_flight_end(account, NULL);
     return fits;
 }
 

@@ -19,7 +19,7 @@ static inline bool budget_slot_enter(const strata_budget_account *account, budge
 }
 
 /* The same, with a request in flight. */
-static inline bool budget_slot_enter_flight(const strata_budget_account *account, budget_slot *slot)
+static inline bool budget_slot_enter_with_flight(const strata_budget_account *account, budget_slot *slot)
 {
     const uint64_t flights = (uint64_t)atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1;
     atomic_store_explicit(&slot->state, flights << 32 | 1, memory_order_relaxed);
@@ -45,27 +45,27 @@ static inline void budget_use_quota(budget_slot *slot, uint64_t left)
         atomic_store_explicit(&slot->lowest, left, memory_order_relaxed);
 }
 
-static inline void budget_enter_flight(budget_slot *slot)
+static inline void budget_slot_flight_begin(budget_slot *slot)
 {
     atomic_store_explicit(&slot->in_flight, atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
 
 /* Whoever sees the flight ended sees what it gave back. */
-static inline void budget_leave_flight(budget_slot *slot)
+static inline void budget_slot_flight_end(budget_slot *slot)
 {
     atomic_store_explicit(&slot->in_flight, atomic_load_explicit(&slot->in_flight, memory_order_relaxed) - 1,
                           memory_order_release);
 }
 
-/* Charges a request to the calling thread's credit. The cell, in which it is in flight until budget_leave_flight; NULL,
- * and nothing done, if that is not all there is to do. */
+/* Charges a request to the calling thread's credit. The cell, in which it is in flight until budget_slot_flight_end;
+ * NULL, and nothing done, if that is not all there is to do. */
 static inline budget_slot *budget_charge_fast(const strata_budget_account *account, uint64_t bytes)
 {
     budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
     if (__builtin_expect(!slot, 0))
         return NULL;
-    if (__builtin_expect(budget_slot_enter_flight(account, slot), 1)) {
+    if (__builtin_expect(budget_slot_enter_with_flight(account, slot), 1)) {
         uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
         bool fits = quota >= bytes;
         if (__builtin_expect(fits, 1))
@@ -74,7 +74,7 @@ static inline budget_slot *budget_charge_fast(const strata_budget_account *accou
         if (__builtin_expect(fits, 1))
             return slot;
     }
-    budget_leave_flight(slot);
+    budget_slot_flight_end(slot);
     return NULL;
 }
 
@@ -105,10 +105,10 @@ static inline budget_slot *budget_slot_self(strata_budget_account *account)
 uint64_t budget_max_quota(uint64_t limit);
 uint64_t budget_take_free_quota(strata_budget_account *account, uint64_t least, uint64_t most);
 void budget_give_free_quota(strata_budget_account *account, uint64_t bytes);
-void budget_begin_flight(strata_budget_account *account, budget_slot *slot);
-void budget_end_flight(strata_budget_account *account, budget_slot *slot);
+void budget_flight_begin(strata_budget_account *account, budget_slot *slot);
+void budget_flight_end(strata_budget_account *account, budget_slot *slot);
 bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
-bool budget_take_as_stray(strata_budget_account *account, uint64_t bytes);
+bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes);
 void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed);
 void budget_recall_quotas(strata_budget_account *account);
 

@@ -10,7 +10,7 @@
 static inline void check_no_flight(const strata_budget_account *account)
 {
     uint32_t position = 0;
-    assert_int_equal(account->strays, 0);
+    assert_int_equal(account->in_flight, 0);
     for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
         assert_int_equal(slot->in_flight, 0);
 }
