@@ -17,7 +17,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     strncpy(account->name, terms->name, BUDGET_NAME - 1);
     if (parent)
         memcpy(account->parent_name, parent->name, BUDGET_NAME);
-    account->alone = !parent && !terms->shared;
+    account->fast = !parent && !terms->shared;
     atomic_init(&account->limit, terms->limit);
     atomic_init(&account->max_quota, budget_max_quota(terms->limit));
     atomic_init(&account->free_quota, budget_capacity_of(terms->limit));
@@ -27,7 +27,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     account->soft_callback = terms->soft_callback;
     account->soft_data = terms->soft_data;
     strata_per_thread_init(&account->slots, sizeof(budget_slot));
-    if (account->alone)
+    if (account->fast)
         strata_per_thread_take_number(&account->slots);
     strata_barriers_open();
     strata_lock_init(&account->state_lock, STRATA_RANK_ACCOUNT_LOCK);

@@ -48,7 +48,7 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
 
 /* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. A
  * yield may take a whole slice of others' time, so these count as well. */
-bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience)
+bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left)
 {
     enum { PAUSES = 60, SHORT_WAITS = 256 }; /* the first of them before strata_backoff yields */
     if (*spins < PAUSES) {
@@ -56,10 +56,10 @@ bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience)
         return true;
     }
     int64_t now = (int64_t)strata_timestamp_clock();
-    if (*looked)
-        *patience -= now - *looked;
-    *looked = now;
-    if (*patience <= 0)
+    if (*last_look)
+        *wait_left -= now - *last_look;
+    *last_look = now;
+    if (*wait_left <= 0)
         return false;
     if (*spins < SHORT_WAITS)
         strata_backoff(spins);
@@ -69,12 +69,12 @@ bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience)
 }
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience)
+bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *wait_left)
 {
     unsigned spins = 0;
-    int64_t looked = 0;
+    int64_t last_look = 0;
     while (budget_others_in_flight(account, self_slot))
-        if (!budget_wait_a_little(&spins, &looked, patience))
+        if (!budget_wait_briefly(&spins, &last_look, wait_left))
             return false;
     return true;
 }

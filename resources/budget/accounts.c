@@ -106,9 +106,9 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
     if (status != STRATA_SUCCESS)
         return status;
     terms.reservation = true;
-    budget_attempt attempt = {.account = parent, .bytes = bytes, .patience = budget_patience_ns};
+    budget_attempt attempt = {.account = parent, .bytes = bytes, .wait_left = budget_in_flight_wait_ns};
     bool done;
-    if (!budget_charge(parent, bytes, &attempt.patience, &attempt.failing))
+    if (!budget_charge(parent, bytes, &attempt.wait_left, &attempt.failing))
         status = budget_retry(self, &attempt, NULL, &done);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
@@ -135,7 +135,7 @@ strata_status strata_budget_account_close(strata_budget_account *account)
     budget_pin(account);
     atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
     if (account->reservation)
-        budget_pass_on(account);
+        budget_return_to_parents(account);
     budget_unpin(account);
     strata_lock_take(&self->lock);
     parent->children--; /* from here on it may be closed, too */

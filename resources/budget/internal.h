@@ -55,18 +55,18 @@ struct strata_budget_account {
     strata_budget_account *parent; /* above it; constant, NULL for a base */
     struct budget_shared *shared;  /* where its bytes are those of several processes; constant, NULL mostly */
     bool reservation;              /* its bytes were charged above it when it was made; constant */
-    bool alone;                    /* a base account with cells: charges end with it; constant */
+    bool fast;                     /* a base account with cells: charges end with it; constant */
     char name[BUDGET_NAME];        /* constant */
     char parent_name[BUDGET_NAME]; /* constant; the parent may be gone before a closed account that is looked at */
     uint32_t depth;                /* accounts above it; constant */
 
-    _Atomic int64_t free_quota; /* what nobody was given; below zero where the limit was lowered under what is in use,
-                                   and for the moments in which retired memory is being reused */
-    _Atomic uint64_t limit;     /* 0: none. Written in the turn. */
-    _Atomic uint64_t max_quota; /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
-    _Atomic bool exclusive;     /* the turn is taken: no credit is given out. Written in the turn. */
-    _Atomic uint64_t peak;      /* highest of what was in use, as far as that is known; any thread */
-    _Atomic int64_t ahead;      /* charged for memory that is being reused: counted twice for so long */
+    _Atomic int64_t free_quota;   /* what nobody was given; below zero where the limit was lowered under what is in use,
+                                     and for the moments in which retired memory is being reused */
+    _Atomic uint64_t limit;       /* 0: none. Written in the turn. */
+    _Atomic uint64_t max_quota;   /* that a thread keeps: what comes beyond it goes to all. Written in the turn. */
+    _Atomic bool exclusive;       /* the turn is taken: no credit is given out. Written in the turn. */
+    _Atomic uint64_t peak;        /* highest of what was in use, as far as that is known; any thread */
+    _Atomic int64_t reused_bytes; /* charged for memory that is being reused: counted twice for so long */
     _Atomic uint32_t
         in_flight;         /* requests in flight that no cell counts: when they were charged, the thread had none */
     _Atomic uint32_t pins; /* threads that look at the account without a charge there: it stays so long */
@@ -153,7 +153,7 @@ static inline int64_t budget_granted(const strata_budget_account *account)
         return (int64_t)shared_in_use(account->shared);
     return budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) -
            atomic_load_explicit(&account->free_quota, memory_order_acquire) -
-           atomic_load_explicit(&account->ahead, memory_order_relaxed);
+           atomic_load_explicit(&account->reused_bytes, memory_order_relaxed);
 }
 
 /* The account above as far as charges go: none above a reservation. */
@@ -211,23 +211,23 @@ void budget_account_unlock(strata_budget_account *account);
 /* Whether another thread has a request that is charged and not decided. */
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot);
 
-bool budget_wait_a_little(unsigned *spins, int64_t *looked, int64_t *patience);
+bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left);
 
 /* In the turn: whether all requests of others are decided, after waiting for them. */
-bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *patience);
+bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *wait_left);
 
 /* ---- charge.c ---- */
 
 /* For how long a request waits, however often it is charged anew, for requests of others that are not decided. They
  * come back from the driver in far less; one that does not may itself be waiting, in a layer below, for what only this
  * one's turn can give. */
-static const int64_t budget_patience_ns = INT64_C(2000000000);
+static const int64_t budget_in_flight_wait_ns = INT64_C(2000000000);
 
 /* Charges `bytes` to the account and those above it, or to none; then *failing is the one where they did not fit. After
  * success the request is in flight until budget_finish. *patience, in nanoseconds, is what is left of it, and goes
  * down.
  */
-bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *patience, strata_budget_account **failing);
+bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *wait_left, strata_budget_account **failing);
 
 /* The request that was charged is decided. `failed`: its bytes go back first. */
 void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed);
@@ -239,13 +239,13 @@ void budget_release(strata_budget_account *account, uint64_t bytes);
  * the turns of the account and all above it taken, if it fits once `reusable` bytes were given back. After success,
  * budget_reuse_end has to come. */
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
-                        uint64_t reusable, int64_t *patience);
+                        uint64_t reusable, int64_t *wait_left);
 
 /* Ends that: false if some account is beyond its limit now, since the memory was not reused. `failed`: as in decide. */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
 /* What a closed reservation has back goes to those above it. Nothing of it is touched after the last of it. */
-void budget_pass_on(strata_budget_account *reservation);
+void budget_return_to_parents(strata_budget_account *reservation);
 
 /* ---- account_list.c ---- */
 
@@ -312,7 +312,7 @@ typedef struct budget_attempt {
     strata_budget_account *failing; /* where it did not fit */
     budget_try next;
     bool waited;
-    int64_t patience;  /* with requests of others that are not decided; nanoseconds */
+    int64_t wait_left; /* with requests of others that are not decided; nanoseconds */
     uint64_t deadline; /* of waiting, 0: not begun */
     long pause;        /* nanoseconds that the last pause of waiting took */
 } budget_attempt;

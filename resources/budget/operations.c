@@ -91,14 +91,14 @@ static __attribute__((noinline)) strata_status allocate_general(budget *self, co
                                                                 uint64_t bytes, strata_block *out)
 {
     strata_budget_account *account = current_account(self), *failing;
-    int64_t patience = budget_patience_ns;
-    if (budget_charge(account, bytes, &patience, &failing)) {
+    int64_t wait_left = budget_in_flight_wait_ns;
+    if (budget_charge(account, bytes, &wait_left, &failing)) {
         strata_status status = allocate_charged(self, account, request, bytes, out);
         budget_notify(self);
         return status;
     }
     budget_attempt attempt = {
-        .account = account, .request = request, .bytes = bytes, .failing = failing, .patience = patience};
+        .account = account, .request = request, .bytes = bytes, .failing = failing, .wait_left = wait_left};
     return allocate_slow(self, &attempt, out);
 }
 

@@ -102,7 +102,7 @@ static bool allocate_reused(budget *self, budget_attempt *attempt, strata_block 
     if (!attempt->request || below->ops->reusable(below, attempt->request, &reusable, &of) != STRATA_SUCCESS)
         return false;
     strata_budget_account *source = reusable ? budget_pin_source(self, of) : NULL;
-    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable, &attempt->patience);
+    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable, &attempt->wait_left);
     if (source)
         budget_unpin(source);
     if (!begun)
@@ -188,7 +188,7 @@ strata_status budget_retry(budget *self, budget_attempt *attempt, strata_block *
     while (!never_fits(attempt) && try_next(self, attempt, out, &status, done)) {
         if (*done)
             return status;
-        if (budget_charge(attempt->account, attempt->bytes, &attempt->patience, &attempt->failing))
+        if (budget_charge(attempt->account, attempt->bytes, &attempt->wait_left, &attempt->failing))
             return STRATA_SUCCESS;
     }
     return refuse(attempt);

@@ -43,10 +43,10 @@ bool shared_take(budget_shared *shared, uint64_t bytes);
 
 /* Tries to make the lease so large that `bytes` more can be charged, of which `coming` will be given back at once.
  * Takes the file's lock; waits for nobody else. */
-bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t coming);
+bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t returning);
 
 /* Charges beyond the lease, after shared_make_room with bytes that are coming. Whether the lease covers all now. */
-void shared_take_ahead(budget_shared *shared, uint64_t bytes);
+void shared_take_for_reuse(budget_shared *shared, uint64_t bytes);
 bool shared_is_covered(const budget_shared *shared);
 
 void shared_give(budget_shared *shared, uint64_t bytes);

@@ -263,11 +263,11 @@ static bool grow_lease(budget_shared *shared, uint64_t need)
     return true;
 }
 
-bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t coming)
+bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t returning)
 {
     uint64_t need;
     uint64_t in_use = atomic_load_explicit(&shared_slot_of(shared)->in_use, memory_order_seq_cst);
-    uint64_t more = bytes > coming ? bytes - coming : 0;
+    uint64_t more = bytes > returning ? bytes - returning : 0;
     if (__builtin_add_overflow(in_use, more, &need) || !enter(shared))
         return false;
     bool grown = grow_lease(shared, need);
@@ -275,7 +275,7 @@ bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t coming)
     return grown;
 }
 
-void shared_take_ahead(budget_shared *shared, uint64_t bytes)
+void shared_take_for_reuse(budget_shared *shared, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&shared_slot_of(shared)->in_use, bytes, memory_order_seq_cst);
 }

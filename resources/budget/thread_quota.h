@@ -62,7 +62,7 @@ static inline void budget_slot_flight_end(budget_slot *slot)
  * NULL, and nothing done, if that is not all there is to do. */
 static inline budget_slot *budget_charge_fast(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
+    budget_slot *slot = account->fast ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
     if (__builtin_expect(!slot, 0))
         return NULL;
     if (__builtin_expect(budget_slot_enter_with_flight(account, slot), 1)) {
@@ -81,7 +81,7 @@ static inline budget_slot *budget_charge_fast(const strata_budget_account *accou
 /* Gives bytes back to the calling thread's credit; false, and nothing done, if that is not all there is to do. */
 static inline bool budget_release_fast(const strata_budget_account *account, uint64_t bytes)
 {
-    budget_slot *slot = account->alone ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
+    budget_slot *slot = account->fast ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
     if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
         return false;
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;

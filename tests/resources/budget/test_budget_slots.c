@@ -291,7 +291,7 @@ static void room_is_made_for_what_does_not_come_back(void **state)
     assert_true(shared_make_room(shared, 100, 1000));
     assert_true(shared_make_room(shared, 100, 100));
     assert_false(shared_make_room(shared, 101, 100));
-    shared_take_ahead(shared, 100);
+    shared_take_for_reuse(shared, 100);
     assert_false(shared_is_covered(shared));
     shared_give(shared, 1000);
     assert_true(shared_is_covered(shared));
