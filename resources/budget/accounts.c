@@ -106,10 +106,10 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
     if (status != STRATA_SUCCESS)
         return status;
     terms.reservation = true;
-    budget_attempt attempt = {.account = parent, .bytes = bytes, .wait_left = budget_in_flight_wait_ns};
+    budget_retry retry = {.account = parent, .bytes = bytes, .wait_left = budget_in_flight_wait_ns};
     bool done;
-    if (!budget_charge(parent, bytes, &attempt.wait_left, &attempt.failing))
-        status = budget_retry(self, &attempt, NULL, &done);
+    if (!budget_charge(parent, bytes, &retry.wait_left, &retry.failing))
+        status = budget_retry_charge(self, &retry, NULL, &done);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
         budget_finish(parent, bytes, status != STRATA_SUCCESS);
@@ -160,7 +160,7 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
         *previous = budget_entered_account(self);
     own->account = account;
     own->serial = strata_thread_self()->serial;
-    atomic_store_explicit(&self->entered, true, memory_order_relaxed);
+    atomic_store_explicit(&self->has_entered, true, memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 

@@ -117,7 +117,7 @@ typedef struct budget {
     uint64_t timeout;                    /* nanoseconds; constant */
     _Atomic(strata_resource *) charging; /* who answers what a request is charged; found at the first one */
     _Atomic bool has_marks;              /* some account has a soft mark; set, never cleared */
-    _Atomic bool entered;                /* some thread has entered an account; the same */
+    _Atomic bool has_entered;            /* some thread has entered an account; the same */
     strata_per_thread thread_accounts;   /* budget_thread_account */
     strata_lock lock;                    /* guards the list, and how many children its accounts have */
     strata_budget_account *accounts;     /* opened and reserved ones, closed ones too until they are over */
@@ -298,26 +298,26 @@ strata_budget_account *budget_entered_account(budget *self);
 /* ---- retry.c ---- */
 
 /* What is tried for a request that does not fit, in this order. */
-typedef enum budget_try {
-    TRY_FINISHED,
-    TRY_REUSE,
-    TRY_HELD_BACK,
-    TRY_WAIT,
-} budget_try;
+typedef enum budget_retry_step {
+    RETRY_REAP,
+    RETRY_REUSE,
+    RETRY_TRIM,
+    RETRY_WAIT,
+} budget_retry_step;
 
-typedef struct budget_attempt {
+typedef struct budget_retry {
     strata_budget_account *account;
     const strata_request *request; /* NULL: a reservation */
     uint64_t bytes;
     strata_budget_account *failing; /* where it did not fit */
-    budget_try next;
+    budget_retry_step next;
     bool waited;
     int64_t wait_left; /* with requests of others that are not decided; nanoseconds */
     uint64_t deadline; /* of waiting, 0: not begun */
     long pause;        /* nanoseconds that the last pause of waiting took */
-} budget_attempt;
+} budget_retry;
 
-strata_status budget_retry(budget *self, budget_attempt *attempt, strata_block *out, bool *done);
+strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done);
 
 /* ---- operations.c ---- */
 

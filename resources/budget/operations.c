@@ -30,7 +30,7 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
 
 static inline strata_budget_account *current_account(budget *self)
 {
-    return __builtin_expect(atomic_load_explicit(&self->entered, memory_order_relaxed), 0)
+    return __builtin_expect(atomic_load_explicit(&self->has_entered, memory_order_relaxed), 0)
                ? budget_entered_account(self)
                : &self->base;
 }
@@ -76,13 +76,13 @@ static inline strata_status allocate_fast(budget *self, budget_slot *slot, const
     return STRATA_SUCCESS;
 }
 
-static __attribute__((noinline)) strata_status allocate_slow(budget *self, budget_attempt *attempt, strata_block *out)
+static __attribute__((noinline)) strata_status allocate_slow(budget *self, budget_retry *retry, strata_block *out)
 {
     bool done;
     *out = (strata_block){0};
-    strata_status status = budget_retry(self, attempt, out, &done);
+    strata_status status = budget_retry_charge(self, retry, out, &done);
     if (status == STRATA_SUCCESS && !done)
-        status = allocate_charged(self, attempt->account, attempt->request, attempt->bytes, out);
+        status = allocate_charged(self, retry->account, retry->request, retry->bytes, out);
     budget_notify(self);
     return status;
 }
@@ -97,9 +97,9 @@ static __attribute__((noinline)) strata_status allocate_general(budget *self, co
         budget_notify(self);
         return status;
     }
-    budget_attempt attempt = {
+    budget_retry retry = {
         .account = account, .request = request, .bytes = bytes, .failing = failing, .wait_left = wait_left};
-    return allocate_slow(self, &attempt, out);
+    return allocate_slow(self, &retry, out);
 }
 
 static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)

@@ -13,7 +13,7 @@ static bool is_beyond(const strata_budget_account *account, uint64_t bytes)
     return bytes > (limit ? limit : (uint64_t)budget_boundless);
 }
 
-static const char *advice_for(const strata_budget_account *account, uint64_t bytes, bool others_had_their_time)
+static const char *advice_for(const strata_budget_account *account, uint64_t bytes, bool timed_out)
 {
     if (is_beyond(account, bytes))
         return account->reservation       ? "It is more than was promised: promise more, or ask for less"
@@ -21,9 +21,8 @@ static const char *advice_for(const strata_budget_account *account, uint64_t byt
                                           : "No account counts so much: ask for less";
     if (account->reservation)
         return "Free what was allocated from the promise, or promise more";
-    return others_had_their_time
-               ? "Nobody freed enough within the timeout: free memory, wait longer, or raise the limit"
-               : "Free memory, let requests wait (wait=live), or raise the limit";
+    return timed_out ? "Nobody freed enough within the timeout: free memory, wait longer, or raise the limit"
+                     : "Free memory, let requests wait (wait=live), or raise the limit";
 }
 
 /* What these do not achieve is no failure of the request. */
@@ -47,35 +46,35 @@ static void trim_below(budget *self)
 }
 
 /* Waits for others to free. False when the time is over. */
-static bool pause_for_others(budget *self, budget_attempt *attempt)
+static bool wait_for_others(budget *self, budget_retry *retry)
 {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
     uint64_t now = strata_timestamp_clock();
-    if (!attempt->deadline) {
-        if (__builtin_add_overflow(now, self->timeout, &attempt->deadline) || !self->timeout)
-            attempt->deadline = UINT64_MAX;
-        attempt->pause = SHORTEST / 2;
+    if (!retry->deadline) {
+        if (__builtin_add_overflow(now, self->timeout, &retry->deadline) || !self->timeout)
+            retry->deadline = UINT64_MAX;
+        retry->pause = SHORTEST / 2;
     }
-    if (now >= attempt->deadline)
+    if (now >= retry->deadline)
         return false;
-    attempt->pause = attempt->pause < LONGEST / 2 ? 2 * attempt->pause : LONGEST;
-    nanosleep(&(struct timespec){.tv_nsec = attempt->pause}, NULL);
+    retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
+    nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);
     reap_below(self, STRATA_REAP_FINISHED);
-    if (attempt->pause >= LONGEST / 2) /* what was freed meanwhile may be held back below */
+    if (retry->pause >= LONGEST / 2) /* what was freed meanwhile may be held back below */
         trim_below(self);
     return true;
 }
 
 /* False when nothing is left to wait for. */
-static bool wait_by_option(budget *self, budget_attempt *attempt)
+static bool wait_by_option(budget *self, budget_retry *retry)
 {
-    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && attempt->waited))
+    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
         return false;
-    if (!attempt->waited)
-        atomic_fetch_add_explicit(&attempt->failing->waited, 1, memory_order_relaxed);
-    attempt->waited = true;
+    if (!retry->waited)
+        atomic_fetch_add_explicit(&retry->failing->waited, 1, memory_order_relaxed);
+    retry->waited = true;
     if (self->wait == STRATA_BUDGET_WAIT_LIVE)
-        return pause_for_others(self, attempt);
+        return wait_for_others(self, retry);
     reap_below(self, STRATA_REAP_WAIT);
     return true;
 }
@@ -94,43 +93,43 @@ static bool free_suppressed(budget *self, strata_block *block, CUstream stream)
 
 /* Serves the request from memory that is retired and counted already. False if that is not to be had; the owner is
  * asked again with the turns taken, since others may have had that memory meanwhile. */
-static bool allocate_reused(budget *self, budget_attempt *attempt, strata_block *out, strata_status *status)
+static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out, strata_status *status)
 {
     size_t reusable = 0;
     strata_block_id of;
     strata_resource *below = self->resource.upstream;
-    if (!attempt->request || below->ops->reusable(below, attempt->request, &reusable, &of) != STRATA_SUCCESS)
+    if (!retry->request || below->ops->reusable(below, retry->request, &reusable, &of) != STRATA_SUCCESS)
         return false;
     strata_budget_account *source = reusable ? budget_pin_source(self, of) : NULL;
-    bool begun = source && budget_reuse_begin(attempt->account, attempt->bytes, source, reusable, &attempt->wait_left);
+    bool begun = source && budget_reuse_begin(retry->account, retry->bytes, source, reusable, &retry->wait_left);
     if (source)
         budget_unpin(source);
     if (!begun)
         return false;
     strata_block_id now = of;
-    bool still = below->ops->reusable(below, attempt->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
+    bool still = below->ops->reusable(below, retry->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
                  memcmp(&now, &of, sizeof now) == 0 &&
                  atomic_load_explicit(&budget_record_of(self, of)->account, memory_order_relaxed) == source;
-    *status = still ? below->ops->allocate(below, attempt->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
+    *status = still ? below->ops->allocate(below, retry->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
     bool made = *status == STRATA_SUCCESS;
     if (made)
-        budget_record_charge(self, out, attempt->account, attempt->bytes);
-    bool fits = budget_reuse_end(attempt->account, attempt->bytes, !made);
+        budget_record_charge(self, out, retry->account, retry->bytes);
+    bool fits = budget_reuse_end(retry->account, retry->bytes, !made);
     if (made && !fits) /* the owner took other memory than it said; what cannot be given back is better had than lost */
-        fits = !free_suppressed(self, out, attempt->request->stream);
+        fits = !free_suppressed(self, out, retry->request->stream);
     return made ? fits : still;
 }
 
-static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
+static __attribute__((cold)) strata_status refuse(const budget_retry *retry)
 {
-    strata_budget_account *failing = attempt->failing;
+    strata_budget_account *failing = retry->failing;
     strata_budget_usage usage;
-    const char *advice = advice_for(failing, attempt->bytes, attempt->deadline != 0);
+    const char *advice = advice_for(failing, retry->bytes, retry->deadline != 0);
     budget_usage(failing, &usage);
     atomic_fetch_add_explicit(&failing->refused, 1, memory_order_relaxed);
-    strata_tag tag = attempt->request ? attempt->request->tag : 0;
+    strata_tag tag = retry->request ? retry->request->tag : 0;
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
-    error->requested = attempt->request ? attempt->request->bytes : (size_t)attempt->bytes;
+    error->requested = retry->request ? retry->request->bytes : (size_t)retry->bytes;
     error->in_use = usage.in_use;
     error->remaining = usage.remaining;
     error->limit = usage.limit;
@@ -141,55 +140,55 @@ static __attribute__((cold)) strata_status refuse(const budget_attempt *attempt)
                  usage.remaining);
     return strata_error_raise(error,
                               "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: %s. %s",
-                              failing->name, attempt->request ? "a request" : "a promise", error->requested,
-                              strata_tag_name(tag), (unsigned long long)attempt->bytes, limits, advice);
+                              failing->name, retry->request ? "a request" : "a promise", error->requested,
+                              strata_tag_name(tag), (unsigned long long)retry->bytes, limits, advice);
 }
 
 /* Whether it fits nowhere, however long it waits; then that account is the failing one. */
-static bool never_fits(budget_attempt *attempt)
+static bool never_fits(budget_retry *retry)
 {
-    for (strata_budget_account *level = attempt->account; level; level = budget_above(level)) {
-        if (!is_beyond(level, attempt->bytes))
+    for (strata_budget_account *level = retry->account; level; level = budget_above(level)) {
+        if (!is_beyond(level, retry->bytes))
             continue;
-        attempt->failing = level;
+        retry->failing = level;
         return true;
     }
     return false;
 }
 
 /* Tries what comes next; then the request is to be charged again. False when nothing is left. `done` with a block. */
-static bool try_next(budget *self, budget_attempt *attempt, strata_block *out, strata_status *status, bool *done)
+static bool try_next(budget *self, budget_retry *retry, strata_block *out, strata_status *status, bool *done)
 {
-    switch (attempt->next) {
-    case TRY_FINISHED:
+    switch (retry->next) {
+    case RETRY_REAP:
         reap_below(self, STRATA_REAP_FINISHED);
-        attempt->next = TRY_REUSE;
+        retry->next = RETRY_REUSE;
         return true;
-    case TRY_REUSE:
-        attempt->next = TRY_HELD_BACK;
-        *done = allocate_reused(self, attempt, out, status);
+    case RETRY_REUSE:
+        retry->next = RETRY_TRIM;
+        *done = allocate_reused(self, retry, out, status);
         return true;
-    case TRY_HELD_BACK: /* which may wait for the device */
+    case RETRY_TRIM: /* which may wait for the device */
         if (self->wait != STRATA_BUDGET_WAIT_NONE)
             trim_below(self);
-        attempt->next = TRY_WAIT;
+        retry->next = RETRY_WAIT;
         return true;
-    case TRY_WAIT:
+    case RETRY_WAIT:
         break;
     }
-    return wait_by_option(self, attempt);
+    return wait_by_option(self, retry);
 }
 
 /* After the first charge failed. SUCCESS with *done false: it is charged now. Limits may change while it waits. */
-strata_status budget_retry(budget *self, budget_attempt *attempt, strata_block *out, bool *done)
+strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;
     *done = false;
-    while (!never_fits(attempt) && try_next(self, attempt, out, &status, done)) {
+    while (!never_fits(retry) && try_next(self, retry, out, &status, done)) {
         if (*done)
             return status;
-        if (budget_charge(attempt->account, attempt->bytes, &attempt->wait_left, &attempt->failing))
+        if (budget_charge(retry->account, retry->bytes, &retry->wait_left, &retry->failing))
             return STRATA_SUCCESS;
     }
-    return refuse(attempt);
+    return refuse(retry);
 }

@@ -56,7 +56,7 @@ static budget_shared *make_shared(const char *path)
     return shared;
 }
 
-static budget_shared *keep(budget_shared *shared)
+static budget_shared *add_file(budget_shared *shared)
 {
     shared->users = 1;
     shared->next = files;
@@ -73,14 +73,14 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
         return strata_fail_host_memory("a shared budget");
     strata_status status = attach(shared, terms, grouped, group);
     if (status == STRATA_SUCCESS)
-        *out = keep(shared);
+        *out = add_file(shared);
     else
         detach(shared);
     return status;
 }
 
 /* Takes a slot in a file that was only looked at until now. files_lock is held. */
-static strata_status take_part(budget_shared *shared, const shared_terms *terms)
+static strata_status join(budget_shared *shared, const shared_terms *terms)
 {
     strata_status status = shared_lock_byte(shared->descriptor, 0, true) ? shared_take_slot(shared, terms)
                                                                          : shared_file_refuse(shared->path, "locked");
@@ -131,14 +131,14 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     status = find_open(path, out);
     if (status == STRATA_SUCCESS && !*out)
         status = open_new(terms, path, grouped, group, out);
-    else if (*out && !shared_slot_of(*out) && (status = take_part(*out, terms)) != STRATA_SUCCESS)
+    else if (*out && !shared_slot_of(*out) && (status = join(*out, terms)) != STRATA_SUCCESS)
         *out = NULL;
     strata_lock_release(&files_lock);
     return status;
 }
 
 /* files_lock is held. */
-static strata_status open_to_look(const char *path, bool grouped, gid_t group, budget_shared **out)
+static strata_status open_existing(const char *path, bool grouped, gid_t group, budget_shared **out)
 {
     budget_shared *shared = make_shared(path);
     if (!shared)
@@ -149,7 +149,7 @@ static strata_status open_to_look(const char *path, bool grouped, gid_t group, b
         status = shared_file_map(shared->descriptor, path, NULL, &shared->file);
     if (status == STRATA_SUCCESS) {
         record_file(shared, &about);
-        *out = keep(shared);
+        *out = add_file(shared);
     } else {
         detach(shared);
     }
@@ -161,7 +161,7 @@ strata_status shared_open_existing(const char *path, bool grouped, unsigned grou
     strata_lock_take(&files_lock);
     strata_status status = find_open(path, out);
     if (status == STRATA_SUCCESS && !*out)
-        status = open_to_look(path, grouped, (gid_t)group, out);
+        status = open_existing(path, grouped, (gid_t)group, out);
     strata_lock_release(&files_lock);
     return status;
 }

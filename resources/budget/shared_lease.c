@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* What a process takes beyond its need, so that it does not come back for each request: others can have it. */
-static const uint64_t advance_most = UINT64_C(256) << 20;
+static const uint64_t max_advance = UINT64_C(256) << 20;
 
 /* ---- record locks ---- */
 
@@ -48,7 +48,7 @@ static off_t byte_of(const shared_file *file, const shared_slot *slot)
     return 1 + (off_t)(slot - file->slots);
 }
 
-static bool enter(budget_shared *shared)
+static bool lock_file(budget_shared *shared)
 {
     strata_lock_take(&shared->lock);
     if (shared_lock_byte(shared->descriptor, 0, true))
@@ -57,7 +57,7 @@ static bool enter(budget_shared *shared)
     return false;
 }
 
-static void leave(budget_shared *shared)
+static void unlock_file(budget_shared *shared)
 {
     shared_unlock_byte(shared->descriptor, 0);
     strata_lock_release(&shared->lock);
@@ -201,10 +201,10 @@ void shared_leave_slot(budget_shared *shared)
 {
     shared_slot *own = shared_slot_of(shared);
     atomic_store_explicit(&own->in_use, 0, memory_order_seq_cst);
-    if (!enter(shared))
+    if (!lock_file(shared))
         return;
     clear_slot(own);
-    leave(shared);
+    unlock_file(shared);
 }
 
 bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot)
@@ -258,7 +258,7 @@ static bool grow_lease(budget_shared *shared, uint64_t need)
     if (over)
         return false;
     uint64_t left = limit_of(file) - all_leases(file) - missing;
-    uint64_t more = least_of(least_of(advance_most, missing < advance_most ? missing * 4 : missing), left / 8);
+    uint64_t more = least_of(least_of(max_advance, missing < max_advance ? missing * 4 : missing), left / 8);
     atomic_store_explicit(&own->lease, need + more, memory_order_seq_cst);
     return true;
 }
@@ -268,10 +268,10 @@ bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t returning)
     uint64_t need;
     uint64_t in_use = atomic_load_explicit(&shared_slot_of(shared)->in_use, memory_order_seq_cst);
     uint64_t more = bytes > returning ? bytes - returning : 0;
-    if (__builtin_add_overflow(in_use, more, &need) || !enter(shared))
+    if (__builtin_add_overflow(in_use, more, &need) || !lock_file(shared))
         return false;
     bool grown = grow_lease(shared, need);
-    leave(shared);
+    unlock_file(shared);
     return grown;
 }
 
@@ -307,13 +307,13 @@ uint64_t shared_in_use(const budget_shared *shared)
 /* What is leased and not used must not be used beyond a new limit. */
 strata_status shared_set_limit(budget_shared *shared, uint64_t limit)
 {
-    if (!enter(shared))
+    if (!lock_file(shared))
         return strata_fail(STRATA_ERROR_IO, "%s cannot be locked: %s", shared->path, strerror(errno));
     atomic_store_explicit(&shared->file->limit, limit, memory_order_seq_cst);
     uint64_t over = shortage(shared->file, 0);
     for (uint32_t i = 0; i < used_slots(shared->file) && over; i++)
         over -= take_surplus(&shared->file->slots[i], over);
-    leave(shared);
+    unlock_file(shared);
     return STRATA_SUCCESS;
 }
 

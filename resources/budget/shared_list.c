@@ -42,7 +42,7 @@ static bool is_in_group(gid_t group)
     return false;
 }
 
-static bool is_for_us(bool grouped, unsigned long number)
+static bool is_accessible(bool grouped, unsigned long number)
 {
     return grouped ? is_in_group((gid_t)number) : number == geteuid();
 }
@@ -59,7 +59,7 @@ static void view_tags(file_view *view, strata_shared_process *process, const sha
     }
 }
 
-static void view_file(file_view *view, const budget_shared *shared, strata_shared_budget *out)
+static void view_shared(file_view *view, const budget_shared *shared, strata_shared_budget *out)
 {
     const shared_file *file = shared->file;
     uint32_t used = atomic_load_explicit(&file->used_slots, memory_order_acquire);
@@ -91,7 +91,7 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
     bool grouped;
     unsigned long number;
     char path[SHARED_PATH];
-    if (!read_owner(name, &grouped, &number) || !is_for_us(grouped, number))
+    if (!read_owner(name, &grouped, &number) || !is_accessible(grouped, number))
         return;
     int length = snprintf(path, sizeof path, "%s/%s", shared_directory(), name);
     if ((size_t)length >= sizeof path)
@@ -103,7 +103,7 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
     strata_error_suppress_end(status != STRATA_SUCCESS);
     memset(view, 0, sizeof *view);
     if (status == STRATA_SUCCESS)
-        view_file(view, shared, &shown);
+        view_shared(view, shared, &shown);
     else
         shown.problem = strata_last_error()->message;
     visit(&shown, data);
