@@ -80,7 +80,7 @@ static void a_request_is_charged_as_the_layer_below_rounds_it(test_fixture *fixt
     }
 }
 
-static void without_a_limit_bytes_are_counted_all_the_same(test_fixture *fixture)
+static void without_a_limit_bytes_are_counted_too(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget, null");
     strata_block block;
@@ -612,7 +612,7 @@ static void hear(strata_budget_account *account, bool above, size_t in_use, void
     self->account = account;
 }
 
-static void the_soft_mark_is_told_once_until_the_low_one_was_passed(test_fixture *fixture)
+static void the_soft_mark_notifies_once_until_the_low_one_was_passed(test_fixture *fixture)
 {
     heard all = {0};
     strata_budget_account *base = use_stack(fixture, "budget(limit=100MiB), null"), *account;
@@ -651,7 +651,7 @@ static void the_soft_mark_is_told_once_until_the_low_one_was_passed(test_fixture
 }
 
 /* One reap ends blocks of many accounts. */
-static void marks_of_any_number_of_accounts_are_told(test_fixture *fixture)
+static void marks_of_any_number_of_accounts_are_notified(test_fixture *fixture)
 {
     enum { ACCOUNTS = 40 };
     heard all = {0};
@@ -731,7 +731,7 @@ static void what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_trie
 }
 
 /* It stands in a text, where there is no callback. */
-static void a_mark_that_nobody_listens_to_changes_nothing(test_fixture *fixture)
+static void a_mark_without_a_callback_changes_nothing(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, soft=1MiB, wait=none), null");
     strata_block blocks[4], refused;
@@ -809,7 +809,7 @@ int main(void)
         TEST_CASE(the_limit_is_kept_to_the_byte),
         TEST_CASE(a_refusal_says_what_was_asked_for_and_what_there_is),
         TEST_CASE(a_request_is_charged_as_the_layer_below_rounds_it),
-        TEST_CASE(without_a_limit_bytes_are_counted_all_the_same),
+        TEST_CASE(without_a_limit_bytes_are_counted_too),
         TEST_CASE(a_share_of_the_device_is_a_limit),
         TEST_CASE(a_limit_can_be_lowered_under_what_is_in_use),
         TEST_CASE(what_the_layer_below_refuses_is_not_charged),
@@ -829,10 +829,10 @@ int main(void)
         TEST_CASE(what_never_fits_in_some_account_above_does_not_wait),
         TEST_CASE(a_request_that_waits_is_refused_when_the_limit_falls_below_it),
         TEST_CASE(a_request_may_wait_for_ever),
-        TEST_CASE(the_soft_mark_is_told_once_until_the_low_one_was_passed),
-        TEST_CASE(marks_of_any_number_of_accounts_are_told),
+        TEST_CASE(the_soft_mark_notifies_once_until_the_low_one_was_passed),
+        TEST_CASE(marks_of_any_number_of_accounts_are_notified),
         TEST_CASE(what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries),
-        TEST_CASE(a_mark_that_nobody_listens_to_changes_nothing),
+        TEST_CASE(a_mark_without_a_callback_changes_nothing),
         TEST_CASE(a_group_stands_in_a_text_too),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
     };

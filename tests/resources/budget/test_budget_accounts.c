@@ -57,7 +57,7 @@ static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixtur
     check_ok(strata_budget_account_close(NULL));
 }
 
-static strata_status ask_for_nothing(strata_resource *resource, const strata_request *request, size_t *bytes)
+static strata_status charge_nothing(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource, (void)request;
     *bytes = 0;
@@ -71,10 +71,10 @@ static void stay(strata_resource *resource)
 
 /* The layer below says that blocks cost nothing. An account stays as long as something is charged to it, so that each
  * block is charged a byte: what its blocks give back in the end, they give to an account that is there. */
-static void a_block_that_costs_nothing_keeps_its_account_all_the_same(test_fixture *fixture)
+static void a_block_of_no_cost_keeps_its_account(test_fixture *fixture)
 {
     static const strata_resource_ops ops = {
-        .size = sizeof ops, .name = "gratis", .charge = ask_for_nothing, .destroy = stay};
+        .size = sizeof ops, .name = "gratis", .charge = charge_nothing, .destroy = stay};
     strata_resource gratis = {.ops = &ops}, *layers[3] = {NULL, &gratis, NULL};
     strata_budget_account *base, *account, *reservation, *next;
     strata_stack *stack;
@@ -299,7 +299,7 @@ static void read_slow(const char *text, size_t length, void *data)
         pthread_detach(thread);
 }
 
-static void nobody_waits_for_who_writes_a_report(test_fixture *fixture)
+static void no_thread_waits_for_a_report_that_is_written(test_fixture *fixture)
 {
     sem_t opened;
     assert_int_equal(sem_init(&opened, 0, 0), 0);
@@ -468,7 +468,7 @@ static bool refuses_after_fork(strata_budget_account *base, strata_budget_accoun
            strata_shared_budget_set_limit("/dev/shm/strata-u0-a", MIB) == STRATA_ERROR_FORKED;
 }
 
-static void a_forked_child_is_told_so(test_fixture *fixture)
+static void a_forked_child_is_refused(test_fixture *fixture)
 {
     int status;
     strata_budget_account *base = use_stack(fixture, "budget(limit=8MiB), null"), *account;
@@ -487,17 +487,17 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(a_request_is_charged_to_all_accounts_above_it_or_to_none),
-        TEST_CASE(a_block_that_costs_nothing_keeps_its_account_all_the_same),
+        TEST_CASE(a_block_of_no_cost_keeps_its_account),
         TEST_CASE(a_reservation_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
         TEST_CASE(a_closed_reservation_is_reported_with_what_its_blocks_hold),
         TEST_CASE(the_report_has_every_account),
-        TEST_CASE(nobody_waits_for_who_writes_a_report),
+        TEST_CASE(no_thread_waits_for_a_report_that_is_written),
         TEST_CASE(an_account_that_is_closed_while_a_report_is_written_stays_until_it_is_read_on),
         TEST_CASE(a_report_names_the_parent_of_an_account_after_both_were_closed),
         TEST_CASE(what_is_no_account_is_refused),
-        TEST_CASE(a_forked_child_is_told_so),
+        TEST_CASE(a_forked_child_is_refused),
     };
     static const char *const stacks[] = {"async"};
     test_open_driver();

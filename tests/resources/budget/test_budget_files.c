@@ -270,7 +270,7 @@ static void a_groups_file_is_shown_to_its_members(void **state)
     check_last_error(STRATA_ERROR_IO, "belongs to another group");
 }
 
-static void ask_for_a_group_of_others(void)
+static void open_for_a_foreign_group(void)
 {
     budget_shared *shared;
     bool root = geteuid() == 0;
@@ -284,7 +284,7 @@ static void a_file_for_a_group_of_others_is_not_made(void **state)
 {
     (void)state;
     assert_int_equal(chmod(directory, 0777), 0);
-    in_child(ask_for_a_group_of_others);
+    in_child(open_for_a_foreign_group);
     assert_int_equal(chmod(directory, 0700), 0);
     struct dirent **entries;
     int count = scandir(directory, &entries, NULL, NULL);
@@ -338,7 +338,7 @@ static void without_a_descriptor(void)
     shared_close(shared);
 }
 
-static void what_the_system_does_not_give_is_said_and_harms_nobody(void **state)
+static void a_failing_system_call_is_reported_and_leaves_nothing_behind(void **state)
 {
     (void)state;
     in_child(without_room_for_the_file);
@@ -490,7 +490,7 @@ int main(void)
         cmocka_unit_test_teardown(a_group_has_a_name_or_a_number, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_shown_to_its_members, clear_away),
         cmocka_unit_test_teardown(a_file_for_a_group_of_others_is_not_made, clear_away),
-        cmocka_unit_test_teardown(what_the_system_does_not_give_is_said_and_harms_nobody, clear_away),
+        cmocka_unit_test_teardown(a_failing_system_call_is_reported_and_leaves_nothing_behind, clear_away),
         cmocka_unit_test_teardown(a_process_that_lost_the_descriptor_keeps_what_it_has_and_gets_no_more, clear_away),
         cmocka_unit_test_teardown(a_signal_does_not_end_the_wait_for_the_files_lock, clear_away),
         cmocka_unit_test_teardown(a_head_that_its_maker_did_not_finish_is_finished, clear_away),

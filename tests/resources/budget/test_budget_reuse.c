@@ -27,7 +27,7 @@ typedef struct layer {
     long patience; /* milliseconds, after which the other thread goes on; 0: when it is told to */
 } layer;
 
-static strata_status ask_below(layer *self, const strata_request *request, size_t *bytes, strata_block_id *of)
+static strata_status reusable_below(layer *self, const strata_request *request, size_t *bytes, strata_block_id *of)
 {
     strata_resource *below = self->resource.upstream;
     return below->ops->reusable(below, request, bytes, of);
@@ -38,7 +38,7 @@ static strata_status layer_reusable(strata_resource *resource, const strata_requ
 {
     layer *self = (layer *)resource;
     self->asked++;
-    return self->reusable ? self->reusable(self, request, bytes, of) : ask_below(self, request, bytes, of);
+    return self->reusable ? self->reusable(self, request, bytes, of) : reusable_below(self, request, bytes, of);
 }
 
 static strata_status layer_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -194,7 +194,7 @@ static strata_status fail_to_answer(layer *self, const strata_request *request, 
 static strata_status know_of_nothing_later(layer *self, const strata_request *request, size_t *bytes,
                                            strata_block_id *of)
 {
-    strata_status status = ask_below(self, request, bytes, of);
+    strata_status status = reusable_below(self, request, bytes, of);
     *bytes = self->asked == 1 ? *bytes : 0;
     return status;
 }
@@ -202,7 +202,7 @@ static strata_status know_of_nothing_later(layer *self, const strata_request *re
 static strata_status name_another_block_later(layer *self, const strata_request *request, size_t *bytes,
                                               strata_block_id *of)
 {
-    strata_status status = ask_below(self, request, bytes, of);
+    strata_status status = reusable_below(self, request, bytes, of);
     of->generation += self->asked == 1 ? 0 : 1;
     return status;
 }
@@ -210,7 +210,7 @@ static strata_status name_another_block_later(layer *self, const strata_request 
 static strata_status fail_to_answer_later(layer *self, const strata_request *request, size_t *bytes,
                                           strata_block_id *of)
 {
-    return self->asked == 1 ? ask_below(self, request, bytes, of) : fail_to_answer(self, request, bytes, of);
+    return self->asked == 1 ? reusable_below(self, request, bytes, of) : fail_to_answer(self, request, bytes, of);
 }
 
 static void what_is_not_surely_reused_is_counted(test_fixture *fixture)
@@ -266,7 +266,7 @@ static strata_status end_the_block_after_naming_it(layer *self, const strata_req
     strata_resource *below = self->resource.upstream;
     size_t reaped;
     if (self->asked == 1)
-        return ask_below(self, request, bytes, of);
+        return reusable_below(self, request, bytes, of);
     end_stall();
     test_synchronize(self->stream);
     self->answered = below->ops->reap(below, STRATA_REAP_WAIT, &reaped);
@@ -346,7 +346,7 @@ static strata_status let_another_begin(layer *self, const strata_request *reques
         while (!atomic_load(&self->entered))
             nap(1);
     }
-    return ask_below(self, request, bytes, of);
+    return reusable_below(self, request, bytes, of);
 }
 
 /* It could take the memory. */

@@ -82,7 +82,7 @@ static void closing_gives_everything_back(void **state)
     assert_true(takes(first, LIMIT));
 }
 
-static void the_limit_is_that_of_the_first_until_nobody_is_left(void **state)
+static void the_limit_is_that_of_the_first_process_until_the_last_has_left(void **state)
 {
     (void)state;
     puppet *first = make_open(LIMIT), *second = make_open(2 * LIMIT), *third = make_open(0);
@@ -639,7 +639,7 @@ int main(void)
         cmocka_unit_test_teardown(what_a_process_does_not_use_others_can_have, clear_away),
         cmocka_unit_test_teardown(a_killed_process_leaves_nothing_when_it_is_gone, clear_away),
         cmocka_unit_test_teardown(closing_gives_everything_back, clear_away),
-        cmocka_unit_test_teardown(the_limit_is_that_of_the_first_until_nobody_is_left, clear_away),
+        cmocka_unit_test_teardown(the_limit_is_that_of_the_first_process_until_the_last_has_left, clear_away),
         cmocka_unit_test_teardown(a_lower_limit_holds_for_all_at_once, clear_away),
         cmocka_unit_test_teardown(nothing_that_fits_is_refused_while_processes_take_and_give, clear_away),
         cmocka_unit_test_teardown(many_processes_that_start_at_once_do_not_queue, clear_away),

@@ -19,7 +19,7 @@ static void open_meanwhile(void)
     status_meanwhile = try_open("a", NULL, &opened_meanwhile);
 }
 
-static void a_file_that_is_looked_at_can_be_taken_part_in(void **state)
+static void a_file_opened_for_a_visit_can_be_joined(void **state)
 {
     (void)state;
     shared_close(open_budget("a"));
@@ -92,7 +92,7 @@ static uint64_t own_namespace(void)
 }
 
 /* A slot of a process that nobody finds: it lived elsewhere. */
-static void what_cannot_be_looked_up_counts_for_some_seconds(void **state)
+static void a_process_that_cannot_be_looked_up_counts_for_some_seconds(void **state)
 {
     (void)state;
     shared_file *file = edit_begin("a");
@@ -176,7 +176,7 @@ static void leave_a_thread_behind(void)
         pthread_exit(NULL);
 }
 
-static bool is_over(const shared_identity *who)
+static bool is_gone(const shared_identity *who)
 {
     return shared_process_is_gone(who, shared_clock());
 }
@@ -204,9 +204,9 @@ static void wait_for_zombie(pid_t pid)
    gone (a sanitizer may have given it others). */
 static bool ends(const shared_identity *who)
 {
-    for (int turn = 0; turn < 5000 && !is_over(who); turn++)
+    for (int turn = 0; turn < 5000 && !is_gone(who); turn++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    return is_over(who);
+    return is_gone(who);
 }
 
 static void without_a_look_at_others(void)
@@ -218,35 +218,35 @@ static void without_a_look_at_others(void)
     child_check(getrlimit(RLIMIT_NOFILE, &before) == 0);
     none = (struct rlimit){0, before.rlim_max};
     child_check(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    child_check(!is_over(&me));
+    child_check(!is_gone(&me));
     child_check(shared_process_is_gone(&me, shared_clock() - UINT64_C(6000000000)));
     child_check(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-static void a_process_is_over_when_nothing_of_it_is_left_but_its_status(void **state)
+static void a_process_is_gone_when_only_its_status_is_left(void **state)
 {
     (void)state;
     other_process other = start_process(live_on), halved;
     assert_int_equal(other.who.pid, other.pid);
-    assert_false(is_over(&other.who));
+    assert_false(is_gone(&other.who));
     shared_identity wrong = other.who;
     wrong.started++; /* the number went to another process */
-    assert_true(is_over(&wrong));
+    assert_true(is_gone(&wrong));
     wrong.started = 0; /* not known: some seconds have to be enough */
-    assert_false(is_over(&wrong));
+    assert_false(is_gone(&wrong));
     assert_true(shared_process_is_gone(&wrong, shared_clock() - UINT64_C(6000000000)));
     kill(other.pid, SIGKILL);
     wait_for_zombie(other.pid);
     assert_true(ends(&other.who));
     waitpid(other.pid, NULL, 0);
-    assert_true(is_over(&other.who));
+    assert_true(is_gone(&other.who));
     halved = start_process(leave_a_thread_behind);
     wait_for_zombie(halved.pid);
-    bool over = is_over(&halved.who);
+    bool over = is_gone(&halved.who);
     kill(halved.pid, SIGKILL);
     waitpid(halved.pid, NULL, 0);
     assert_false(over);
-    assert_true(is_over(&halved.who));
+    assert_true(is_gone(&halved.who));
     in_child(without_a_look_at_others);
 }
 
@@ -359,12 +359,12 @@ int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(first_life), TEST_SCENARIO(second_life)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_file_that_is_looked_at_can_be_taken_part_in, clear_away),
+        cmocka_unit_test_teardown(a_file_opened_for_a_visit_can_be_joined, clear_away),
         cmocka_unit_test_teardown(a_file_whose_slots_are_all_taken_is_busy, clear_away),
         cmocka_unit_test_teardown(a_free_slot_whose_lock_is_held_is_passed_by, clear_away),
-        cmocka_unit_test_teardown(what_cannot_be_looked_up_counts_for_some_seconds, clear_away),
+        cmocka_unit_test_teardown(a_process_that_cannot_be_looked_up_counts_for_some_seconds, clear_away),
         cmocka_unit_test_teardown(a_program_that_a_process_became_has_what_the_one_before_it_had, clear_away),
-        cmocka_unit_test_teardown(a_process_is_over_when_nothing_of_it_is_left_but_its_status, clear_away),
+        cmocka_unit_test_teardown(a_process_is_gone_when_only_its_status_is_left, clear_away),
         cmocka_unit_test_teardown(leases_that_no_sound_file_has_grant_nothing, clear_away),
         cmocka_unit_test_teardown(more_than_there_are_numbers_is_refused, clear_away),
         cmocka_unit_test_teardown(room_is_made_for_what_does_not_come_back, clear_away),

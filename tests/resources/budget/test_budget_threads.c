@@ -192,7 +192,7 @@ static void *allocate_in_account(void *data)
 }
 
 /* The next thread has the number of the one before, and what is kept for it. */
-static void a_thread_that_ended_leaves_its_account_to_nobody(test_fixture *fixture)
+static void the_account_of_a_thread_that_ended_is_not_inherited(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB), null"), *account;
     check_ok(strata_budget_account_open(base, NULL, &account));
@@ -530,7 +530,7 @@ static size_t cross_meanwhile(slow_ear *ear, size_t crossings)
     return told;
 }
 
-static void marks_are_told_one_after_another_in_the_order_in_which_they_were_passed(test_fixture *fixture)
+static void marks_are_notified_one_after_another_in_the_order_in_which_they_were_passed(test_fixture *fixture)
 {
     static slow_ear ear;
     static const size_t in_use[] = {10, 4, 10, 4, 10};
@@ -554,13 +554,13 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(quotas_of_threads_are_recalled_wherever_they_are),
-        TEST_CASE(a_thread_that_ended_leaves_its_account_to_nobody),
+        TEST_CASE(the_account_of_a_thread_that_ended_is_not_inherited),
         TEST_CASE(a_layer_below_may_come_back_while_memory_is_reused),
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
         TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
         TEST_CASE(a_peak_is_no_more_than_was_in_use_and_what_threads_may_keep),
-        TEST_CASE(marks_are_told_one_after_another_in_the_order_in_which_they_were_passed),
+        TEST_CASE(marks_are_notified_one_after_another_in_the_order_in_which_they_were_passed),
     };
     static const char *const stacks[] = {"async"};
     if (!make_directory())
