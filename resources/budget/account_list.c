@@ -1,4 +1,5 @@
-/* Accounts of a layer: beginning and ending, and the list of them. */
+/* The list of a layer's accounts. A closed account is freed by the next open or close after its charges and pins are
+ * gone. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/host_memory.h"
@@ -48,7 +49,7 @@ static bool is_unused(strata_budget_account *account)
         return false;
     bool none = account->reservation ? atomic_load_explicit(&account->unreturned, memory_order_acquire) == 0
                                      : budget_in_use(account) == 0;
-    /* Who gave the last of them back had a pin before. */
+    /* a thread that gives back the last bytes has a pin */
     return none && !atomic_load_explicit(&account->in_flight, memory_order_seq_cst) &&
            !atomic_load_explicit(&account->pins, memory_order_seq_cst);
 }
@@ -76,7 +77,7 @@ void budget_list_destroy(budget *self)
     }
 }
 
-/* The block may come to its end meanwhile, and the account too: it is one only if it still stands among the layer's. */
+/* The account may be gone: it is valid only if the list has it. */
 strata_budget_account *budget_pin_source(budget *self, strata_block_id of)
 {
     const budget_record *record = budget_record_of(self, of);

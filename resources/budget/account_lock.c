@@ -1,4 +1,4 @@
-/* Turns, and waiting for requests of others that are not decided. */
+/* The lock of an account, and waiting for charges in flight. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/timestamp.h"
@@ -9,7 +9,6 @@ static uint64_t own_serial(void)
     return thread ? thread->serial : 0;
 }
 
-/* False if the calling thread has the turn already: it came back here from a layer below, or a callback. */
 bool budget_account_lock(strata_budget_account *account)
 {
     uint64_t own = own_serial();
@@ -36,7 +35,6 @@ void budget_account_unlock(strata_budget_account *account)
     strata_lock_release(&account->state_lock);
 }
 
-/* Whether another thread has a request that is charged and not decided. */
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot)
 {
     uint32_t position = 0;
@@ -46,11 +44,11 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
     return atomic_load_explicit(&account->in_flight, memory_order_seq_cst) != 0;
 }
 
-/* Waits a little longer each time, at last asleep. False when patience is at an end. `looked`: at the clock, last. A
- * yield may take a whole slice of others' time, so these count as well. */
+/* Spins, yields, at last sleeps. *last_look: clock, 0: not read yet. Yields count, since they may take a time slice.
+ * False: no time is left. */
 bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left)
 {
-    enum { PAUSES = 60, SHORT_WAITS = 256 }; /* the first of them before strata_backoff yields */
+    enum { PAUSES = 60, SHORT_WAITS = 256 }; /* PAUSES: before strata_backoff yields */
     if (*spins < PAUSES) {
         strata_backoff(spins);
         return true;
@@ -68,7 +66,6 @@ bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left
     return true;
 }
 
-/* In the turn: whether all requests of others are decided, after waiting for them. */
 bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *wait_left)
 {
     unsigned spins = 0;

@@ -1,4 +1,4 @@
-/* The calls for accounts. */
+/* Public calls for accounts. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/error.h"
@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-/* The names as the caller's structs have them, and amounts in bytes. */
 strata_status budget_read_terms(const strata_device *device, const char *name, const strata_amount amounts[3],
                                 budget_terms *terms)
 {
@@ -138,7 +137,7 @@ strata_status strata_budget_account_close(strata_budget_account *account)
         budget_return_to_parents(account);
     budget_unpin(account);
     strata_lock_take(&self->lock);
-    parent->children--; /* from here on it may be closed, too */
+    parent->children--; /* now it may be closed, too */
     budget_list_sweep(self);
     strata_lock_release(&self->lock);
     budget_notify(self);

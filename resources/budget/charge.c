@@ -1,10 +1,13 @@
-/* Charges to an account and those above it, and what is given back to them. */
+/* Charging an account and its parents, and giving bytes back.
+ *
+ *     budget_charge  ->  the layer below allocates  ->  budget_finish  ...  budget_release
+ *
+ * Each account: from the thread's quota, or the free quota, or under the account's lock. */
 #include "resources/budget/thread_quota.h"
 
 #include "resources/budget/shared.h"
 
-/* In the turn, where the account is this thread's alone, but for strays that came before it, and for what other
- * processes take of a shared one. */
+/* Under the account's lock. Only other processes, and earlier charges without a slot, compete. */
 static bool take_once(strata_budget_account *account, uint64_t bytes)
 {
     if (account->shared) {
@@ -18,7 +21,7 @@ static bool take_once(strata_budget_account *account, uint64_t bytes)
     return !bytes || budget_take_free_quota(account, bytes, bytes);
 }
 
-/* In the turn: takes the bytes when they are there; not when no request of others could give any back any more. */
+/* Under the account's lock. Fails when no charge in flight is left that could be given back. */
 static bool take_when_returned(strata_budget_account *account, const budget_slot *self_slot, uint64_t bytes,
                                int64_t *wait_left)
 {
@@ -93,7 +96,7 @@ void budget_return_to_parents(strata_budget_account *reservation)
     atomic_fetch_sub_explicit(&reservation->unreturned, (uint64_t)bytes, memory_order_release);
 }
 
-/* From the outermost inwards: an account may end with the last byte that it gets back. */
+/* Parents first: an account may be freed with its last bytes. */
 void budget_release(strata_budget_account *account, uint64_t bytes)
 {
     strata_budget_account *levels[BUDGET_DEPTH];
@@ -106,7 +109,7 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
             budget_give_back(level, budget_slot_self(level), bytes, false);
             continue;
         }
-        budget_pin(level); /* it stays until that is taken back */
+        budget_pin(level); /* for as long as it is used here */
         budget_give_back(level, budget_slot_self(level), bytes, false);
         if (level->reservation && atomic_load_explicit(&level->closed, memory_order_seq_cst))
             budget_return_to_parents(level);
@@ -114,9 +117,9 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
     }
 }
 
-/* ---- memory that is retired and will be reused ---- */
+/* ---- reuse of retired memory ---- */
 
-/* Whether bytes that come back to `source` come back to `account` too: those of a reservation do once it is closed. */
+/* Whether `account` gets bytes of `source` back. An open reservation keeps its own. */
 static bool returns_to(const strata_budget_account *source, const strata_budget_account *account)
 {
     while (source && source != account) {
@@ -132,10 +135,9 @@ static void unlock_accounts(strata_budget_account *account, const strata_budget_
         budget_account_unlock(account);
 }
 
-/* Whether `bytes` fit once `back` of them were given back. */
 static bool has_room_for_reuse(strata_budget_account *account, uint64_t bytes, uint64_t back)
 {
-    if (account->shared) /* what is not coming back would have to be held from here on */
+    if (account->shared) /* the rest would have to be leased until budget_reuse_end */
         return back >= bytes && shared_make_room(account->shared, bytes, back);
     int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
     return atomic_load_explicit(&account->free_quota, memory_order_acquire) >= least;
@@ -167,7 +169,7 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
             return false;
         }
         uint64_t back = returns_to(source, level) ? reusable : 0;
-        /* A request of others that is not decided could take that memory. */
+        /* a charge in flight could take that memory */
         if (!budget_wait_until_finished(level, budget_slot_self(level), wait_left) ||
             !has_room_for_reuse(level, bytes, back)) {
             unlock_accounts(account, budget_above(level));

@@ -1,17 +1,18 @@
-/* Soft marks, and who is told that one was passed. */
+/* Soft marks. The thread that sees a crossing records it. One thread at a time delivers an account's notifications, in
+ * order and without a lock. */
 #include "resources/budget/internal.h"
 
 #include "core/base/error.h"
 
-/* While an account is above its mark no thread has credit there: what is granted is in use. */
+/* Above its mark an account has no thread quotas: granted bytes are in use. */
 static bool mark_is_crossed(const strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above_mark, memory_order_relaxed);
     return account->soft && was != (budget_granted(account) >= (int64_t)(was ? account->soft_low : account->soft));
 }
 
-/* Notes that a mark was crossed, if it was. While a callback takes so long that the list is full, a crossing that takes
- * back the last one that waits leaves it out: what is told goes up and down by turns, and ends with how it is. */
+/* In a full ring, a crossing cancels the last one, its opposite: notifications alternate and end with the current
+ * state. */
 static bool record_crossing(strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above_mark, memory_order_relaxed);
@@ -27,12 +28,12 @@ static bool record_crossing(strata_budget_account *account)
     if (crossed)
         atomic_store_explicit(&account->above_mark, !was, memory_order_relaxed);
     strata_lock_release(&account->state_lock);
-    if (crossed && !was && budget_account_lock(account)) /* calls in the credits */
+    if (crossed && !was && budget_account_lock(account)) /* recalls the quotas */
         budget_account_unlock(account);
     return crossed;
 }
 
-/* The next crossing to tell; false if there is none, or another thread is telling. `telling`: this one is. */
+/* False: none is left, or another thread delivers. *notifying: this one does. */
 static bool next_notification(strata_budget_account *account, bool *notifying, budget_notification *notification)
 {
     strata_lock_take(&account->state_lock);
@@ -45,7 +46,7 @@ static bool next_notification(strata_budget_account *account, bool *notifying, b
     return any;
 }
 
-/* The call in which a mark is passed may be hushed. */
+/* The caller may suppress errors; the callback does not. */
 static void call_back(strata_budget_account *account, const budget_notification *notification)
 {
     strata_error_aside aside;
@@ -65,7 +66,7 @@ static void notify(strata_budget_account *account)
             call_back(account, &notification);
 }
 
-/* Whichever thread frees a block, it is told to the account that the block was charged to. */
+/* All accounts: a thread may free blocks of another account. */
 __attribute__((noinline)) void budget_notify_all(budget *self)
 {
     notify(&self->base);

@@ -1,8 +1,5 @@
-/* budget: a hard limit in bytes. The layer charges each request to its thread's account and those above it, and gives
- * the bytes back when the owner reports that they are free; what an account is stands in resources/budget/internal.h.
- *
- * A request that does not fit tries, holding nothing: what has finished, what is retired and surely reused, what layers
- * below hold back, and waiting. Each time it is charged again from the beginning. */
+/* budget: a hard limit in bytes. Requests are charged to the thread's account and its parents; the owner's completions
+ * give the bytes back. internal.h explains accounts. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/error.h"
@@ -23,7 +20,7 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
         charging = find_charging(self);
     const strata_status status = charging->ops->charge(charging, request, bytes);
     if (__builtin_expect(status == STRATA_SUCCESS && !*bytes && request->bytes,
-                         0)) /* or the account could end before the block */
+                         0)) /* a charge of 0 would let the account be freed before the block */
         *bytes = 1;
     return status;
 }
@@ -37,7 +34,7 @@ static inline strata_budget_account *current_account(budget *self)
 
 /* ---- allocating ---- */
 
-/* Passes a request on that was charged. A block without identity is one of zero bytes: nothing will report its end. */
+/* A block without identity has zero bytes and no completion. */
 static inline strata_status allocate_charged(budget *self, strata_budget_account *account,
                                              const strata_request *request, uint64_t bytes, strata_block *out)
 {
@@ -50,7 +47,6 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
     return status;
 }
 
-/* The end of one that was charged to its thread's credit and came to no block, or to one that marks are to hear of. */
 static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint64_t bytes, bool made,
                                                               strata_status status)
 {
@@ -60,7 +56,7 @@ static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint
     return status;
 }
 
-/* The same as allocate_charged for one that was charged to its thread's credit at the base. */
+/* As allocate_charged, for budget_charge_fast. */
 static inline strata_status allocate_fast(budget *self, budget_slot *slot, const strata_request *request,
                                           uint64_t bytes, strata_block *out)
 {
@@ -119,7 +115,7 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
 
 /* ---- freeing ---- */
 
-/* In parts, or at a shared account. */
+/* For parts of blocks and shared budgets. */
 static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
                                                        strata_budget_account *account,
                                                        const strata_completion *completion)
@@ -135,8 +131,7 @@ static __attribute__((noinline)) void complete_general(budget *self, budget_reco
     budget_release(account, bytes);
 }
 
-/* The owner says that so many bytes of a block are free. The last report gives back all that is left: the charge was
- * rounded up. */
+/* The last completion gives back the rest: charges are rounded up. */
 static void budget_completed(strata_resource *resource, const strata_completion *completion)
 {
     budget *self = (budget *)resource;
@@ -184,7 +179,7 @@ static strata_status budget_reap(strata_resource *resource, strata_reap_mode mod
 
 /* ---- the table ---- */
 
-/* The one of the account and those above it that leaves the least. */
+/* Of the account and its parents, the one with the least left. */
 static strata_status budget_snapshot(strata_resource *resource, strata_budget_snapshot *snapshot)
 {
     budget *self = (budget *)resource;
@@ -224,7 +219,7 @@ const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_record));
 
 strata_budget_account *strata_budget_base(strata_resource *resource)
 {
-    /* The stack keeps a copy of the table, so a layer is told by what ends it. */
+    /* stacks copy the table */
     if (resource && resource->ops && resource->ops->destroy == budget_destroy)
         return &((budget *)resource)->base;
     strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_base: the resource is no budget");

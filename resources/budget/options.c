@@ -67,7 +67,7 @@ strata_status strata_budget_create(int ordinal, const strata_budget_options *opt
     return status == STRATA_SUCCESS ? make(ordinal, &read, out) : status;
 }
 
-/* Options as a text has them: its strings are here. */
+/* Options as a text has them, with storage for the strings. */
 typedef struct budget_text {
     strata_budget_options options;
     char name[256], shared[256], shared_group[256];

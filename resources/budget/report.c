@@ -1,4 +1,4 @@
-/* What a budget tells: its values, and its accounts in a report. */
+/* The values of a budget, and its accounts in a report. */
 #include "resources/budget/internal.h"
 
 #include "core/base/error.h"
@@ -33,7 +33,7 @@ strata_status budget_get_value(strata_resource *resource, size_t which, uint64_t
 
 strata_status budget_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
-    (void)which; /* the limit alone is writable */
+    (void)which; /* only the limit is writable */
     return strata_budget_set_limit(&((budget *)resource)->base, (size_t)value);
 }
 
@@ -54,7 +54,7 @@ static void describe_account(strata_emitter *to, strata_budget_account *account)
     strata_emit_object_end(to);
 }
 
-/* No lock is held, as what is written may go to a file. */
+/* Holds no lock, because the writer may be slow. */
 void budget_describe(strata_resource *resource, strata_emitter *to)
 {
     strata_emit_list_begin(to, "accounts");

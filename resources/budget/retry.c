@@ -1,4 +1,8 @@
-/* What is tried for a request that does not fit. */
+/* What is tried for a request that does not fit. It holds no charge meanwhile, and each step ends with a new charge:
+ *
+ *     finished frees -> reuse of retired memory -> what layers below hold back -> waiting
+ *
+ * Failures of a step are ignored. */
 #include "resources/budget/internal.h"
 
 #include "core/base/error.h"
@@ -25,7 +29,6 @@ static const char *advice_for(const strata_budget_account *account, uint64_t byt
                      : "Free memory, let requests wait (wait=live), or raise the limit";
 }
 
-/* What these do not achieve is no failure of the request. */
 static void reap_below(budget *self, strata_reap_mode mode)
 {
     size_t bytes;
@@ -35,7 +38,7 @@ static void reap_below(budget *self, strata_reap_mode mode)
     strata_error_suppress_end(false);
 }
 
-/* Keeps everything that is reserved, so that only what layers hold back comes free. */
+/* Keeps reserved memory. */
 static void trim_below(budget *self)
 {
     size_t bytes;
@@ -45,7 +48,7 @@ static void trim_below(budget *self)
     strata_error_suppress_end(false);
 }
 
-/* Waits for others to free. False when the time is over. */
+/* False after the timeout. */
 static bool wait_for_others(budget *self, budget_retry *retry)
 {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
@@ -60,12 +63,12 @@ static bool wait_for_others(budget *self, budget_retry *retry)
     retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);
     reap_below(self, STRATA_REAP_FINISHED);
-    if (retry->pause >= LONGEST / 2) /* what was freed meanwhile may be held back below */
+    if (retry->pause >= LONGEST / 2) /* layers below may hold back what was freed */
         trim_below(self);
     return true;
 }
 
-/* False when nothing is left to wait for. */
+/* False: nothing is left to wait for. */
 static bool wait_by_option(budget *self, budget_retry *retry)
 {
     if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
@@ -79,7 +82,6 @@ static bool wait_by_option(budget *self, budget_retry *retry)
     return true;
 }
 
-/* False if it cannot be given back. */
 static bool free_suppressed(budget *self, strata_block *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -91,8 +93,7 @@ static bool free_suppressed(budget *self, strata_block *block, CUstream stream)
     return status == STRATA_SUCCESS;
 }
 
-/* Serves the request from memory that is retired and counted already. False if that is not to be had; the owner is
- * asked again with the turns taken, since others may have had that memory meanwhile. */
+/* Asks the owner again under the accounts' locks, as another thread may have taken the memory. False: not served. */
 static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out, strata_status *status)
 {
     size_t reusable = 0;
@@ -115,7 +116,7 @@ static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out
     if (made)
         budget_record_charge(self, out, retry->account, retry->bytes);
     bool fits = budget_reuse_end(retry->account, retry->bytes, !made);
-    if (made && !fits) /* the owner took other memory than it said; what cannot be given back is better had than lost */
+    if (made && !fits) /* the owner took other memory */
         fits = !free_suppressed(self, out, retry->request->stream);
     return made ? fits : still;
 }
@@ -134,7 +135,7 @@ static __attribute__((cold)) strata_status refuse(const budget_retry *retry)
     error->remaining = usage.remaining;
     error->limit = usage.limit;
     error->tag = tag;
-    char limits[80] = "no limit"; /* only where no account counts so much, or one has lost its limit just now */
+    char limits[80] = "no limit"; /* for budget_boundless, or a limit just removed */
     if (usage.limit)
         snprintf(limits, sizeof limits, "limit %zu, in use %zu, remaining %zu", usage.limit, usage.in_use,
                  usage.remaining);
@@ -144,7 +145,7 @@ static __attribute__((cold)) strata_status refuse(const budget_retry *retry)
                               strata_tag_name(tag), (unsigned long long)retry->bytes, limits, advice);
 }
 
-/* Whether it fits nowhere, however long it waits; then that account is the failing one. */
+/* Whether the request alone exceeds a limit. */
 static bool never_fits(budget_retry *retry)
 {
     for (strata_budget_account *level = retry->account; level; level = budget_above(level)) {
@@ -156,7 +157,7 @@ static bool never_fits(budget_retry *retry)
     return false;
 }
 
-/* Tries what comes next; then the request is to be charged again. False when nothing is left. `done` with a block. */
+/* False: no step is left. *done: the request is allocated, or failed by *status. */
 static bool try_next(budget *self, budget_retry *retry, strata_block *out, strata_status *status, bool *done)
 {
     switch (retry->next) {
@@ -168,7 +169,7 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
         retry->next = RETRY_TRIM;
         *done = allocate_reused(self, retry, out, status);
         return true;
-    case RETRY_TRIM: /* which may wait for the device */
+    case RETRY_TRIM: /* may wait for the device */
         if (self->wait != STRATA_BUDGET_WAIT_NONE)
             trim_below(self);
         retry->next = RETRY_WAIT;
@@ -179,7 +180,7 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
     return wait_by_option(self, retry);
 }
 
-/* After the first charge failed. SUCCESS with *done false: it is charged now. Limits may change while it waits. */
+/* SUCCESS without *done: the request is charged. Limits may change meanwhile. */
 strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;

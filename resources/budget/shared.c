@@ -1,4 +1,4 @@
-/* The files of shared budgets that a process has. */
+/* The process's shared budgets. */
 #include "resources/budget/shared_internal.h"
 
 #include "core/base/error.h"
@@ -11,7 +11,6 @@
 static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SHARED_FILES);
 static budget_shared *files; /* of this process; guarded by files_lock */
 
-/* Which file it is, as it was when it was opened. */
 static void record_file(budget_shared *shared, const struct stat *about)
 {
     shared->device = about->st_dev;
@@ -34,7 +33,6 @@ static strata_status attach(budget_shared *shared, const shared_terms *terms, bo
     return status;
 }
 
-/* Ends what attach began; the process's locks go with the descriptor. */
 static void detach(budget_shared *shared)
 {
     if (shared->file)
@@ -64,7 +62,7 @@ static budget_shared *add_file(budget_shared *shared)
     return shared;
 }
 
-/* files_lock is held in what follows. */
+/* Under files_lock, like the next two. */
 static strata_status open_new(const shared_terms *terms, const char *path, bool grouped, gid_t group,
                               budget_shared **out)
 {
@@ -79,7 +77,7 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
     return status;
 }
 
-/* Takes a slot in a file that was only looked at until now. files_lock is held. */
+/* For a file that was opened for a visit. */
 static strata_status join(budget_shared *shared, const shared_terms *terms)
 {
     strata_status status = shared_lock_byte(shared->descriptor, 0, true) ? shared_take_slot(shared, terms)
@@ -90,9 +88,8 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
     return status;
 }
 
-/* The one with this path that the process has, with one user more; NULL if it has none. The folder may be called
- * otherwise now. A second name of the file is refused here, since it must not even be opened: closing that would end
- * the process's locks. files_lock is held. */
+/* *out: the open file with this path, with one more user; NULL: none. Also compares identities, as directories may be
+ * renamed. A second name is refused: opening and closing that file would drop the process's locks. */
 static strata_status find_open(const char *path, budget_shared **out)
 {
     struct stat about;
@@ -137,7 +134,7 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     return status;
 }
 
-/* files_lock is held. */
+/* Under files_lock. */
 static strata_status open_existing(const char *path, bool grouped, gid_t group, budget_shared **out)
 {
     budget_shared *shared = make_shared(path);

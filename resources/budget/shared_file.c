@@ -1,4 +1,4 @@
-/* The file of a shared budget: where it is, who may have made it, and what its head has to say. */
+/* The file of a shared budget: path, permissions, head. */
 #define _GNU_SOURCE
 #include "resources/budget/shared_internal.h"
 
@@ -17,8 +17,7 @@
 static const uint64_t file_magic = UINT64_C(0x6567647562617473); /* "stabudge", little endian */
 enum { FILE_VERSION = 1, NAME_MOST = 48 };
 
-/* FNV-1a: tells a damaged head, and is no protection from somebody who writes there on purpose: that is for the file's
- * permissions. */
+/* FNV-1a: against damage, not against malice. */
 static uint64_t checksum(const shared_file *file)
 {
     uint64_t sum = UINT64_C(0xcbf29ce484222325);
@@ -51,7 +50,7 @@ bool shared_find_group(const char *name, gid_t *group)
 {
     char *end, room[1 << 16];
     struct group entry, *found = NULL;
-    unsigned long number = strtoul(name, &end, 10); /* too large a one is ULONG_MAX */
+    unsigned long number = strtoul(name, &end, 10); /* ULONG_MAX if too large */
     *group = (gid_t)number;
     if (*name >= '0' && *name <= '9' && !*end && number < (unsigned long)(gid_t)-1)
         return true;
@@ -80,7 +79,6 @@ strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t gr
     return STRATA_SUCCESS;
 }
 
-/* Who may have made it, and who may write to it: nobody but those that it is for. */
 static strata_status check_rights(int descriptor, const char *path, bool grouped, gid_t group, struct stat *about)
 {
     if (fstat(descriptor, about) != 0)
@@ -102,7 +100,7 @@ static bool give_to_group(int descriptor, gid_t group)
     return fchown(descriptor, (uid_t)-1, group) == 0 && fchmod(descriptor, S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP) == 0;
 }
 
-/* Closes it, and leaves errno as it is. */
+/* Keeps errno. */
 static int refuse_descriptor(int descriptor)
 {
     int error = errno;
@@ -111,7 +109,6 @@ static int refuse_descriptor(int descriptor)
     return -1;
 }
 
-/* A file without a name, which gets one when it is the group's. */
 static int make_nameless(const char *path, gid_t group)
 {
     char directory[SHARED_PATH], self[32];
@@ -126,8 +123,7 @@ static int make_nameless(const char *path, gid_t group)
     return refuse_descriptor(descriptor);
 }
 
-/* For file systems that know no such files, and where there is no /proc. Who is killed meanwhile leaves the other name
- * behind. */
+/* Without O_TMPFILE or /proc. A process that is killed here leaves the temporary name. */
 static int make_under_another_name(const char *path, gid_t group)
 {
     char other[SHARED_PATH + 16];
@@ -143,7 +139,7 @@ static int make_under_another_name(const char *path, gid_t group)
     return refuse_descriptor(descriptor);
 }
 
-/* A file of a group has the name once it is the group's, so that none is left behind that the others cannot open. */
+/* The file gets its name last, so that the group can always open it. */
 static int make_for_group(const char *path, gid_t group)
 {
     int descriptor = make_nameless(path, group);
@@ -154,7 +150,7 @@ static int make_for_group(const char *path, gid_t group)
 strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor, struct stat *about)
 {
     *descriptor = -1;
-    for (int tries = 0; *descriptor < 0 && tries < 50; tries++) { /* it may come and go meanwhile */
+    for (int tries = 0; *descriptor < 0 && tries < 50; tries++) { /* another process may make or remove it */
         *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (*descriptor >= 0 || errno != ENOENT)
             break;
@@ -196,11 +192,11 @@ static void write_head(shared_file *file, const shared_terms *terms)
     strncpy(file->name, terms->name, sizeof file->name - 1);
     atomic_store_explicit(&file->limit, terms->limit, memory_order_relaxed);
     file->magic = file_magic;
-    atomic_signal_fence(memory_order_seq_cst); /* killed before the checksum, all else is there or is written again */
+    atomic_signal_fence(memory_order_seq_cst); /* without a checksum the head is written again */
     file->checksum = checksum(file);
 }
 
-/* A file that its maker did not finish has no checksum yet, and nothing in it that is not written here. */
+/* Made, but not finished: at most what write_head writes. */
 static bool head_is_unfinished(const shared_file *file)
 {
     return file->checksum == 0 && (file->magic == 0 || file->magic == file_magic) && file->version <= FILE_VERSION &&
@@ -212,7 +208,7 @@ strata_status shared_file_map(int descriptor, const char *path, const shared_ter
     struct stat about;
     if (fstat(descriptor, &about) != 0)
         return shared_file_refuse(path, "looked at");
-    /* All of it, since a page that cannot be had later on ends the process. */
+    /* All pages: a missing one would kill the process later. */
     if (terms && (about.st_size == 0 || about.st_size == (off_t)sizeof(shared_file)) &&
         (errno = posix_fallocate(descriptor, 0, (off_t)sizeof(shared_file))) != 0)
         return shared_file_refuse(path, "made");

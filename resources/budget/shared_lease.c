@@ -1,4 +1,4 @@
-/* Slots and leases in the file of a shared budget. */
+/* Slots and leases. "With the lock": the file's lock. */
 #define _GNU_SOURCE
 #include "resources/budget/shared_internal.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a process takes beyond its need, so that it does not come back for each request: others can have it. */
+/* Extra lease, so that not every request takes the lock. */
 static const uint64_t max_advance = UINT64_C(256) << 20;
 
 /* ---- record locks ---- */
@@ -24,7 +24,7 @@ bool shared_lock_byte(int descriptor, off_t byte, bool wait)
 {
     struct flock lock = range(F_WRLCK, byte);
     int result;
-    /* The kernel looks for deadlocks by process, and sees one where threads of two processes wait for two files. */
+    /* EDEADLK: the kernel looks at processes, and may report two whose threads wait for two files. */
     while ((result = fcntl(descriptor, wait ? F_SETLKW : F_SETLK, &lock)) != 0 && (errno == EINTR || errno == EDEADLK))
         usleep(100);
     return result == 0;
@@ -36,7 +36,7 @@ void shared_unlock_byte(int descriptor, off_t byte)
     fcntl(descriptor, F_SETLK, &lock);
 }
 
-/* Whether another process holds it; one's own locks do not show. */
+/* By another process: own locks do not show. */
 static bool byte_is_held(int descriptor, off_t byte)
 {
     struct flock lock = range(F_WRLCK, byte);
@@ -81,7 +81,7 @@ static uint64_t all_leases(const shared_file *file)
     uint64_t all = 0;
     for (uint32_t i = 0; i < used_slots(file); i++)
         if (__builtin_add_overflow(all, lease_of(&file->slots[i]), &all))
-            return UINT64_MAX; /* no sound file has that: nothing more is granted */
+            return UINT64_MAX; /* damaged file: grant nothing */
     return all;
 }
 
@@ -91,8 +91,8 @@ static uint64_t limit_of(const shared_file *file)
     return limit ? limit : UINT64_MAX / 2;
 }
 
-/* By how much the leases are too high for `more` to be leased. They may be above the limit already, if somebody died
- * while lowering it. */
+/* How far leases must shrink before `more` can be leased. They may exceed the limit if a process died in
+ * shared_set_limit(). */
 static uint64_t shortage(const shared_file *file, uint64_t more)
 {
     uint64_t wanted;
@@ -101,7 +101,7 @@ static uint64_t shortage(const shared_file *file, uint64_t more)
     return wanted > limit_of(file) ? wanted - limit_of(file) : 0;
 }
 
-/* The bytes go last of what matters: a slot without a process has none that count. With the lock. */
+/* The pid last: without it no bytes count. With the lock. */
 static void clear_slot(shared_slot *slot)
 {
     atomic_store_explicit(&slot->lease, 0, memory_order_release);
@@ -115,7 +115,7 @@ static void clear_slot(shared_slot *slot)
     atomic_store_explicit(&slot->pid, 0, memory_order_release);
 }
 
-/* Ends the slot of a process that is dead, once the driver has its memory back. With the lock. */
+/* Once the driver has its memory back. With the lock. */
 static bool free_if_dead(const budget_shared *shared, shared_slot *slot)
 {
     if (slot == shared_slot_of(shared) || !atomic_load_explicit(&slot->pid, memory_order_acquire))
@@ -128,7 +128,7 @@ static bool free_if_dead(const budget_shared *shared, shared_slot *slot)
         .pid_namespace = atomic_load_explicit(&slot->pid_namespace, memory_order_relaxed),
     };
     shared_identity self;
-    shared_process_self(&self); /* a slot of before an exec: the memory went with the old image */
+    shared_process_self(&self); /* before an exec: that memory is gone */
     bool was_self =
         self.pid == identity.pid && self.started == identity.started && self.pid_namespace == identity.pid_namespace;
     uint64_t seen_dead = atomic_load_explicit(&slot->seen_dead, memory_order_relaxed);
@@ -148,7 +148,7 @@ static void free_dead_slots(const budget_shared *shared)
         free_if_dead(shared, &shared->file->slots[i]);
 }
 
-/* Lowers a lease by at most `most`, to no less than what is used. Returns by how much. With the lock. */
+/* Returns the bytes taken. With the lock. */
 static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 {
     uint64_t lease = lease_of(slot);
@@ -196,7 +196,7 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
     return strata_fail(STRATA_ERROR_BUSY, "the shared budget %s has %d processes already", shared->path, SHARED_SLOTS);
 }
 
-/* Without the lock, what is leased stays in the slot as surplus, which others can take. */
+/* Without the lock, the lease is left: other processes can take it. */
 void shared_leave_slot(budget_shared *shared)
 {
     shared_slot *own = shared_slot_of(shared);
@@ -237,12 +237,12 @@ static uint64_t least_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Makes the own lease `need` at least. With the lock. */
+/* With the lock. */
 static bool grow_lease(budget_shared *shared, uint64_t need)
 {
     shared_file *file = shared->file;
     shared_slot *own = shared_slot_of(shared);
-    atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* of one that died while it was lowering */
+    atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* of a process that died */
     uint64_t lease = lease_of(own);
     if (lease >= need)
         return true;
@@ -304,7 +304,7 @@ uint64_t shared_in_use(const budget_shared *shared)
     return all;
 }
 
-/* What is leased and not used must not be used beyond a new limit. */
+/* Unused leases above the new limit are taken back. */
 strata_status shared_set_limit(budget_shared *shared, uint64_t limit)
 {
     if (!lock_file(shared))
@@ -319,7 +319,7 @@ strata_status shared_set_limit(budget_shared *shared, uint64_t limit)
 
 /* ---- tags ---- */
 
-/* The names are written once, with the lock; a place is remembered for each tag. */
+/* Names are written once, under shared->lock. */
 static uint32_t find_tag_index(budget_shared *shared, strata_tag tag)
 {
     shared_tag *tags = shared_slot_of(shared)->tags;

@@ -1,4 +1,4 @@
-/* Shared budgets seen from outside: which there are, who uses them, and setting their limits. */
+/* Visits of all shared budgets of the user and the user's groups. */
 #include <strata/budget.h>
 
 #include "core/base/error.h"
@@ -12,14 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All that is shown of one file. */
 typedef struct file_view {
     strata_shared_process processes[SHARED_SLOTS];
-    strata_shared_tag tags[SHARED_SLOTS * 4]; /* of all processes together; what does not fit is left out */
+    strata_shared_tag tags[SHARED_SLOTS * 4]; /* of all processes; further ones are left out */
     size_t tag_count;
 } file_view;
 
-/* Whose file a name says it is: "strata-u1000-..." or "strata-g100-...". */
+/* From the name: "strata-u1000-..." or "strata-g100-...". */
 static bool read_owner(const char *name, bool *grouped, unsigned long *number)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* Looking up processes in /proc. */
+/* Processes, by /proc. */
 #define _GNU_SOURCE
 #include "resources/budget/shared_internal.h"
 
@@ -13,14 +13,14 @@
 
 static const uint64_t grace_ns = UINT64_C(5000000000);
 
-/* What /proc/PID/stat says: proc(5), fields 3, 20 and 22. */
+/* /proc/PID/stat, fields 3, 20 and 22 (proc(5)). */
 typedef struct process_state {
     char letter;
     long threads;
     unsigned long long started;
 } process_state;
 
-/* False with `gone` if there is no such process; false without it if that cannot be found out. */
+/* False and not *gone: unknown. */
 static bool read_state(int32_t pid, process_state *state, bool *gone)
 {
     char path[64], text[1024];
@@ -35,7 +35,7 @@ static bool read_state(int32_t pid, process_state *state, bool *gone)
     if (length <= 0)
         return false;
     text[length] = '\0';
-    const char *behind_name = strrchr(text, ')'); /* the name may contain anything */
+    const char *behind_name = strrchr(text, ')'); /* the name may have any character */
     return behind_name &&
            sscanf(behind_name + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu",
                   &state->letter, &state->threads, &state->started) == 3;

@@ -1,4 +1,4 @@
-/* Credits of threads. */
+/* Quotas of threads: refill, excess, recall. */
 #include "resources/budget/thread_quota.h"
 
 #include "resources/budget/shared.h"
@@ -6,12 +6,12 @@
 static const uint64_t min_refill = UINT64_C(64) << 10;
 
 enum {
-    QUOTA_SHARE = 8,      /* of the limit: what a thread keeps at most, */
-    QUOTA_MAX = 16 << 20, /* and in bytes, */
-    QUOTA_BLOCKS = 4,     /* or for so many of the blocks that it frees */
+    QUOTA_SHARE = 8,      /* a thread keeps at most 1 / 8 of the limit, */
+    QUOTA_MAX = 16 << 20, /* and at most 16 MiB, */
+    QUOTA_BLOCKS = 4,     /* or four of the blocks that it frees */
 };
 
-/* Bytes have come or gone. */
+/* After a transfer. */
 static void set_quota(budget_slot *slot, uint64_t quota)
 {
     atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
@@ -19,7 +19,7 @@ static void set_quota(budget_slot *slot, uint64_t quota)
     atomic_store_explicit(&slot->lowest_before, UINT64_MAX, memory_order_relaxed);
 }
 
-/* What was charged and not decided was never in use. */
+/* A charge that failed was never in use. */
 static void forget_charge(budget_slot *slot, uint64_t bytes)
 {
     const uint64_t before = atomic_load_explicit(&slot->lowest_before, memory_order_relaxed);
@@ -27,8 +27,8 @@ static void forget_charge(budget_slot *slot, uint64_t bytes)
     atomic_store_explicit(&slot->lowest, least < before ? least : before, memory_order_relaxed);
 }
 
-/* Above its soft mark an account has no credits, so that passing a mark is seen at once. Asked under a cell's lock,
- * which the thread that passed the mark has taken since. */
+/* Near and above its soft mark an account gives no quotas, so that crossings are seen at once. Called with the slot
+ * busy, so after the recall by the thread that crossed the mark. */
 static bool near_mark(const strata_budget_account *account, uint64_t more)
 {
     if (!account->soft)
@@ -38,15 +38,14 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
            (uint64_t)now + more > account->soft;
 }
 
-/* The most credit that a thread keeps, of small blocks. It can be called in at any time, but what another thread may
- * have used of it counts towards the peak. */
+/* Small: quota that may have been used counts towards the peak. */
 uint64_t budget_max_quota(uint64_t limit)
 {
     const uint64_t share = (uint64_t)budget_capacity_of(limit) / QUOTA_SHARE;
     return share < QUOTA_MAX ? share : QUOTA_MAX;
 }
 
-/* The same of a thread that has freed so many bytes, some of which it will want again. */
+/* For a thread that freed `bytes`, and will want some again. */
 static uint64_t max_quota_after(const strata_budget_account *account, uint64_t bytes)
 {
     const uint64_t most = atomic_load_explicit(&account->max_quota, memory_order_relaxed);
@@ -56,7 +55,7 @@ static uint64_t max_quota_after(const strata_budget_account *account, uint64_t b
     return wanted > most ? wanted : most;
 }
 
-/* Takes at least `least` and at most `most` of what nobody was given; 0 if there is less. */
+/* Takes `least` to `most` bytes, or 0. */
 uint64_t budget_take_free_quota(strata_budget_account *account, uint64_t least, uint64_t most)
 {
     uint64_t taken;
@@ -88,8 +87,7 @@ void budget_flight_begin(strata_budget_account *account, budget_slot *slot)
         atomic_fetch_add_explicit(&account->in_flight, 1, memory_order_seq_cst);
 }
 
-/* A thread that had no cell when its request was charged may have one now. What it does meanwhile, in a layer below,
- * has ended: if its cell counts a request, it is this one. */
+/* The slot may be newer than the charge. The thread has no other charge: calls of layers below have returned. */
 void budget_flight_end(strata_budget_account *account, budget_slot *slot)
 {
     if (slot && atomic_load_explicit(&slot->in_flight, memory_order_relaxed))
@@ -98,7 +96,7 @@ void budget_flight_end(strata_budget_account *account, budget_slot *slot)
         atomic_fetch_sub_explicit(&account->in_flight, 1, memory_order_release);
 }
 
-/* Charges, and takes credit in advance; the thread is busy with its cell. */
+/* The slot is busy. Takes quota in advance. */
 static bool charge_with_refill(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
@@ -106,7 +104,7 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
     int64_t left = atomic_load_explicit(&account->free_quota, memory_order_relaxed);
     const uint64_t half = atomic_load_explicit(&account->max_quota, memory_order_relaxed) / 2;
     uint64_t share = left > 0 ? (uint64_t)left / (2 * QUOTA_SHARE) : 0;
-    share = share < half ? share : half; /* of what it may keep */
+    share = share < half ? share : half;
     uint64_t refill = bytes < min_refill ? min_refill : bytes;
     refill = refill > share / 4 ? share : refill * 4;
     if (near_mark(account, missing + refill))
@@ -140,7 +138,7 @@ bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint6
     return fits;
 }
 
-/* Without a cell: either the turn's thread sees this flight, or this thread sees that the turn is taken. */
+/* Either the lock's owner sees this charge in flight, or this thread sees `exclusive`. */
 bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes)
 {
     budget_flight_begin(account, NULL);
@@ -151,7 +149,7 @@ bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes)
     return fits;
 }
 
-/* Gives the excess of a credit to all. What others see of it meanwhile is not less than is in use. */
+/* Lowers `lowest` first: other threads compute no less than what is in use. */
 static void give_excess(strata_budget_account *account, budget_slot *slot, uint64_t quota, uint64_t excess)
 {
     budget_update_peak(account);
@@ -161,12 +159,11 @@ static void give_excess(strata_budget_account *account, budget_slot *slot, uint6
     set_quota(slot, quota - excess);
 }
 
-/* Gives bytes back of a block that was freed, or of a request that has failed. */
 void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed)
 {
     if (!slot || !budget_slot_enter(account, slot)) {
         if (!account->shared && !failed)
-            budget_update_peak(account); /* before it is less */
+            budget_update_peak(account); /* before in_use falls */
         budget_give_free_quota(account, bytes);
         return;
     }

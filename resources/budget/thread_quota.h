@@ -1,13 +1,13 @@
-/* Credits of threads: the way of most requests, inline, and what else is done with them. */
+/* Quotas of threads. The fast path is inline, without a call or a locked instruction. */
 #ifndef STRATA_RESOURCES_BUDGET_THREAD_QUOTA_H
 #define STRATA_RESOURCES_BUDGET_THREAD_QUOTA_H
 
 #include "core/base/asymmetric.h"
 #include "resources/budget/internal.h"
 
-/* ---- the way of most requests: at an account that is alone, with credit ---- */
+/* ---- fast path ---- */
 
-/* Begins to use the calling thread's cell; false if the turn is taken. */
+/* Marks the slot busy. False, and not busy, if the account is locked. */
 static inline bool budget_slot_enter(const strata_budget_account *account, budget_slot *slot)
 {
     atomic_store_explicit(&slot->busy, 1, memory_order_relaxed);
@@ -18,7 +18,7 @@ static inline bool budget_slot_enter(const strata_budget_account *account, budge
     return false;
 }
 
-/* The same, with a request in flight. */
+/* As budget_slot_enter, and begins a charge in flight. */
 static inline bool budget_slot_enter_with_flight(const strata_budget_account *account, budget_slot *slot)
 {
     const uint64_t flights = (uint64_t)atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1;
@@ -35,7 +35,7 @@ static inline void budget_slot_leave(budget_slot *slot)
     atomic_store_explicit(&slot->busy, 0, memory_order_release);
 }
 
-/* Lowers the credit to `left`, which decides about the account's peak, unless the request comes to nothing. */
+/* A failed charge restores `lowest`: forget_charge(). */
 static inline void budget_use_quota(budget_slot *slot, uint64_t left)
 {
     const uint64_t least = atomic_load_explicit(&slot->lowest, memory_order_relaxed);
@@ -51,15 +51,14 @@ static inline void budget_slot_flight_begin(budget_slot *slot)
                           memory_order_relaxed);
 }
 
-/* Whoever sees the flight ended sees what it gave back. */
+/* Release: what was given back is visible before. */
 static inline void budget_slot_flight_end(budget_slot *slot)
 {
     atomic_store_explicit(&slot->in_flight, atomic_load_explicit(&slot->in_flight, memory_order_relaxed) - 1,
                           memory_order_release);
 }
 
-/* Charges a request to the calling thread's credit. The cell, in which it is in flight until budget_slot_flight_end;
- * NULL, and nothing done, if that is not all there is to do. */
+/* The slot, with a charge in flight; NULL, without an effect, if the slow path is needed. */
 static inline budget_slot *budget_charge_fast(const strata_budget_account *account, uint64_t bytes)
 {
     budget_slot *slot = account->fast ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
@@ -78,7 +77,7 @@ static inline budget_slot *budget_charge_fast(const strata_budget_account *accou
     return NULL;
 }
 
-/* Gives bytes back to the calling thread's credit; false, and nothing done, if that is not all there is to do. */
+/* False, without an effect, if the slow path is needed. */
 static inline bool budget_release_fast(const strata_budget_account *account, uint64_t bytes)
 {
     budget_slot *slot = account->fast ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
@@ -92,10 +91,10 @@ static inline bool budget_release_fast(const strata_budget_account *account, uin
     return keeps;
 }
 
-/* ---- the general way ---- */
+/* ---- slow path ---- */
 
-/* The calling thread's cell. Promises have none: they are small, and their threads few. Shared accounts have none:
- * other processes could not call the credits in. */
+/* NULL without host memory, for reservations, which are small and have few threads, and for shared accounts, as other
+ * processes could not recall quotas. */
 static inline budget_slot *budget_slot_self(strata_budget_account *account)
 {
     return account->reservation || account->shared ? NULL

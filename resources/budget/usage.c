@@ -1,7 +1,7 @@
 /* What an account has in use, and its peak. */
 #include "resources/budget/internal.h"
 
-/* What no thread used since its credit last changed by more than use. */
+/* Quota that stayed unused since the last transfer. */
 static uint64_t never_used(const strata_budget_account *account)
 {
     uint32_t position = 0;
@@ -11,16 +11,14 @@ static uint64_t never_used(const strata_budget_account *account)
     return all;
 }
 
-/* Notes the most that was in use since what is granted last changed: that, less what of it was credit all the time.
- * Whoever changes it comes here before. What another thread charges meanwhile is of the next time, and so is what this
- * thread is about to give back no more: it counts as freed when its call began. Of a shared account only what its slow
- * path meets: adding up all processes takes too long. */
+/* The peak is what was granted since the last change, less quota that stayed unused. Charges of other threads meanwhile
+ * count next time; bytes that the caller gives back count as freed already. Shared accounts come here on slow paths
+ * only: adding up all processes takes long. */
 void budget_update_peak(strata_budget_account *account)
 {
     const uint64_t unused = never_used(account);
     const int64_t all = budget_granted(account);
-    const uint64_t limit =
-        budget_limit_of(account); /* memory that is about to be reused may be counted twice for a moment */
+    const uint64_t limit = budget_limit_of(account); /* during reuse, bytes may be counted twice */
     uint64_t now = all > 0 && (uint64_t)all > unused ? (uint64_t)all - unused : 0;
     now = limit && now > limit ? limit : now;
     uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
