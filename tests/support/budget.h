@@ -41,7 +41,7 @@ static inline void free_block(test_fixture *fixture, const strata_block *block)
 static char directory[] = "/tmp/strata-budget-XXXXXX";
 static pid_t maker;
 
-/* Not in the processes of a sweep. */
+/* Only in the process that made it: a sweep forks. */
 static inline void remove_directory(void)
 {
     char command[256];
@@ -50,7 +50,7 @@ static inline void remove_directory(void)
         fprintf(stderr, "%s cannot be removed\n", directory);
 }
 
-/* A folder for the files of shared budgets, until the program ends. Before the driver is opened. */
+/* A folder for the files of shared budgets; it is removed when the program ends. Call before the driver is opened. */
 static inline bool make_directory(void)
 {
     maker = getpid();

@@ -6,7 +6,7 @@
 
 #include "support/driver.h"
 
-/* While no call is under way, no request is in flight: the next one that is refused would wait for it. */
+/* Between calls no charge is in flight: the next refusal would wait for it. */
 static inline void check_no_flight(const strata_budget_account *account)
 {
     uint32_t position = 0;

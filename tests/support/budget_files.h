@@ -1,6 +1,6 @@
-/* The files of shared budgets, in the hands of one process: opening, editing and seeing them. What another process has
- * locked, a keeper holds: a fork of the test program, which uses nothing of the library. A program includes this once,
- * and makes the directory first. */
+/* The files of shared budgets in one process: opening, editing and visiting them. A keeper, which is a fork of the test
+ * program without the library, holds locks of other processes. A program includes this once, and makes the directory
+ * first. */
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 #define STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 
@@ -67,7 +67,7 @@ static inline bool take(budget_shared *shared, uint64_t bytes)
     return shared_take(shared, bytes) || (shared_make_room(shared, bytes, 0) && shared_take(shared, bytes));
 }
 
-/* A whole file that no process has open, to be written to at will; `edit_end` before the library opens it. */
+/* A whole file that no process has open, for writing; call edit_end before the library opens it. */
 static inline shared_file *edit_begin(const char *name)
 {
     shared_close(open_budget(name));
@@ -102,7 +102,7 @@ typedef struct keeper {
     int to;
 } keeper;
 
-/* A process that has locked the bytes of a file, until it is ended or so many milliseconds are over. */
+/* A process that locks bytes of a file until keeper_stop, or for some milliseconds. */
 static inline keeper keep_locked(const char *path, off_t from, off_t count, int milliseconds)
 {
     int there[2], ready[2];
@@ -139,7 +139,7 @@ static inline void keeper_stop(keeper self)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Runs a piece of work in a process of its own. What it finds wrong it prints. */
+/* Runs `work` in a process of its own, which prints what fails. */
 static inline void in_child(void (*work)(void))
 {
     int status;

@@ -1,6 +1,6 @@
-/* The processes of the tests of shared budgets: forks of the test program, which opens neither the driver nor a shared
- * budget itself. Each is a puppet: it carries out what it reads from a pipe, and answers. A program includes this once,
- * and makes the directory before the first puppet. */
+/* The processes of the tests of shared budgets. Each is a puppet: a fork of the test program that reads orders from a
+ * pipe, carries them out and answers. The test program itself opens neither the driver nor a shared budget. A program
+ * includes this once, and makes the directory before the first puppet. */
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 #define STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 
@@ -40,8 +40,8 @@ typedef enum order {
     ORDER_SET_LIMIT,
     ORDER_IN_USE, /* of all processes */
     ORDER_LIMIT,
-    ORDER_LOOK,     /* the processes of all files, from outside */
-    ORDER_HOLDINGS, /* the puppet's descriptors, and its maps of files of budgets */
+    ORDER_LOOK,     /* the processes of all files, by a visit */
+    ORDER_HOLDINGS, /* the puppet's descriptors, and its mappings of shared budgets */
     ORDER_NONE,
 } order;
 

@@ -1,6 +1,5 @@
-/* budget: the limit is kept to the byte, nothing that fits is refused, and what every kind of breach does. Accounts
- * are in test_budget_accounts.c, what threads do to each other in test_budget_threads.c, what processes do in
- * test_budget_shared.c. */
+/* budget: the limit holds to the byte, a request that fits is not refused, and every kind of breach. See also
+ * test_budget_accounts.c, test_budget_threads.c (threads) and test_budget_shared.c (processes). */
 #include "support/budget.h"
 
 #include <pthread.h>
@@ -95,7 +94,7 @@ static void without_a_limit_bytes_are_counted_too(test_fixture *fixture)
     free_block(fixture, &block);
     assert_int_equal(usage_of(account).in_use, 0);
     assert_int_equal(usage_of(account).peak, 200 * GIB);
-    strata_stack *stack = strata_runtime_stack(fixture->runtime); /* what remains of no limit is no number */
+    strata_stack *stack = strata_runtime_stack(fixture->runtime); /* without a limit, `remaining` has no value */
     uint64_t remaining;
     check_status(strata_control(stack, "budget.remaining", &remaining, NULL), STRATA_ERROR_UNSUPPORTED);
     check_ok(strata_control_set_text(stack, "budget.limit", "3GiB"));
@@ -191,7 +190,7 @@ static void options_that_contradict_each_other_are_refused(test_fixture *fixture
     check_status(strata_stack_create("budget(limit=8GiB)", 0, &stack), STRATA_ERROR_SYNTAX);
 }
 
-/* As a layer above may ask for them: the stack's door answers by itself. */
+/* The stack answers such requests itself, but a layer above may make them. */
 static void zero_bytes_are_charged_nothing_and_always_fit(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=1MiB, wait=none), null"), *account, *reservation;
@@ -291,7 +290,7 @@ static void refuse_below(test_fixture *fixture, size_t bytes)
     check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
 }
 
-/* Whoever refuses it: the budget above the account, or what is below. */
+/* Refused by the budget at a parent, or by the layer below. */
 static void what_was_refused_never_was_in_use(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), async"), *account, *before;
@@ -313,7 +312,7 @@ static void what_was_refused_never_was_in_use(test_fixture *fixture)
     check_ok(try_allocate(fixture, MIB, NULL, &blocks[0]));
     free_block(fixture, &blocks[0]);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    refuse_below(fixture, 3 * KIB); /* charged to what the thread has, which is more than it was */
+    refuse_below(fixture, 3 * KIB); /* charged to the thread's quota, which grew */
     assert_int_equal(usage_of(base).peak, MIB);
     for (size_t i = 0; i < 4; i++) {
         check_ok(try_allocate(fixture, MIB, NULL, &blocks[0]));
@@ -343,7 +342,7 @@ static void retired_bytes_count_until_they_are_complete(test_fixture *fixture)
     check_ok(try_allocate(fixture, MIB, other, &block));
     test_free_on(fixture, &block, other);
     test_stall_end(stall);
-    /* What has finished is found by the request itself; the first one has the events recorded that tell. */
+    /* A request finds finished frees. The first one has their events recorded. */
     if (try_allocate(fixture, 4 * MIB, other, &block) != STRATA_SUCCESS) {
         test_synchronize(busy);
         test_synchronize(other);
@@ -407,7 +406,7 @@ static void reuse_is_counted_where_the_bytes_were_charged(test_fixture *fixture)
     assert_int_equal(usage_of(base).in_use, 0);
 }
 
-/* What comes back to a promise is its own while it is open, and of those above it from then on. */
+/* Bytes of an open reservation are given back to it, and to its parents after it is closed. */
 static void reuse_from_a_reservation(test_fixture *fixture, const char *stack)
 {
     strata_budget_account *base = use_stack(fixture, stack), *reservation;
@@ -517,7 +516,7 @@ static void waiting_ends_with_its_time(test_fixture *fixture)
     free_block(fixture, &live);
 }
 
-/* It fits beside what is in use in its own account one day, but never below the one above that. */
+/* The request would fit into its own account later, but never into the parent. */
 static void what_never_fits_in_some_account_above_does_not_wait(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(wait=live, timeout=5s), null"), *tenant, *request;
@@ -570,7 +569,7 @@ static void a_request_that_waits_is_refused_when_the_limit_falls_below_it(test_f
     free_block(fixture, &live);
 }
 
-/* A time that ends beyond all clocks. */
+/* The deadline is beyond the range of the clock. */
 static void a_request_may_wait_for_ever(test_fixture *fixture)
 {
     helper later = {.fixture = fixture};
@@ -632,7 +631,7 @@ static void the_soft_mark_notifies_once_until_the_low_one_was_passed(test_fixtur
     assert_int_equal(all.rises, 1);
     assert_int_equal(all.in_use, 10 * MIB);
     assert_ptr_equal(all.account, account);
-    for (size_t i = 0; i < 4; i++) { /* around the mark: nothing is told again */
+    for (size_t i = 0; i < 4; i++) { /* around the mark: no further notification */
         free_block(fixture, &second);
         check_ok(try_allocate(fixture, 2 * MIB, NULL, &second));
     }
@@ -650,7 +649,7 @@ static void the_soft_mark_notifies_once_until_the_low_one_was_passed(test_fixtur
     check_ok(strata_budget_account_close(account));
 }
 
-/* One reap ends blocks of many accounts. */
+/* One reap completes blocks of many accounts. */
 static void marks_of_any_number_of_accounts_are_notified(test_fixture *fixture)
 {
     enum { ACCOUNTS = 40 };
@@ -680,7 +679,7 @@ static void marks_of_any_number_of_accounts_are_notified(test_fixture *fixture)
     }
 }
 
-/* What is said in the callback, and heard of it. */
+/* An error in the callback, and how it is reported. */
 typedef struct failing_listener {
     unsigned calls, heard;
     strata_status last;
@@ -700,7 +699,7 @@ static void count_invalid(const strata_error *error, void *data)
     ((failing_listener *)data)->heard += error->status == STRATA_ERROR_INVALID_VALUE;
 }
 
-/* The layer above tries, and keeps what goes wrong to itself: that has nothing to do with the callback's own calls. */
+/* The layer above suppresses errors of its call; the callback's own errors are reported. */
 static void what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries(test_fixture *fixture)
 {
     failing_listener self = {0};
@@ -730,7 +729,7 @@ static void what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_trie
     check_ok(strata_runtime_destroy(runtime));
 }
 
-/* It stands in a text, where there is no callback. */
+/* A stack text has a mark without a callback. */
 static void a_mark_without_a_callback_changes_nothing(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, soft=1MiB, wait=none), null");

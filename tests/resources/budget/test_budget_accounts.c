@@ -1,4 +1,4 @@
-/* The accounts of a budget: what is charged to which, promises, and what is told and refused about them. */
+/* The accounts of a budget: charges, reservations, refusals and reports. */
 #include "support/budget.h"
 
 #include <pthread.h>
@@ -46,7 +46,7 @@ static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixtur
     check_status(strata_budget_account_close(tenant), STRATA_ERROR_BUSY);
     check_status(strata_budget_account_close(base), STRATA_ERROR_INVALID_VALUE);
     check_ok(strata_budget_enter(base, NULL));
-    check_ok(strata_budget_account_close(request)); /* its block lives on and is charged still */
+    check_ok(strata_budget_account_close(request)); /* its block stays live and charged */
     check_ok(strata_budget_account_close(tenant));
     assert_int_equal(usage_of(base).in_use, 10 * MIB);
     free_block(fixture, &first);
@@ -69,8 +69,8 @@ static void stay(strata_resource *resource)
     (void)resource;
 }
 
-/* The layer below says that blocks cost nothing. An account stays as long as something is charged to it, so that each
- * block is charged a byte: what its blocks give back in the end, they give to an account that is there. */
+/* The layer below says that blocks cost nothing. Each block is charged a byte, so that its account stays until the
+ * block is free. */
 static void a_block_of_no_cost_keeps_its_account(test_fixture *fixture)
 {
     static const strata_resource_ops ops = {
@@ -102,7 +102,7 @@ static void a_block_of_no_cost_keeps_its_account(test_fixture *fixture)
     check_ok(strata_budget_enter(base, NULL));
     check_ok(strata_budget_account_close(account));
     check_ok(strata_budget_account_close(reservation));
-    check_ok(strata_budget_account_open(base, NULL, &next)); /* which is when accounts that are over go */
+    check_ok(strata_budget_account_open(base, NULL, &next)); /* frees unused accounts */
     assert_int_equal(usage_of(base).in_use, 2);
     check_ok(strata_runtime_deallocate(runtime, &block));
     check_ok(strata_runtime_deallocate(runtime, &reserved));
@@ -135,7 +135,7 @@ static void a_reservation_cannot_be_taken_by_others(test_fixture *fixture)
     assert_int_equal(usage_of(reservation).in_use, 4 * MIB);
     assert_int_equal(usage_of(base).in_use, 10 * MIB);
     check_ok(strata_budget_enter(base, NULL));
-    check_ok(strata_budget_account_close(reservation)); /* what is free goes back now, the rest with the block */
+    check_ok(strata_budget_account_close(reservation)); /* the unused part is given back now, the rest with the block */
     assert_int_equal(usage_of(base).in_use, 8 * MIB);
     check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
     free_block(fixture, &mine);
@@ -280,7 +280,7 @@ static void *open_and_close(void *data)
     return NULL;
 }
 
-/* Takes so long with the first account that another thread opens one and closes it meanwhile. */
+/* During the first account, another thread opens and closes an account. */
 static void read_slow(const char *text, size_t length, void *data)
 {
     slow_reader *reader = data;
@@ -312,16 +312,16 @@ static void no_thread_waits_for_a_report_that_is_written(test_fixture *fixture)
     sem_destroy(&opened);
 }
 
-enum { AT_ONCE = 16, TENANTS = AT_ONCE + 2 }; /* accounts that a report looks at before it writes them, and some more */
+enum { AT_ONCE = 16, TENANTS = AT_ONCE + 2 }; /* accounts of one page of a report, and some more */
 
 typedef struct closing_reader {
-    strata_budget_account *base, *last; /* the last account of those that are written first */
+    strata_budget_account *base, *last; /* last account of the first page */
     strata_budget_account *other;       /* opened meanwhile */
     unsigned seen;
     bool done;
 } closing_reader;
 
-/* Which is when accounts that are over go. */
+/* Opening an account frees unused ones. */
 static strata_budget_account *open_tenant(strata_budget_account *base)
 {
     strata_budget_account *tenant;
@@ -342,13 +342,13 @@ static void read_and_close(const char *text, size_t length, void *data)
     reader->other = open_tenant(reader->base);
 }
 
-/* The report knows where it was. */
+/* The report continues behind it. */
 static void an_account_that_is_closed_while_a_report_is_written_stays_until_it_is_read_on(test_fixture *fixture)
 {
     closing_reader reader = {.base = use_stack(fixture, "budget, null")};
     strata_stack *stack = strata_runtime_stack(fixture->runtime);
     strata_budget_account *tenants[TENANTS];
-    for (int i = TENANTS - 1; i >= 0; i--) /* the last one that is opened is written first */
+    for (int i = TENANTS - 1; i >= 0; i--) /* the account that is opened last is written first */
         tenants[i] = open_tenant(reader.base);
     reader.last = tenants[AT_ONCE - 1];
     check_ok(strata_stats_print(stack, STRATA_FORMAT_TEXT, read_and_close, &reader));
@@ -366,7 +366,7 @@ typedef struct family {
     strata_budget_account *base, *parent, *child;
     strata_budget_account *other; /* opened meanwhile; likely in the memory of the parent */
     bool closed;
-    unsigned named; /* how often the report has the parent's name */
+    unsigned named; /* occurrences of the parent's name */
 } family;
 
 static void read_and_close_family(const char *text, size_t length, void *data)
@@ -381,7 +381,7 @@ static void read_and_close_family(const char *text, size_t length, void *data)
     self->other = open_tenant(self->base);
 }
 
-/* The parent is not among the first accounts of the report, so it is gone when the child is written. */
+/* The parent is on the second page, so it is freed before the child is written. */
 static void a_report_names_the_parent_of_an_account_after_both_were_closed(test_fixture *fixture)
 {
     family self = {.base = use_stack(fixture, "budget, null")};

@@ -1,9 +1,9 @@
-/* System calls that fail under a shared budget: the first, second, third, ... of each kind of update fails, until it
- * makes no more. Whatever fails, the error is said or the update is made, nothing that it opened stays open, the same
- * process can try again, and in the end the limit is there to the byte.
+/* Failing system calls under a shared budget: of each update, the first, second, third, ... call fails, until the
+ * update makes no more calls. Then an error is reported or the update is done, no descriptor stays open, the process
+ * can try again, and at the end the whole limit is available.
  *
- * A puppet's calls are failed from outside: at its stop before the call this program puts another number in place of
- * the call's, and behind it the error in place of the answer. */
+ * The test fails a puppet's calls by ptrace: at the stop before the call it replaces the call's number, and at the stop
+ * behind it the result. */
 #define _GNU_SOURCE
 #include "support/budget_puppets.h"
 
@@ -18,7 +18,7 @@
 
 typedef struct user_regs_struct registers;
 
-/* Opens, locks, looks and the like: what may fail on a sound system. To give back what one has cannot. */
+/* Calls that may fail on a sound system. Calls that release something cannot. */
 static bool may_fail(pid_t pid, const registers *at)
 {
     static const unsigned long long calls[] = {SYS_open,       SYS_openat, SYS_stat,      SYS_lstat,    SYS_fstat,
@@ -37,7 +37,7 @@ static bool is_nameless(const registers *at)
     return at->orig_rax == SYS_openat && (at->rdx & O_TMPFILE) == O_TMPFILE;
 }
 
-/* That the answer may be other than EIO, and still is an answer to all such calls. */
+/* Calls that may fail with other errors than EIO. */
 static bool is_lock(pid_t pid, const registers *at)
 {
     (void)pid;
@@ -67,12 +67,12 @@ typedef struct failing {
     const char *name;
     bool (*is)(pid_t pid, const registers *at);
     int error;
-    bool harmless;     /* the update is made all the same */
-    bool no_nameless;  /* besides, the file system knows no files without a name */
+    bool harmless;     /* the update succeeds nevertheless */
+    bool no_nameless;  /* the file system has no O_TMPFILE, too */
     const char *group; /* of the file; NULL: the user's */
 } failing;
 
-/* Goes on to the next stop at a system call. False if the process stopped by itself. */
+/* Continues to the next stop at a system call. False if the process stopped by itself. */
 static bool to_next_call(pid_t pid)
 {
     int status = 0;
@@ -81,7 +81,7 @@ static bool to_next_call(pid_t pid)
     return WSTOPSIG(status) == (SIGTRAP | 0x80);
 }
 
-/* Before the call stands `at`: it is not made, and answers `error`. */
+/* Before the call with the registers `at`: the call is not made and returns `error`. */
 static void fail_call(pid_t pid, const registers *at, int error)
 {
     registers changed = *at;
@@ -93,7 +93,7 @@ static void fail_call(pid_t pid, const registers *at, int error)
     assert_int_equal(ptrace(PTRACE_SETREGS, pid, NULL, &changed), 0);
 }
 
-/* The puppet carries out an order, whose nth such call fails. False if it makes fewer. */
+/* The puppet carries out an order, and its nth such call fails. False if it makes fewer calls. */
 static bool order_failing(const puppet *self, const command *what, const failing *how, size_t nth, answer *reply)
 {
     int status;
@@ -109,7 +109,7 @@ static bool order_failing(const puppet *self, const command *what, const failing
             failed = true;
         } else if (how->no_nameless && is_nameless(&at)) {
             fail_call(self->pid, &at, EOPNOTSUPP);
-        } else if (!to_next_call(self->pid)) { /* behind the call: it was the one that stops the process */
+        } else if (!to_next_call(self->pid)) { /* after the call that stops the process */
             break;
         }
     }
@@ -118,7 +118,7 @@ static bool order_failing(const puppet *self, const command *what, const failing
     return failed;
 }
 
-/* What may be answered to an order of which a call failed. Whether it was carried out. */
+/* Checks the answer to an order with a failed call. Returns whether the order was carried out. */
 static bool check_answer(const failing *how, const answer *reply)
 {
     if (reply->status == STRATA_SUCCESS)
@@ -177,14 +177,14 @@ static answer open_as(const puppet *self, const failing *how)
 
 static void skip_without_tracing(void)
 {
-    if (SANITIZED || test_under_valgrind() || !can_be_traced()) { /* whose own calls would fail */
+    if (SANITIZED || test_under_valgrind() || !can_be_traced()) { /* their own calls would fail */
         print_message("skipped: system calls cannot be failed here\n");
         skip();
     }
     snprintf(own_group, sizeof own_group, "%u", getegid());
 }
 
-/* Files in the folder, whatever they are called. */
+/* Files in the folder, with any name. */
 static int count_files(void)
 {
     struct dirent **entries;
@@ -196,7 +196,7 @@ static int count_files(void)
     return count - 2;
 }
 
-/* Opens a file that is not there, or one that another process has. */
+/* Opens a missing file, or one that another process has open. */
 static bool open_failing(const failing *how, size_t nth, bool there)
 {
     answer reply;
@@ -211,7 +211,7 @@ static bool open_failing(const failing *how, size_t nth, bool there)
             fail_msg("%s, %zu: what was opened stays open after \"%s\"", how->name, nth, reply.message);
         assert_int_equal(open_as(victim, how).status, STRATA_SUCCESS);
     }
-    assert_int_equal(count_files(), 1); /* under no other name one is left */
+    assert_int_equal(count_files(), 1); /* no temporary name is left */
     if (!there)
         assert_int_equal(open_as(other, how).status, STRATA_SUCCESS);
     assert_true(takes(victim, LIMIT));
@@ -236,7 +236,7 @@ static void a_file_is_opened_or_left_as_it_was(void **state)
     assert_true(runs > 60);
 }
 
-/* A dead process has half of the limit, another one does not use what it leased. */
+/* A dead process has half of the limit; another process leased more than it uses. */
 static bool take_failing(const failing *how, size_t nth)
 {
     answer reply;
@@ -247,7 +247,7 @@ static bool take_failing(const failing *how, size_t nth)
     gives(other, LIMIT / 4);
     kill(dead->pid, SIGKILL);
     assert_int_equal(waitid(P_PID, (id_t)dead->pid, &about, WEXITED | WNOWAIT),
-                     0); /* its status stays to be looked at */
+                     0); /* a zombie, whose status can be read */
     uint64_t before = holdings(victim);
     bool failed =
         order_failing(victim, &(command){.order = ORDER_TAKE, .bytes = LIMIT, .traced = true}, how, nth, &reply);
@@ -300,7 +300,7 @@ static void a_limit_is_set_or_stays(void **state)
     }
 }
 
-/* It goes on living, and others have what it had. */
+/* It stays alive, and other processes get its lease. */
 static void a_process_that_closes_a_file_keeps_nothing(void **state)
 {
     (void)state;

@@ -1,6 +1,5 @@
-/* The files of shared budgets: which names, folders, rights and contents are taken and which refused, and what the
- * system does not give. The slots in them are in test_budget_slots.c, what processes do to each other in
- * test_budget_shared.c. */
+/* The files of shared budgets: names, folders, permissions, contents, and failures of the system. Slots are in
+ * test_budget_slots.c, several processes in test_budget_shared.c. */
 #define _GNU_SOURCE
 #include "support/budget_files.h"
 
@@ -32,7 +31,7 @@ static void a_second_name_of_a_file_that_the_process_has_is_refused(void **state
     unlink(own_path("second"));
     assert_int_equal(symlink(path, own_path("second")), 0);
     check_refused("second", "opened");
-    assert_true(is_locked(path, 1)); /* which closing another descriptor of the file would have ended */
+    assert_true(is_locked(path, 1)); /* closing another descriptor of the file would have released it */
     assert_int_equal(shared_limit(first), LIMIT);
     assert_true(take(first, LIMIT));
     shared_close(first);
@@ -95,7 +94,7 @@ static void a_folder_that_is_not_there_is_said(void **state)
     check_status(strata_shared_budget_visit(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
 }
 
-/* The file's name is made of the folder's and some more; the end of it is never cut off. */
+/* The path is the folder and the file's name; it is never truncated. */
 static void a_path_that_is_too_long_is_refused(void **state)
 {
     char deep[SHARED_PATH + 100], file[SHARED_PATH + 200];
@@ -190,7 +189,7 @@ static void a_limit_is_set_by_the_files_path(void **state)
     assert_true(take(shared, 1000));
     assert_false(take(shared, 1));
     shared_close(shared);
-    check_ok(strata_shared_budget_set_limit(own_path("a"), 2000)); /* nobody has it now */
+    check_ok(strata_shared_budget_set_limit(own_path("a"), 2000)); /* no process has it open */
     assert_int_equal(visit_all().limit, 2000);
 }
 
@@ -288,7 +287,7 @@ static void a_file_for_a_group_of_others_is_not_made(void **state)
     assert_int_equal(chmod(directory, 0700), 0);
     struct dirent **entries;
     int count = scandir(directory, &entries, NULL, NULL);
-    assert_int_equal(count, 2); /* "." and "..": under no name anything is left */
+    assert_int_equal(count, 2); /* "." and "..": no file is left */
     while (count-- > 0)
         free(entries[count]);
     free(entries);
@@ -350,7 +349,7 @@ static void a_failing_system_call_is_reported_and_leaves_nothing_behind(void **s
     shared_close(shared);
 }
 
-/* A daemon that begins with closing everything, say. */
+/* For example, a daemon closes all descriptors at its start. */
 static void lose_the_descriptor(void)
 {
     budget_shared *shared, *refused = NULL;
@@ -369,7 +368,7 @@ static void lose_the_descriptor(void)
     shared_close(shared);
 }
 
-/* What it had is free once it has closed the budget, though it lives. */
+/* Its bytes are free once it has closed the budget, although it lives. */
 static void a_process_that_lost_the_descriptor_keeps_what_it_has_and_gets_no_more(void **state)
 {
     int ready[2];
@@ -418,7 +417,7 @@ static void a_signal_does_not_end_the_wait_for_the_files_lock(void **state)
     setitimer(ITIMER_REAL, &often, NULL);
     bool taken = take(shared, 1000);
     setitimer(ITIMER_REAL, &never, NULL);
-    signal(SIGALRM, SIG_IGN); /* also the one that is on its way */
+    signal(SIGALRM, SIG_IGN); /* a pending one, too */
     signal(SIGALRM, SIG_DFL);
     keeper_stop(other);
     assert_true(taken);
@@ -456,7 +455,7 @@ static void a_head_that_its_maker_did_not_finish_is_finished(void **state)
     }
 }
 
-/* A sound file under the name of another one. */
+/* A sound file with another file's name. */
 static void a_file_of_another_name_or_device_is_refused(void **state)
 {
     static const unsigned char other[16] = {16};

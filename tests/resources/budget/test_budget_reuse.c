@@ -1,5 +1,5 @@
-/* budget, while memory that is retired is reused: what a layer below that says wrong things, or that comes back to the
- * budget meanwhile, and what a free or a limit that comes in between do. */
+/* budget, while retired memory is reused: wrong answers of the layer below, calls back into the budget, and frees and
+ * limits that come in between. */
 #include "support/budget.h"
 
 #include <pthread.h>
@@ -9,22 +9,22 @@
 #include "support/faults.h"
 #include "support/sweep.h"
 
-/* Between budget and owner: passes everything on, but for what a test lays in its way. */
+/* Between budget and owner: forwards all calls, with the changes that a test asks for. */
 typedef struct layer {
     strata_resource resource;
-    size_t asked; /* how often `reusable` was */
+    size_t asked; /* calls of `reusable` */
     strata_status (*reusable)(struct layer *self, const strata_request *request, size_t *bytes, strata_block_id *of);
     void (*before_allocate)(struct layer *self); /* once */
-    strata_block_id of;                          /* what it says, if the test wants it to: a block that is retired, */
-    strata_block_id ended;                       /* or one that has come to its end */
+    strata_block_id of;                          /* its answer, if a test sets it: a retired block, */
+    strata_block_id ended;                       /* or a completed one */
     strata_budget_account *account;              /* the base */
     test_fixture *fixture;
     test_stall *stall;
     CUstream stream;
-    strata_status answered; /* to what it did by itself */
+    strata_status answered; /* result of the call that it made itself */
     pthread_t thread;
     _Atomic bool entered, go_on;
-    long patience; /* milliseconds, after which the other thread goes on; 0: when it is told to */
+    long patience; /* milliseconds after which the other thread goes on; 0: when it is signaled */
 } layer;
 
 static strata_status reusable_below(layer *self, const strata_request *request, size_t *bytes, strata_block_id *of)
@@ -66,7 +66,7 @@ static const strata_resource_ops layer_ops = {
 
 static layer between;
 
-/* The fixture gets a runtime with a budget of 1.5 GiB over that layer and `async`. The layer begins anew. */
+/* Gives the fixture a runtime with a budget of 1.5 GiB above that layer and `async`, and resets the layer. */
 static void use_layer(test_fixture *fixture, const strata_budget_options *more)
 {
     strata_budget_options options = *more;
@@ -85,7 +85,7 @@ static void use_layer(test_fixture *fixture, const strata_budget_options *more)
     between.stream = test_stream(fixture, TEST_STREAM_POOL);
 }
 
-/* A gigabyte is retired on the layer's stream, behind a stall. */
+/* Retires a gigabyte on the layer's stream, behind a stall. */
 static void retire_a_block(test_fixture *fixture)
 {
     strata_block block, small;
@@ -123,7 +123,7 @@ static strata_status name_the_block(layer *self, const strata_request *request, 
     return STRATA_SUCCESS;
 }
 
-/* The owner has other memory, and takes that: for a moment there are two gigabytes. */
+/* The owner takes other memory: for a moment there are two gigabytes. */
 static void an_owner_that_takes_other_memory_than_it_said_gets_it_back(test_fixture *fixture)
 {
     strata_block refused = {.bytes = 1};
@@ -132,7 +132,7 @@ static void an_owner_that_takes_other_memory_than_it_said_gets_it_back(test_fixt
     retire_a_block(fixture);
     between.reusable = name_the_block;
     strata_status status = try_allocate(fixture, GIB, other, &refused);
-    if (status == STRATA_SUCCESS && test_is_swept()) { /* the driver refused to take it back: the next test's subject */
+    if (status == STRATA_SUCCESS && test_is_swept()) { /* the driver refused to free it: see the next test */
         test_free_on(fixture, &refused, other);
         check_nothing_in_use(fixture);
         return;
@@ -145,12 +145,12 @@ static void an_owner_that_takes_other_memory_than_it_said_gets_it_back(test_fixt
     assert_int_equal(usage_of(between.account).refused, 1);
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     check_nothing_in_use(fixture);
-    check_ok(try_allocate(fixture, 3 * GIB / 2, other, &refused)); /* the whole limit is there */
+    check_ok(try_allocate(fixture, 3 * GIB / 2, other, &refused)); /* the whole limit is available */
     test_free_on(fixture, &refused, other);
     check_nothing_in_use(fixture);
 }
 
-/* Nobody could free it otherwise. */
+/* Otherwise the block could not be freed. */
 static void memory_that_cannot_be_given_back_is_had_beyond_the_limit(test_fixture *fixture)
 {
     strata_block block = {0};
@@ -190,7 +190,7 @@ static strata_status fail_to_answer(layer *self, const strata_request *request, 
     return strata_fail(STRATA_ERROR_UNSUPPORTED, "not to be known");
 }
 
-/* The first time what is so, the second time another thing. */
+/* The first answer is right, the second one is not. */
 static strata_status know_of_nothing_later(layer *self, const strata_request *request, size_t *bytes,
                                            strata_block_id *of)
 {
@@ -231,7 +231,7 @@ static void what_is_not_surely_reused_is_counted(test_fixture *fixture)
         assert_int_equal(between.asked, answers[i].asked);
         assert_int_equal(usage_of(between.account).in_use, GIB);
         between.reusable = NULL;
-        check_ok(try_allocate(fixture, GIB, between.stream, &refused)); /* nobody has the turn any more */
+        check_ok(try_allocate(fixture, GIB, between.stream, &refused)); /* the account is unlocked */
         assert_int_equal(usage_of(between.account).reused, 1);
         test_free_on(fixture, &refused, between.stream);
         check_nothing_in_use(fixture);
@@ -259,7 +259,7 @@ static void a_driver_that_refuses_memory_for_reuse_is_believed(test_fixture *fix
 
 /* ---- what comes in between ---- */
 
-/* The block that was named is there no more when the budget looks at it. */
+/* The named block is gone when the budget looks at it. */
 static strata_status end_the_block_after_naming_it(layer *self, const strata_request *request, size_t *bytes,
                                                    strata_block_id *of)
 {
@@ -300,7 +300,7 @@ static void a_limit_that_falls_while_memory_is_reused_holds(test_fixture *fixtur
     retire_a_block(fixture);
     between.before_allocate = lower_the_limit;
     strata_status status = try_allocate(fixture, GIB, between.stream, &refused);
-    if (status == STRATA_SUCCESS && test_is_swept()) { /* the driver refused to take it back, as above */
+    if (status == STRATA_SUCCESS && test_is_swept()) { /* the driver refused to free it, as above */
         test_free_on(fixture, &refused, between.stream);
         check_nothing_in_use(fixture);
         return;
@@ -337,7 +337,7 @@ static void *allocate_a_little(void *data)
     return NULL;
 }
 
-/* After the budget has been told what could be reused, and before it takes it, another thread begins a request. */
+/* After the budget asked for reusable memory and before it takes it, another thread begins a request. */
 static strata_status let_another_begin(layer *self, const strata_request *request, size_t *bytes, strata_block_id *of)
 {
     if (self->asked == 1) {
@@ -349,7 +349,7 @@ static strata_status let_another_begin(layer *self, const strata_request *reques
     return reusable_below(self, request, bytes, of);
 }
 
-/* It could take the memory. */
+/* Its charge in flight could take the memory. */
 static void a_request_that_is_not_decided_is_waited_for_before_memory_is_reused(test_fixture *fixture)
 {
     strata_block block;
@@ -374,10 +374,10 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Though the request is charged again and again. */
+/* The request is charged again and again. */
 static void it_is_waited_for_two_seconds_at_most(test_fixture *fixture)
 {
-    if (test_is_swept()) /* it takes so long */
+    if (test_is_swept()) /* takes too long */
         return;
     strata_block refused = {.bytes = 1}, block;
     use_layer(fixture, &(strata_budget_options){0});

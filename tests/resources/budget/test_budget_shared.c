@@ -1,8 +1,8 @@
-/* A limit that several processes share: what they may use together, what becomes of the share of one that is killed, at
- * whatever instruction, and which files are refused.
+/* A limit that several processes share: what they use together, the share of a process that is killed at any
+ * instruction, and files that are refused.
  *
- * The processes are forks of this program, which opens neither the driver nor a shared budget itself. Each is a puppet:
- * it carries out what it reads from a pipe, and answers. */
+ * The processes are forks of this program. Each is a puppet: it reads orders from a pipe, carries them out, and
+ * answers. This program opens neither the driver nor a shared budget itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -57,14 +57,14 @@ static void a_killed_process_leaves_nothing_when_it_is_gone(void **state)
     (void)state;
     puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
     assert_true(takes(first, LIMIT));
-    kill(first->pid, SIGSTOP); /* one that stands still has what it has */
+    kill(first->pid, SIGSTOP); /* a stopped process keeps its lease */
     assert_false(takes(second, 1));
     kill(first->pid, SIGKILL);
     waitpid(first->pid, NULL, 0);
     assert_true(takes(second, LIMIT));
     assert_int_equal(ask(second, ORDER_IN_USE, 0).bytes, LIMIT);
     gives(second, LIMIT);
-    puppet *third = make_open(LIMIT); /* which gets the slot of the first */
+    puppet *third = make_open(LIMIT); /* gets the slot of the first */
     assert_true(takes(third, LIMIT));
     end_puppet(third, 0); /* ends without closing */
     assert_true(takes(second, LIMIT));
@@ -91,7 +91,7 @@ static void the_limit_is_that_of_the_first_process_until_the_last_has_left(void 
     end_puppet(first, SIGKILL);
     end_puppet(second, 0);
     ask(third, ORDER_CLOSE, 0);
-    assert_int_equal(ask(third, ORDER_OPEN, 0).status, STRATA_SUCCESS); /* names none: the old one stays */
+    assert_int_equal(ask(third, ORDER_OPEN, 0).status, STRATA_SUCCESS); /* without a limit: the old one stays */
     assert_int_equal(ask(third, ORDER_LIMIT, 0).bytes, LIMIT);
     ask(third, ORDER_CLOSE, 0);
     assert_int_equal(ask(third, ORDER_OPEN, 3 * LIMIT).status, STRATA_SUCCESS);
@@ -113,7 +113,7 @@ static void a_lower_limit_holds_for_all_at_once(void **state)
     assert_true(takes(second, LIMIT / 2));
 }
 
-/* Sixteen processes that each take at most their part: whenever one asks, it fits. */
+/* Sixteen processes that each take at most their part, so every request fits. */
 static void nothing_that_fits_is_refused_while_processes_take_and_give(void **state)
 {
     enum { PROCESSES = 8 };
@@ -294,7 +294,7 @@ static void a_group_shares_a_file_of_its_own(void **state)
     unlink(path);
 }
 
-/* Lets the process go on to its `most`th stop before or behind a system call. False if it stopped by itself before. */
+/* Continues the process to its `most`th stop at a system call. False if it stopped by itself before. */
 static bool go_to_call(pid_t pid, size_t most)
 {
     int status;
@@ -312,7 +312,7 @@ static void a_groups_file_is_never_seen_before_it_is_the_groups(void **state)
 {
     char path[256], group[32];
     (void)state;
-    if (test_under_valgrind() || !can_be_traced()) /* which makes system calls of its own */
+    if (test_under_valgrind() || !can_be_traced()) /* Valgrind makes system calls of its own */
         skip();
     snprintf(group, sizeof group, "%u", getegid());
     snprintf(path, sizeof path, "%s/strata-g%s-shared-test-0102030405060708090a0b0c0d0e0f10", directory, group);
@@ -363,7 +363,7 @@ static void names_that_could_lead_elsewhere_are_refused(void **state)
 
 /* ---- the command ---- */
 
-/* Runs `strata budget` with these words; what it prints on both outputs, and its status. */
+/* Runs `strata budget` with these arguments. Returns its status and the output of both streams. */
 static int run_command(const char *words, char text[4096])
 {
     char line[8192], self[4096];
@@ -418,7 +418,7 @@ static void the_command_lists_budgets_and_sets_their_limits(void **state)
     assert_non_null(strstr(text, "can be read or written by others"));
 }
 
-/* A tag is shown as far as there is room, and no character is cut through. */
+/* A tag is truncated to the room for it, between two characters. */
 static void tags_are_cut_between_characters(void **state)
 {
     static const struct {
@@ -457,18 +457,18 @@ static void tags_are_cut_between_characters(void **state)
 
 enum { KEEPS = 1000 };
 
-/* What the victim does, and how it gets ready for it. */
+/* The victim's work, and its state before. */
 typedef struct update {
     const char *name;
     command what;
     uint64_t takes_before, gives_before; /* of the victim, after it has opened */
-    uint64_t others_surplus;             /* which another process leased and does not use */
-    bool opened;                         /* the victim has the file when it begins */
+    uint64_t others_surplus;             /* leased and not used by another process */
+    bool opened;                         /* the victim has the file open when it begins */
     bool finds_a_dead_one;
-    size_t most, most_in_full; /* places at which it is killed, evenly spread */
+    size_t most, most_in_full; /* number of instructions at which it is killed, evenly spread */
 } update;
 
-/* Steps the process until it stops by itself, or `most` instructions. Returns how many it made. */
+/* Steps the process until it stops by itself, or by `most` instructions. Returns the number of steps. */
 static size_t step(pid_t pid, size_t most)
 {
     int status;
@@ -483,7 +483,7 @@ static size_t step(pid_t pid, size_t most)
     return made;
 }
 
-/* The bytes that everybody together can still take, one process holding KEEPS: all but those. */
+/* While one process holds KEEPS bytes, the others can take all the rest. */
 static void check_account(uint64_t limit)
 {
     puppet *judge = make_open(LIMIT);
@@ -494,12 +494,12 @@ static void check_account(uint64_t limit)
     end_puppet(judge, 0);
 }
 
-/* One victim, killed after `steps`, or at its end. Returns how many it made. */
+/* A victim, killed after `steps` or at its end. Returns the number of steps. */
 static size_t kill_one(const update *of, size_t steps)
 {
     int status;
     puppet_count = 0;
-    alarm(60); /* a lock that stays would let this hang */
+    alarm(60); /* ends a hang at a lock that stayed */
     puppet *other = make_open(LIMIT), *victim = make_puppet(), *dead = NULL;
     assert_true(takes(other, KEEPS + of->others_surplus));
     gives(other, of->others_surplus);
@@ -522,7 +522,7 @@ static size_t kill_one(const update *of, size_t steps)
     victim->pid = 0;
     close(victim->to);
     close(victim->from);
-    assert_true(takes(other, KEEPS)); /* who lives goes on */
+    assert_true(takes(other, KEEPS)); /* the other process goes on */
     gives(other, KEEPS);
     check_account(of->what.order == ORDER_SET_LIMIT && ask(other, ORDER_LIMIT, 0).bytes != LIMIT ? of->what.bytes
                                                                                                  : LIMIT);
@@ -599,7 +599,7 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
     }
 }
 
-/* Another process takes the rest of the lease away between any two instructions of a take. */
+/* Another process takes the rest of the lease between any two instructions of a take. */
 static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **state)
 {
     enum { LEASE = 100, USED = 40, MORE = 50 };
@@ -617,7 +617,7 @@ static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **stat
         assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
         over = step(victim->pid, steps) < steps;
         bool all = takes(other, LIMIT - USED);
-        assert_true(all || takes(other, LIMIT - USED - MORE)); /* the take was seen, or it was not made */
+        assert_true(all || takes(other, LIMIT - USED - MORE)); /* the use was seen, or the take failed */
         if (!over) {
             assert_int_equal(ptrace(PTRACE_CONT, victim->pid, NULL, NULL), 0);
             assert_int_equal(waitpid(victim->pid, &status, 0), victim->pid);

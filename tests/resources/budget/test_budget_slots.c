@@ -1,5 +1,5 @@
-/* The slots of a shared budget's file: who has one, whose bytes count when a process is gone, what is leased, and what
- * is seen from outside. What processes do to each other while they live is in test_budget_shared.c. */
+/* The slots of a shared budget's file: their processes, bytes of dead processes, leases, and visits. Living processes
+ * are in test_budget_shared.c. */
 #define _GNU_SOURCE
 #include "support/budget_files.h"
 
@@ -27,7 +27,7 @@ static void a_file_opened_for_a_visit_can_be_joined(void **state)
     check_ok(strata_shared_budget_visit(see, &all));
     assert_int_equal(all.processes, 0);
     check_ok(status_meanwhile);
-    assert_true(is_locked(own_path("a"), 1)); /* the look is over */
+    assert_true(is_locked(own_path("a"), 1)); /* after the visit */
     assert_true(take(opened_meanwhile, LIMIT));
     all = visit_all();
     assert_int_equal(all.alive, 1);
@@ -41,7 +41,7 @@ static void a_file_whose_slots_are_all_taken_is_busy(void **state)
 {
     (void)state;
     shared_file *file = edit_begin("a");
-    file->used_slots = UINT32_MAX; /* nothing beyond the last one is looked at */
+    file->used_slots = UINT32_MAX; /* slots beyond the last one are not read */
     for (size_t i = 0; i < SHARED_SLOTS; i++)
         file->slots[i].pid = 1;
     file->slots[SHARED_SLOTS - 1].in_use = 5;
@@ -65,7 +65,7 @@ static void a_file_whose_slots_are_all_taken_is_busy(void **state)
     edit_end(file);
 }
 
-/* One that closes has given its slot back a moment before its lock. */
+/* A process frees its slot a moment before the slot's lock. */
 static void a_free_slot_whose_lock_is_held_is_passed_by(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static uint64_t own_namespace(void)
     return me.pid_namespace;
 }
 
-/* A slot of a process that nobody finds: it lived elsewhere. */
+/* The process of the slot lived in another namespace. */
 static void a_process_that_cannot_be_looked_up_counts_for_some_seconds(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void a_program_that_a_process_became_has_what_the_one_before_it_had(void 
 }
 
 typedef struct other_process {
-    shared_identity who;
+    shared_identity identity;
     pid_t pid;
 } other_process;
 
@@ -152,14 +152,14 @@ static other_process start_process(void (*live)(void))
     self.pid = fork();
     assert_true(self.pid >= 0);
     if (self.pid == 0) {
-        shared_process_self(&self.who);
-        if (write(ready[1], &self.who, sizeof self.who) != (ssize_t)sizeof self.who)
+        shared_process_self(&self.identity);
+        if (write(ready[1], &self.identity, sizeof self.identity) != (ssize_t)sizeof self.identity)
             _exit(1);
         live();
         _exit(0);
     }
     close(ready[1]);
-    assert_int_equal(read(ready[0], &self.who, sizeof self.who), sizeof self.who);
+    assert_int_equal(read(ready[0], &self.identity, sizeof self.identity), sizeof self.identity);
     close(ready[0]);
     return self;
 }
@@ -176,15 +176,15 @@ static void leave_a_thread_behind(void)
         pthread_exit(NULL);
 }
 
-static bool is_gone(const shared_identity *who)
+static bool is_gone(const shared_identity *identity)
 {
-    return shared_process_is_gone(who, shared_clock());
+    return shared_process_is_gone(identity, shared_clock());
 }
 
 /* Waits until the process is a zombie, or its first thread is one. */
 static void wait_for_zombie(pid_t pid)
 {
-    for (int turn = 0; turn < 5000; turn++) {
+    for (int tries = 0; tries < 5000; tries++) {
         char path[64], text[512] = "";
         snprintf(path, sizeof path, "/proc/%d/stat", pid);
         FILE *file = fopen(path, "r");
@@ -200,13 +200,13 @@ static void wait_for_zombie(pid_t pid)
     fail_msg("%d does not become a zombie", pid);
 }
 
-/* Whether a process that was killed comes to be over: its first thread may be a zombie a moment before the others are
-   gone (a sanitizer may have given it others). */
-static bool ends(const shared_identity *who)
+/* Whether a killed process is gone in the end. Its first thread may be a zombie a moment before its other threads,
+ * which a sanitizer may have added, are gone. */
+static bool ends(const shared_identity *identity)
 {
-    for (int turn = 0; turn < 5000 && !is_gone(who); turn++)
+    for (int tries = 0; tries < 5000 && !is_gone(identity); tries++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    return is_gone(who);
+    return is_gone(identity);
 }
 
 static void without_a_look_at_others(void)
@@ -227,26 +227,26 @@ static void a_process_is_gone_when_only_its_status_is_left(void **state)
 {
     (void)state;
     other_process other = start_process(live_on), halved;
-    assert_int_equal(other.who.pid, other.pid);
-    assert_false(is_gone(&other.who));
-    shared_identity wrong = other.who;
-    wrong.started++; /* the number went to another process */
+    assert_int_equal(other.identity.pid, other.pid);
+    assert_false(is_gone(&other.identity));
+    shared_identity wrong = other.identity;
+    wrong.started++; /* the pid belongs to another process */
     assert_true(is_gone(&wrong));
-    wrong.started = 0; /* not known: some seconds have to be enough */
+    wrong.started = 0; /* unknown: after some seconds */
     assert_false(is_gone(&wrong));
     assert_true(shared_process_is_gone(&wrong, shared_clock() - UINT64_C(6000000000)));
     kill(other.pid, SIGKILL);
     wait_for_zombie(other.pid);
-    assert_true(ends(&other.who));
+    assert_true(ends(&other.identity));
     waitpid(other.pid, NULL, 0);
-    assert_true(is_gone(&other.who));
+    assert_true(is_gone(&other.identity));
     halved = start_process(leave_a_thread_behind);
     wait_for_zombie(halved.pid);
-    bool over = is_gone(&halved.who);
+    bool over = is_gone(&halved.identity);
     kill(halved.pid, SIGKILL);
     waitpid(halved.pid, NULL, 0);
     assert_false(over);
-    assert_true(is_gone(&halved.who));
+    assert_true(is_gone(&halved.identity));
     in_child(without_a_look_at_others);
 }
 
@@ -282,7 +282,7 @@ static void more_than_there_are_numbers_is_refused(void **state)
     shared_close(shared);
 }
 
-/* Memory that is retired and larger than what is asked for brings all that is needed with it. */
+/* Retired memory that is larger than the request brings enough lease with it. */
 static void room_is_made_for_what_does_not_come_back(void **state)
 {
     (void)state;
@@ -320,14 +320,14 @@ static void tags_that_come_late_are_counted_together(void **state)
     assert_string_equal(tags[1].name, "of files 0");
     assert_string_equal(tags[SHARED_TAGS - 1].name, "others");
     assert_int_equal(tags[SHARED_TAGS - 1].in_use, 10 * (SHARED_TAGS + 2));
-    for (size_t i = 0; tag < 1100; i++) { /* of so many the place is not remembered */
+    for (size_t i = 0; tag < 1100; i++) { /* indexes of so many tags are not cached */
         char name[32];
         snprintf(name, sizeof name, "more %zu", i);
         check_ok(strata_tag_intern(name, &tag));
     }
     assert_int_equal(shared_tag_index(shared, tag), SHARED_TAGS - 1);
     shared_close(shared);
-    shared = open_budget("a"); /* whose slot has no tags yet */
+    shared = open_budget("a"); /* the new slot has no tags */
     check_ok(strata_tag_intern("of files 30", &again));
     assert_int_equal(shared_tag_index(shared, tag), 1);
     assert_int_equal(shared_tag_index(shared, again), 2);

@@ -1,5 +1,5 @@
-/* budget under threads: what they hold together never is above the limit, nothing that fits is refused, and what a
- * thread leaves behind is nobody's. */
+/* budget under threads: together they never hold more than the limit, a request that fits is not refused, and what a
+ * thread leaves behind can be used again. */
 #include "support/budget.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ typedef struct in_thread {
 
 enum { THREADS = 16, HELD = 8 };
 
-/* Below the budget: counts what is charged, as seen from there, and its highest value. */
+/* Below the budget: counts the bytes charged, and their highest value. */
 typedef struct meter {
     strata_resource resource;
     _Atomic uint64_t now, highest;
@@ -37,7 +37,7 @@ static strata_status meter_allocate(strata_resource *resource, const strata_requ
     return status;
 }
 
-/* Asked before the budget, which stands above: from then on the bytes may be given to others. */
+/* Called before the budget's, which stands above: afterwards the bytes may be granted again. */
 static void meter_completed(strata_resource *resource, const strata_completion *completion)
 {
     atomic_fetch_sub(&((meter *)resource)->now, completion->bytes);
@@ -60,7 +60,7 @@ typedef struct worker {
     strata_runtime *runtime;
     pthread_barrier_t *begin;
     uint64_t seed;
-    uint64_t quota; /* never more than this is held */
+    uint64_t quota; /* the thread never holds more */
     size_t operations;
     size_t refused;
     bool failed;
@@ -103,8 +103,7 @@ static void *work(void *data)
     return NULL;
 }
 
-/* Sixteen threads under `limit`, 0 for none, each of which holds at most `quota`. Returns how many requests were
- * refused. */
+/* Sixteen threads under `limit`, 0: none, each holding at most `quota`. Returns how many requests were refused. */
 static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
 {
     static worker workers[THREADS];
@@ -191,7 +190,7 @@ static void *allocate_in_account(void *data)
     return NULL;
 }
 
-/* The next thread has the number of the one before, and what is kept for it. */
+/* The next thread gets the same number, and the slot with it. */
 static void the_account_of_a_thread_that_ended_is_not_inherited(test_fixture *fixture)
 {
     strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB), null"), *account;
@@ -211,7 +210,7 @@ static void the_account_of_a_thread_that_ended_is_not_inherited(test_fixture *fi
     free_block(fixture, &second.block);
 }
 
-/* A layer below whose allocation comes back to the stack, as a callback may. */
+/* A layer below whose allocation calls the stack, as a callback may. */
 typedef struct calling_layer {
     strata_resource resource;
     strata_resource *top;
@@ -260,7 +259,7 @@ static void a_layer_below_may_come_back_while_memory_is_reused(test_fixture *fix
     test_stall *stall = test_stall_begin(stream);
     test_free_on(fixture, &block, stream);
     calling.armed = true;
-    strata_status status = try_allocate(fixture, GIB, stream, &block); /* comes back at all */
+    strata_status status = try_allocate(fixture, GIB, stream, &block); /* the nested call returns */
     test_stall_end(stall);
     assert_false(calling.armed);
     assert_true(calling.answered == STRATA_SUCCESS || calling.answered == STRATA_ERROR_OUT_OF_BUDGET);
@@ -272,7 +271,7 @@ static void a_layer_below_may_come_back_while_memory_is_reused(test_fixture *fix
 
 /* ---- a request in flight ---- */
 
-/* Below the budget: holds the first request back and then refuses it. */
+/* Below the budget: holds the first request back, then refuses it. */
 typedef struct slow_layer {
     strata_resource resource;
     _Atomic bool entered, go_on;
@@ -322,8 +321,8 @@ static void *let_go_later(void *data)
     return NULL;
 }
 
-/* The first request has all that there is, and will be refused below. One for as much comes, then a small one and one
- * for nothing; of the large and the small one the first to have its turn gets what it asks for. */
+/* The first request has the whole limit and will be refused below. Then come a request of the same size, a small one
+ * and one of zero bytes. Of the large and the small one, the first to lock the account succeeds. */
 static void wait_for_a_flight(const strata_budget_options *options, bool reserved)
 {
     enum { FIRST, LARGE, SMALL, NOTHING, ALL };
@@ -392,12 +391,12 @@ static size_t operations(void)
     return getenv("STRATA_TEST_FULL") ? 10000000 : test_effort(OPERATIONS, 4000);
 }
 
-/* What the threads hold together never is more than the limit, so whenever a request came, it fitted. */
+/* The threads together never hold more than the limit, so each request fits. */
 static void nothing_that_fits_is_refused_while_threads_allocate(test_fixture *fixture)
 {
     (void)fixture;
     assert_int_equal(run_threads(THREADS * MIB, MIB, operations()), 0);
-    assert_int_equal(run_threads(0, 64 * MIB, operations() / 4), 0); /* more than a thread keeps */
+    assert_int_equal(run_threads(0, 64 * MIB, operations() / 4), 0); /* more than a thread's quota */
 }
 
 enum { PASSED_ON = 4000, BETWEEN = 8 };
@@ -406,7 +405,7 @@ typedef struct passing {
     strata_runtime *runtime;
     strata_block blocks[BETWEEN];
     _Atomic size_t made, freed;
-    bool failed; /* a free; the freeing thread's until that is joined */
+    bool failed; /* a free failed; owned by the freeing thread until it is joined */
 } passing;
 
 static void *free_what_is_made(void *data)
@@ -421,7 +420,7 @@ static void *free_what_is_made(void *data)
     return NULL;
 }
 
-/* One thread gives what the other one takes: nothing of that adds up. */
+/* One thread frees what the other one allocates: the peak does not add up. */
 static void a_peak_is_no_more_than_was_in_use_and_what_threads_may_keep(test_fixture *fixture)
 {
     static const char *const stacks[] = {"budget, null", "budget(limit=512GiB), null"};
@@ -454,25 +453,25 @@ static void threads_that_want_too_much_never_exceed_the_limit(test_fixture *fixt
 
 /* ---- marks ---- */
 
-enum { TOLD = 64 };
+enum { NOTIFIED = 64 };
 
-/* A callback that takes its time: the first call waits. */
-typedef struct slow_ear {
+/* A slow callback: its first call waits. */
+typedef struct slow_callback {
     sem_t entered, go_on;
     size_t count;
-    bool above[TOLD];
-    size_t in_use[TOLD];
-    pthread_t thread[TOLD];
-} slow_ear;
+    bool above[NOTIFIED];
+    size_t in_use[NOTIFIED];
+    pthread_t thread[NOTIFIED];
+} slow_callback;
 
 static void hear_slow(strata_budget_account *account, bool above, size_t in_use, void *data)
 {
-    slow_ear *self = data;
+    slow_callback *self = data;
     size_t at = self->count++;
     (void)account;
-    self->above[at % TOLD] = above;
-    self->in_use[at % TOLD] = in_use;
-    self->thread[at % TOLD] = pthread_self();
+    self->above[at % NOTIFIED] = above;
+    self->in_use[at % NOTIFIED] = in_use;
+    self->thread[at % NOTIFIED] = pthread_self();
     if (at == 0) {
         sem_post(&self->entered);
         sem_wait(&self->go_on);
@@ -489,9 +488,9 @@ static void *pass_the_mark(void *data)
     return NULL;
 }
 
-/* One thread is in the callback, while this one passes the marks `crossings` times; none of its calls waits. Returns
- * how many calls the callback has had. */
-static size_t cross_meanwhile(slow_ear *ear, size_t crossings)
+/* While one thread is in the callback, this thread crosses the marks `crossings` times, and none of its calls waits.
+ * Returns the number of calls of the callback. */
+static size_t cross_meanwhile(slow_callback *ear, size_t crossings)
 {
     pthread_t thread;
     strata_block block;
@@ -532,7 +531,7 @@ static size_t cross_meanwhile(slow_ear *ear, size_t crossings)
 
 static void marks_are_notified_one_after_another_in_the_order_in_which_they_were_passed(test_fixture *fixture)
 {
-    static slow_ear ear;
+    static slow_callback ear;
     static const size_t in_use[] = {10, 4, 10, 4, 10};
     (void)fixture;
     assert_int_equal(cross_meanwhile(&ear, 4), 5);
@@ -541,7 +540,7 @@ static void marks_are_notified_one_after_another_in_the_order_in_which_they_were
         assert_int_equal(ear.in_use[i], in_use[i] * MIB);
         assert_true(pthread_equal(ear.thread[i], ear.thread[0]));
     }
-    for (size_t crossings = 15; crossings < 40; crossings++) { /* more than can wait: pairs are left out */
+    for (size_t crossings = 15; crossings < 40; crossings++) { /* more than the ring has: pairs are left out */
         size_t told = cross_meanwhile(&ear, crossings);
         assert_in_range(told, 16, 17);
         for (size_t i = 0; i < told; i++)
