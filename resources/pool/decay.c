@@ -16,7 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 
 enum {
     MARK_BYTES = 2 << 20,

@@ -3,7 +3,7 @@
  * costly, new memory may come before it. */
 #include "core/base/error.h"
 #include "resources/owners/out_of_memory.h"
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 
 /* ---- free memory ---- */
 

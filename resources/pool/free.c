@@ -1,10 +1,10 @@
 /* Freeing: memory goes to the freeing thread's cache, to a bundle for the stream that saw it, or to the heap, and waits
- * for what its block's uses noted (resources/pool/points.h). */
+ * for what its block's uses noted (resources/pool/pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "core/streams/own_stream.h"
-#include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
+#include "resources/pool/thread_cache.h"
 
 /* The end of a block whose points are those of its memory now. */
 static inline void end_block(strata_entry *entry, uint64_t generation)

@@ -3,9 +3,9 @@
  * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/cache.h"
-#include "resources/pool/frames.h"
-#include "resources/pool/slack.h"
+#include "resources/pool/overhead.h"
+#include "resources/pool/remap.h"
+#include "resources/pool/thread_cache.h"
 #include "resources/pool/window.h"
 
 enum {

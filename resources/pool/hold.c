@@ -1,12 +1,12 @@
 /* Memory that stays where it is: holds, and handles for other processes.
  *
  * A frame counts the holds that it is in. While there is one it is not moved and not given back (can_move in
- * resources/pool/frames.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
+ * resources/pool/remap.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
  * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
+#include "resources/pool/thread_cache.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #ifndef STRATA_RESOURCES_POOL_OPS_H
 #define STRATA_RESOURCES_POOL_OPS_H
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 
 enum { POOL_VALUE_COUNT = 17 };
 

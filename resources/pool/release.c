@@ -2,7 +2,7 @@
  * there is a release threshold. What goes back over time is in resources/pool/decay.c. A frame goes only if all of it
  * lies free and it is not held; the last numbers, which mostly were made last, go first. */
 #include "core/base/error.h"
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 
 bool pool_is_complete(const strata_entry *entry)
 {

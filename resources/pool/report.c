@@ -2,8 +2,8 @@
  * other threads go on. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
-#include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
+#include "resources/pool/thread_cache.h"
 
 enum { PIECES_AT_ONCE = 64 }; /* that are looked at under the lock */
 

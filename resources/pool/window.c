@@ -17,7 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/slack.h"
+#include "resources/pool/overhead.h"
 
 /* What is the same for all windows. */
 typedef struct pool_search {

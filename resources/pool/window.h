@@ -2,7 +2,7 @@
 #ifndef STRATA_RESOURCES_POOL_WINDOW_H
 #define STRATA_RESOURCES_POOL_WINDOW_H
 
-#include "resources/pool/frames.h"
+#include "resources/pool/remap.h"
 
 /* What a window is looked for with. */
 typedef struct pool_terms {

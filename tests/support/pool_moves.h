@@ -3,7 +3,7 @@
 #define STRATA_TESTS_SUPPORT_POOL_MOVES_H
 
 #include "core/stack/stack.h"
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 
 #include <strata/strata.h>
 

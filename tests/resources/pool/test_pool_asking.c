@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/stack/stack.h"
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 #include "support/faults.h"
 #include "support/pool.h"
 #include "support/pool_moves.h"

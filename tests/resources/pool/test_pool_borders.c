@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 #include "support/faults.h"
 #include "support/pool.h"
 #include "support/refusals.h"

@@ -1,6 +1,6 @@
 /* pool: how much a thread keeps for a stream. Whatever came and went before, it is all that fits, so that the next
  * requests find it there; and where not all fits, it is what was freed last. */
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 #include "support/pool.h"
 #include "support/sweep.h"
 

@@ -1,7 +1,7 @@
 /* A pool at its limit: what is free is used however it lies. A request goes across several voids where nothing else is
  * left, and beside blocks where whole granules are few; a frame that is too large for a void is replaced. */
 #include "core/stack/stack.h"
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/pool.h"

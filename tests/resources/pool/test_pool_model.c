@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resources/pool/points.h"
+#include "resources/pool/pending.h"
 #include "support/effort.h"
 #include "support/pool.h"
 #include "support/sweep.h"

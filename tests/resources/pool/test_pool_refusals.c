@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "core/stack/stack.h"
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 #include "support/pool.h"
 #include "support/refusals.h"
 

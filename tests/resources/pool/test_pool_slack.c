@@ -3,7 +3,7 @@
 
 #include "core/base/timestamp.h"
 #include "core/stack/stack.h"
-#include "resources/pool/slack.h"
+#include "resources/pool/overhead.h"
 #include "support/pool.h"
 #include "support/pool_moves.h"
 #include "support/refusals.h"

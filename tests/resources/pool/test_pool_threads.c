@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 #include "support/effort.h"
 #include "support/pool.h"
 #include "support/sweep.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/asymmetric.h"
 #include "core/streams/stream_map.h"
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 #include "runtime/runtime.h"
 #include "support/child.h"
 #include "support/effort.h"

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/pool.h"

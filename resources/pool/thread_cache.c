@@ -1,5 +1,5 @@
 /* Making, relabelling and emptying caches; bundles, and the depot that they go to. */
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 
 #include "core/base/host_memory.h"
 

@@ -8,8 +8,8 @@
 #include "core/streams/internal_stream.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/timeline.h"
-#include "resources/pool/heap.h"
-#include "resources/pool/pages.h"
+#include "resources/pool/chunks.h"
+#include "resources/pool/extents.h"
 
 enum {
     LEAST_FRAME = 2 << 20,

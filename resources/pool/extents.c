@@ -1,5 +1,5 @@
 /* Pieces, and the trees that free ones are found in. */
-#include "resources/pool/heap.h"
+#include "resources/pool/extents.h"
 
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"

@@ -7,8 +7,8 @@
  *
  * Those whose frames move are called with the pool's growth lock held. Those whose frames stay may come to layers that
  * are not Strata's, so that no lock is held around their calls. */
-#ifndef STRATA_RESOURCES_POOL_SOURCE_H
-#define STRATA_RESOURCES_POOL_SOURCE_H
+#ifndef STRATA_RESOURCES_POOL_CHUNK_SOURCE_H
+#define STRATA_RESOURCES_POOL_CHUNK_SOURCE_H
 
 #include "core/streams/device.h"
 

@@ -1,6 +1,6 @@
 /* Frames by cuMemAlloc, for devices without virtual memory management. */
 #include "core/base/error.h"
-#include "resources/pool/pages.h"
+#include "resources/pool/chunks.h"
 
 enum { LEAST_FRAME = 2 << 20 };
 

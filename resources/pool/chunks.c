@@ -1,5 +1,5 @@
 /* The frames of a pool, by number, over whichever source there is. */
-#include "resources/pool/pages.h"
+#include "resources/pool/chunks.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"

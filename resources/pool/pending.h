@@ -3,8 +3,8 @@
  * most one point for each stream. They go with the memory: to both parts when it is split, together when it is joined.
  *
  * They belong to whoever has the piece: the pool's lock while it is free, the thread that took it otherwise. */
-#ifndef STRATA_RESOURCES_POOL_POINTS_H
-#define STRATA_RESOURCES_POOL_POINTS_H
+#ifndef STRATA_RESOURCES_POOL_PENDING_H
+#define STRATA_RESOURCES_POOL_PENDING_H
 
 #include "core/blocks/blocks.h"
 #include "core/streams/timeline.h"

@@ -1,9 +1,9 @@
 /* Frames for a request: made, taken out of where they lie free, mapped, and given back where that fails. */
-#include "resources/pool/frames.h"
+#include "resources/pool/remap.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/slack.h"
+#include "resources/pool/overhead.h"
 
 #include <string.h>
 

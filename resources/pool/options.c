@@ -1,11 +1,11 @@
 /* Making a pool, from options or from the text of a stack. */
+#include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/options.h"
 #include "resources/builtin.h"
-#include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
 #include "resources/pool/peers.h"
+#include "resources/pool/thread_cache.h"
 
 enum { DEFAULT_CACHE = 4 << 20, MOST_SLACK = 1000000 };
 

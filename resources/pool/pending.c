@@ -1,5 +1,5 @@
 /* The points of a free piece, in the words in which a live block's uses stand. */
-#include "resources/pool/points.h"
+#include "resources/pool/pending.h"
 
 #include "core/base/host_memory.h"
 

@@ -11,7 +11,7 @@
  * deterministic pool takes 5 us for each request and 100 for each frame.
  *
  * Asking is costly: others are asked for every few requests, because nothing fits otherwise. */
-#include "resources/pool/slack.h"
+#include "resources/pool/overhead.h"
 
 #include "core/base/timestamp.h"
 

@@ -3,11 +3,11 @@
  * mapping is always found next to what it is to join. Nothing here knows what is free: the pool says what is mapped and
  * unmapped and given back, and that nothing submitted can touch it any more. All is guarded by the pool's growth lock,
  * but for what pool_pages_ask and pool_pages_return do. */
-#ifndef STRATA_RESOURCES_POOL_PAGES_H
-#define STRATA_RESOURCES_POOL_PAGES_H
+#ifndef STRATA_RESOURCES_POOL_CHUNKS_H
+#define STRATA_RESOURCES_POOL_CHUNKS_H
 
 #include "core/streams/clock.h"
-#include "resources/pool/source.h"
+#include "resources/pool/chunk_source.h"
 
 /* What a frame has that is a block of the layer below, see source_below.c. */
 typedef struct pool_below {

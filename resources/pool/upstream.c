@@ -7,7 +7,7 @@
  * it is asked. Threads take turns nevertheless, so that one frame does for all who want memory at a time, and none is
  * refused for what another one is about to give back; who has waited long does without. */
 #include "core/base/error.h"
-#include "resources/pool/cache.h"
+#include "resources/pool/thread_cache.h"
 
 enum {
     FRAMES = 64,       /* that there are to be at least, before larger ones are made */

@@ -20,11 +20,11 @@
  *
  * All of it is guarded by the pool's lock, but for a taken piece's points, and its chain, `below` and state: they are
  * whose the piece is. */
-#ifndef STRATA_RESOURCES_POOL_HEAP_H
-#define STRATA_RESOURCES_POOL_HEAP_H
+#ifndef STRATA_RESOURCES_POOL_EXTENTS_H
+#define STRATA_RESOURCES_POOL_EXTENTS_H
 
 #include "core/blocks/address_index.h"
-#include "resources/pool/points.h"
+#include "resources/pool/pending.h"
 
 enum { POOL_GRANULE = 512 }; /* sizes and addresses of pieces are multiples of it */
 
@@ -34,7 +34,8 @@ typedef enum pool_state {
     POOL_VOID,
     POOL_AWAITED, /* taken, by a thread that waits on the host for its points and leaves them as they are */
     POOL_AWAY,    /* taken addresses that no memory is mapped at, or none that anybody can use */
-    POOL_FRAME,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/source_below.c */
+    POOL_FRAME,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/chunks_upstream.c
+                   */
 } pool_state;
 
 /* The pool's bytes of an entry. */

@@ -1,9 +1,9 @@
 /* When holding more memory is cheaper than moving it, or than asking other streams for theirs, again and again. Growth
  * is held in all of it. */
-#ifndef STRATA_RESOURCES_POOL_SLACK_H
-#define STRATA_RESOURCES_POOL_SLACK_H
+#ifndef STRATA_RESOURCES_POOL_OVERHEAD_H
+#define STRATA_RESOURCES_POOL_OVERHEAD_H
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 
 /* Nanoseconds, since whenever. Growth need not be held. */
 uint64_t pool_slack_clock(const pool *self);

@@ -22,10 +22,10 @@
  *
  * A cell outlives its thread; what is cached there goes to the next thread with that number, or back when memory runs
  * short. */
-#ifndef STRATA_RESOURCES_POOL_CACHE_H
-#define STRATA_RESOURCES_POOL_CACHE_H
+#ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
+#define STRATA_RESOURCES_POOL_THREAD_CACHE_H
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 
 enum {
     POOL_CACHES = 16,  /* streams that a thread keeps memory for */

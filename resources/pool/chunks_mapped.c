@@ -1,6 +1,6 @@
 /* Frames of the driver's virtual memory management: physical memory in handles, mapped into one range of addresses. */
 #include "core/base/error.h"
-#include "resources/pool/pages.h"
+#include "resources/pool/chunks.h"
 #include "resources/pool/peers.h"
 
 enum {

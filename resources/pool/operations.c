@@ -1,14 +1,14 @@
 /* pool: device memory in large pieces, handed out without a driver call.
  *
- * A request that a thread's cache serves (resources/pool/cache.h) makes a block of a piece that is there already
+ * A request that a thread's cache serves (resources/pool/thread_cache.h) makes a block of a piece that is there already
  * (resources/pool/allocate.c); every other goes the ways of resources/pool/find.c. A free (resources/pool/free.c) gives
- * the piece to the thread's cache, or to the heap with what it waits for (resources/pool/points.h). For whoever counts
+ * the piece to the thread's cache, or to the heap with what it waits for (resources/pool/pending.h). For whoever counts
  * above, a freed block's bytes are free at once: the pool hands them out again, in order. Here is the rest of the
  * resource. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/cache.h"
 #include "resources/pool/ops.h"
+#include "resources/pool/thread_cache.h"
 
 #include <limits.h>
 

@@ -3,9 +3,9 @@
  * Locks. `growth` is held while memory is mapped, moved or given back, and while threads' caches are emptied; driver
  * calls happen under it, but none that waits for the device: for that it is let go, and `patience`, outside of it, is
  * held by the one thread that waits, and by those who would have to. `lock` guards the heap, for moments, inside of
- * growth or alone; no driver call happens under it. A thread's cache has no lock: see resources/pool/cache.h. */
-#ifndef STRATA_RESOURCES_POOL_POOL_H
-#define STRATA_RESOURCES_POOL_POOL_H
+ * growth or alone; no driver call happens under it. A thread's cache has no lock: see resources/pool/thread_cache.h. */
+#ifndef STRATA_RESOURCES_POOL_INTERNAL_H
+#define STRATA_RESOURCES_POOL_INTERNAL_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/counters.h"
@@ -14,8 +14,8 @@
 #include "core/stack/stack.h"
 #include "core/streams/stream_map.h"
 #include "resources/owners/out_of_memory.h"
-#include "resources/pool/heap.h"
-#include "resources/pool/pages.h"
+#include "resources/pool/chunks.h"
+#include "resources/pool/extents.h"
 
 #include <strata/pool.h>
 
@@ -50,7 +50,7 @@ typedef struct pool_decay {
                                          and stays */
 } pool_decay;
 
-/* What memory was moved lately: resources/pool/slack.c. */
+/* What memory was moved lately: resources/pool/overhead.c. */
 typedef struct pool_spell {
     uint64_t began;  /* nanoseconds, monotonic; the more is forgotten, the later */
     uint64_t moving; /* of the nanoseconds since then, those in which memory was moved */
@@ -59,7 +59,7 @@ typedef struct pool_spell {
     uint64_t misses_seen;
 } pool_spell;
 
-/* What moving and asking came to, and what each bought: resources/pool/slack.c. Guarded by growth. */
+/* What moving and asking came to, and what each bought: resources/pool/overhead.c. Guarded by growth. */
 typedef struct pool_bought {
     double by_moving, by_asking; /* slack; 0: none */
     pool_spell spell;
@@ -90,7 +90,7 @@ typedef struct pool {
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
     pool_pages pages;                     /* guarded by growth, but for what is written before the first request */
-    _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/still.c */
+    _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/upstream.c */
     pool_decay decay;                     /* its members say by what */
     _Atomic uint64_t threshold;           /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
     struct strata_pool_hold *holds;       /* of frames; guarded by growth */

@@ -1,9 +1,9 @@
 /* Frames on their way to where a request needs them: new ones from the device, and such as lie free and complete
  * elsewhere and are taken out of their places. Growth is held in all of it. */
-#ifndef STRATA_RESOURCES_POOL_FRAMES_H
-#define STRATA_RESOURCES_POOL_FRAMES_H
+#ifndef STRATA_RESOURCES_POOL_REMAP_H
+#define STRATA_RESOURCES_POOL_REMAP_H
 
-#include "resources/pool/pool.h"
+#include "resources/pool/internal.h"
 
 /* Frames that are mapped nowhere, to be mapped one behind the other. Whoever has the list frees its numbers. */
 typedef struct pool_frames {
