@@ -8,10 +8,10 @@
 
 enum { TRIES_TO_END = 16 /* what nobody can try later */ };
 
-strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_device *device,
-                              const pool_sharing *sharing)
+strata_status pool_chunks_open(pool_chunks *pages, strata_resource *pool, strata_device *device,
+                               const pool_sharing *sharing)
 {
-    *pages = (pool_pages){.device = device, .pool = pool, .frame_count = 1};
+    *pages = (pool_chunks){.device = device, .pool = pool, .chunk_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
     const char *asked = sharing->export_type != STRATA_EXPORT_NONE ? "export"
                         : sharing->peers || sharing->all_peers     ? "peers"
@@ -25,29 +25,29 @@ strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_d
     pages->source = pool->upstream ? &pool_source_below : maps ? &pool_source_mapped : &pool_source_direct;
     strata_status status = pages->source->open(pages, sharing);
     if (status != STRATA_SUCCESS)
-        pool_pages_close(pages);
+        pool_chunks_close(pages);
     return status;
 }
 
 /* What fails is tried again, a few times: nobody else could do it later. */
-static void end_frame(pool_pages *pages, uint32_t frame)
+static void end_chunk(pool_chunks *pages, uint32_t chunk)
 {
-    const pool_frame *at = &pages->frames[frame];
+    const pool_chunk *at = &pages->chunks[chunk];
     for (int i = 0; i < TRIES_TO_END && pages->source->moves && at->address; i++)
-        pool_pages_unmap(pages, &frame, 1);
-    for (int i = 0; i < TRIES_TO_END && pool_frame_bytes(at) && !(pages->source->moves && at->address); i++)
-        pool_pages_drop(pages, frame);
+        pool_chunks_unmap(pages, &chunk, 1);
+    for (int i = 0; i < TRIES_TO_END && pool_chunk_bytes(at) && !(pages->source->moves && at->address); i++)
+        pool_chunks_drop(pages, chunk);
 }
 
-static void end_all(pool_pages *pages)
+static void end_all(pool_chunks *pages)
 {
-    for (uint32_t frame = 1; frame < pages->frame_count; frame++)
-        end_frame(pages, frame);
+    for (uint32_t chunk = 1; chunk < pages->chunk_count; chunk++)
+        end_chunk(pages, chunk);
     pages->source->close(pages);
 }
 
 /* The driver is called for frames that move with a context of the device, which nobody could make current later. */
-static void end_in_scope(pool_pages *pages)
+static void end_in_scope(pool_chunks *pages)
 {
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
@@ -60,17 +60,17 @@ static void end_in_scope(pool_pages *pages)
 }
 
 /* What the layer below has given of frames that could not be given back. */
-static void forget_below(pool_pages *pages)
+static void forget_below(pool_chunks *pages)
 {
-    for (uint32_t number = pages->frame_free, next; number; number = next) {
-        next = pages->frames[number].next;
-        pages->frames[number] = (pool_frame){0};
+    for (uint32_t number = pages->chunk_free, next; number; number = next) {
+        next = pages->chunks[number].next;
+        pages->chunks[number] = (pool_chunk){0};
     }
-    for (uint32_t frame = 1; frame < pages->frame_count; frame++)
-        strata_host_free(pages->frames[frame].below);
+    for (uint32_t chunk = 1; chunk < pages->chunk_count; chunk++)
+        strata_host_free(pages->chunks[chunk].below);
 }
 
-void pool_pages_close(pool_pages *pages)
+void pool_chunks_close(pool_chunks *pages)
 {
     strata_error_suppress_begin();
     if (pages->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
@@ -78,49 +78,49 @@ void pool_pages_close(pool_pages *pages)
     strata_error_suppress_end(false);
     if (pages->source && !pages->source->moves)
         forget_below(pages);
-    strata_host_free(pages->frames);
-    *pages = (pool_pages){0};
+    strata_host_free(pages->chunks);
+    *pages = (pool_chunks){0};
 }
 
-uint32_t pool_pages_number(pool_pages *pages)
+uint32_t pool_chunks_number(pool_chunks *pages)
 {
-    const uint32_t recycled = pages->frame_free;
+    const uint32_t recycled = pages->chunk_free;
     if (recycled) {
-        pages->frame_free = pages->frames[recycled].next;
-        pages->frames[recycled] = (pool_frame){0};
+        pages->chunk_free = pages->chunks[recycled].next;
+        pages->chunks[recycled] = (pool_chunk){0};
         return recycled;
     }
-    if (pages->frame_count >= pages->frame_capacity) {
+    if (pages->chunk_count >= pages->chunk_capacity) {
         const uint32_t capacity =
-            pages->frame_capacity + (pages->frame_capacity < 1024 ? 64 : pages->frame_capacity / 16);
-        pool_frame *larger = strata_host_zalloc(capacity * sizeof *larger);
+            pages->chunk_capacity + (pages->chunk_capacity < 1024 ? 64 : pages->chunk_capacity / 16);
+        pool_chunk *larger = strata_host_zalloc(capacity * sizeof *larger);
         if (!larger)
             return 0;
-        if (pages->frames)
-            memcpy(larger, pages->frames, pages->frame_count * sizeof *larger);
-        strata_host_free(pages->frames);
-        pages->frames = larger;
-        pages->frame_capacity = capacity;
+        if (pages->chunks)
+            memcpy(larger, pages->chunks, pages->chunk_count * sizeof *larger);
+        strata_host_free(pages->chunks);
+        pages->chunks = larger;
+        pages->chunk_capacity = capacity;
     }
-    return pages->frame_count++;
+    return pages->chunk_count++;
 }
 
-void pool_pages_forget(pool_pages *pages, uint32_t number)
+void pool_chunks_forget(pool_chunks *pages, uint32_t number)
 {
-    pages->reserved -= pool_frame_bytes(&pages->frames[number]);
-    pages->frames[number] = (pool_frame){.next = pages->frame_free};
-    pages->frame_free = number;
+    pages->reserved -= pool_chunk_bytes(&pages->chunks[number]);
+    pages->chunks[number] = (pool_chunk){.next = pages->chunk_free};
+    pages->chunk_free = number;
 }
 
-strata_status pool_pages_ask(pool_pages *pages, uint64_t bytes, pool_frame *out)
+strata_status pool_chunks_ask(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
 {
-    *out = (pool_frame){.units = pool_frame_units(bytes)};
+    *out = (pool_chunk){.units = pool_chunk_units(bytes)};
     return pages->source->make(pages, bytes, out);
 }
 
-strata_status pool_pages_return(pool_pages *pages, const pool_frame *frame)
+strata_status pool_chunks_return(pool_chunks *pages, const pool_chunk *chunk)
 {
-    return pages->source->drop(pages, frame);
+    return pages->source->drop(pages, chunk);
 }
 
 /* A source's answer as the driver's. */
@@ -132,30 +132,30 @@ static CUresult result_of(strata_status status)
     return said ? said : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, bool *host)
+CUresult pool_chunks_make(pool_chunks *pages, uint64_t bytes, uint32_t *chunk, bool *host)
 {
-    *frame = pool_pages_number(pages);
-    *host = !*frame;
-    if (!*frame)
+    *chunk = pool_chunks_number(pages);
+    *host = !*chunk;
+    if (!*chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pool_frame made;
+    pool_chunk made;
     strata_error_suppress_begin();
-    const CUresult result = result_of(pool_pages_ask(pages, bytes, &made));
+    const CUresult result = result_of(pool_chunks_ask(pages, bytes, &made));
     strata_error_suppress_end(false);
     if (result != CUDA_SUCCESS) {
-        pool_pages_forget(pages, *frame);
-        *frame = 0;
+        pool_chunks_forget(pages, *chunk);
+        *chunk = 0;
         return result;
     }
     made.in_hand = true;
-    pages->frames[*frame] = made;
+    pages->chunks[*chunk] = made;
     pages->reserved += bytes;
     return CUDA_SUCCESS;
 }
 
-CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
+CUresult pool_chunks_map(pool_chunks *pages, uint32_t chunk, CUdeviceptr address)
 {
-    pool_frame *mapped = &pages->frames[frame];
+    pool_chunk *mapped = &pages->chunks[chunk];
     CUresult result = pages->source->map(pages, mapped, address);
     if (result == CUDA_SUCCESS) {
         mapped->address = address;
@@ -164,38 +164,38 @@ CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address)
     return result;
 }
 
-CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
+CUresult pool_chunks_give_access(pool_chunks *pages, CUdeviceptr address, uint64_t bytes)
 {
     return pages->source->give_access(pages, address, bytes);
 }
 
-CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t count)
+CUresult pool_chunks_unmap(pool_chunks *pages, const uint32_t *chunks, size_t count)
 {
-    const CUdeviceptr address = pages->frames[frames[count - 1]].address;
+    const CUdeviceptr address = pages->chunks[chunks[count - 1]].address;
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        bytes += pool_frame_bytes(&pages->frames[frames[i]]);
+        bytes += pool_chunk_bytes(&pages->chunks[chunks[i]]);
     const CUresult result = pages->source->unmap(pages, address, bytes);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        pages->frames[frames[i]].address = 0;
-        pages->frames[frames[i]].in_hand = true;
+        pages->chunks[chunks[i]].address = 0;
+        pages->chunks[chunks[i]].in_hand = true;
     }
     return result;
 }
 
-CUresult pool_pages_drop(pool_pages *pages, uint32_t frame)
+CUresult pool_chunks_drop(pool_chunks *pages, uint32_t chunk)
 {
     strata_error_suppress_begin();
-    const CUresult result = result_of(pool_pages_return(pages, &pages->frames[frame]));
+    const CUresult result = result_of(pool_chunks_return(pages, &pages->chunks[chunk]));
     strata_error_suppress_end(false);
     if (result == CUDA_SUCCESS)
-        pool_pages_forget(pages, frame);
+        pool_chunks_forget(pages, chunk);
     else
-        pages->frames[frame].in_hand = false; /* nobody else has use for it: whoever gives memory back tries again */
+        pages->chunks[chunk].in_hand = false; /* nobody else has use for it: whoever gives memory back tries again */
     return result;
 }
 
-CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out)
+CUresult pool_chunks_export(pool_chunks *pages, uint32_t chunk, void *out)
 {
-    return pages->source->share(pages, &pages->frames[frame], out);
+    return pages->source->share(pages, &pages->chunks[chunk], out);
 }

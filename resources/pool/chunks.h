@@ -2,7 +2,7 @@
  * time, whole; the range that it is mapped in is many times as large as the device's memory, so that a place for a
  * mapping is always found next to what it is to join. Nothing here knows what is free: the pool says what is mapped and
  * unmapped and given back, and that nothing submitted can touch it any more. All is guarded by the pool's growth lock,
- * but for what pool_pages_ask and pool_pages_return do. */
+ * but for what pool_chunks_ask and pool_chunks_return do. */
 #ifndef STRATA_RESOURCES_POOL_CHUNKS_H
 #define STRATA_RESOURCES_POOL_CHUNKS_H
 
@@ -15,37 +15,37 @@ typedef struct pool_below {
     strata_point ready; /* what its first use comes after */
 } pool_below;
 
-typedef struct pool_frame {
+typedef struct pool_chunk {
     union {
         CUmemGenericAllocationHandle handle; /* of one that moves */
         pool_below *below;                   /* of one that stays; NULL: it is of no layer below */
         uint32_t next;                       /* of the free numbers */
     };
     CUdeviceptr address;  /* where it is mapped, or stays; 0: nowhere */
-    uint32_t units;       /* of POOL_FRAME_UNIT bytes; 0: no frame has this number */
+    uint32_t units;       /* of POOL_CHUNK_UNIT bytes; 0: no frame has this number */
     uint32_t held : 29;   /* by how many holds (resources/pool/hold.c): while there is one, it stays */
     uint32_t leaving : 1; /* somebody gives it back, or tries to */
     uint32_t useless : 1; /* it stays, and its memory is in no piece: there is nothing to do but to give it back */
     uint32_t in_hand : 1; /* mapped nowhere, and about to be: it is the thread's that moves it */
-} pool_frame;
+} pool_chunk;
 
-_Static_assert(sizeof(pool_frame) == 24, "a block of some MiB can afford its share of a frame");
+_Static_assert(sizeof(pool_chunk) == 24, "a block of some MiB can afford its share of a frame");
 
 /* Sizes of frames are multiples of the first. Of what is larger than the second, a frame has so much. */
-enum { POOL_FRAME_UNIT = 512, POOL_FRAME_HOLDS = (1 << 29) - 1 };
-#define POOL_FRAME_MOST ((uint64_t)UINT32_MAX * POOL_FRAME_UNIT)
+enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 29) - 1 };
+#define POOL_CHUNK_MOST ((uint64_t)UINT32_MAX * POOL_CHUNK_UNIT)
 
-static inline uint64_t pool_frame_bytes(const pool_frame *frame)
+static inline uint64_t pool_chunk_bytes(const pool_chunk *chunk)
 {
-    return (uint64_t)frame->units * POOL_FRAME_UNIT;
+    return (uint64_t)chunk->units * POOL_CHUNK_UNIT;
 }
 
-static inline uint32_t pool_frame_units(uint64_t bytes)
+static inline uint32_t pool_chunk_units(uint64_t bytes)
 {
-    return bytes < POOL_FRAME_MOST ? (uint32_t)(bytes / POOL_FRAME_UNIT) : UINT32_MAX;
+    return bytes < POOL_CHUNK_MOST ? (uint32_t)(bytes / POOL_CHUNK_UNIT) : UINT32_MAX;
 }
 
-typedef struct pool_pages {
+typedef struct pool_chunks {
     strata_device *device;
     const pool_source *source;
     strata_resource *pool; /* whose they are */
@@ -54,50 +54,50 @@ typedef struct pool_pages {
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
     uint64_t granule;   /* what the device maps memory in, or the least frame */
-    pool_frame *frames; /* by number, from 1 */
-    uint32_t frame_count, frame_capacity, frame_free;
+    pool_chunk *chunks; /* by number, from 1 */
+    uint32_t chunk_count, chunk_capacity, chunk_free;
     uint64_t reserved;                /* bytes in frames */
     uint64_t asked;                   /* bytes in frames that somebody asks the source for */
     CUstream stream;                  /* the pool's own, for a layer below; constant, like the next one */
     struct strata_timeline *timeline; /* of that */
     strata_tag tag;                   /* of the frames; the same */
     _Atomic bool unaligned; /* the layer below has given blocks that do not begin where pieces do; any thread */
-} pool_pages;
+} pool_chunks;
 
 /* Opens the pages of a pool that stands in a stack: over the layer below, or where there is none over the device's
  * virtual memory, or where there is none of that over cuMemAlloc. Errors: UNSUPPORTED (an export type or peers without
  * virtual memory, peers that have no access), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
-strata_status pool_pages_open(pool_pages *pages, strata_resource *pool, strata_device *device,
-                              const pool_sharing *sharing);
+strata_status pool_chunks_open(pool_chunks *pages, strata_resource *pool, strata_device *device,
+                               const pool_sharing *sharing);
 
 /* Gives everything back. No work can touch it any more. */
-void pool_pages_close(pool_pages *pages);
+void pool_chunks_close(pool_chunks *pages);
 
 /* Makes a frame, mapped nowhere; *frame is its number. The driver's answer; OUT_OF_MEMORY too without host memory, with
  * *host set. */
-CUresult pool_pages_make(pool_pages *pages, uint64_t bytes, uint32_t *frame, bool *host);
+CUresult pool_chunks_make(pool_chunks *pages, uint64_t bytes, uint32_t *chunk, bool *host);
 
-/* Maps a frame that is mapped nowhere. Nothing can access it until pool_pages_give_access. */
-CUresult pool_pages_map(pool_pages *pages, uint32_t frame, CUdeviceptr address);
+/* Maps a frame that is mapped nowhere. Nothing can access it until pool_chunks_give_access. */
+CUresult pool_chunks_map(pool_chunks *pages, uint32_t chunk, CUdeviceptr address);
 
 /* Lets the device and its peers read and write what was mapped in a range. */
-CUresult pool_pages_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes);
+CUresult pool_chunks_give_access(pool_chunks *pages, CUdeviceptr address, uint64_t bytes);
 
 /* Takes frames out of their places, which lie one before the other, the last one lowest. On failure none of them. */
-CUresult pool_pages_unmap(pool_pages *pages, const uint32_t *frames, size_t count);
+CUresult pool_chunks_unmap(pool_chunks *pages, const uint32_t *chunks, size_t count);
 
 /* Gives a frame that is mapped nowhere back to the device. */
-CUresult pool_pages_drop(pool_pages *pages, uint32_t frame);
+CUresult pool_chunks_drop(pool_chunks *pages, uint32_t chunk);
 
 /* Makes a handle of a frame that other processes can import: *out is a file descriptor, an int, or a CUmemFabricHandle,
  * as the pages' export type says. */
-CUresult pool_pages_export(pool_pages *pages, uint32_t frame, void *out);
+CUresult pool_chunks_export(pool_chunks *pages, uint32_t chunk, void *out);
 
 /* The same for frames that stay where they are, step by step: a number for one, 0 without host memory; what is asked of
  * the source, without any lock; and the end of a number, whose frame was given back or never came. */
-uint32_t pool_pages_number(pool_pages *pages);
-strata_status pool_pages_ask(pool_pages *pages, uint64_t bytes, pool_frame *out);
-strata_status pool_pages_return(pool_pages *pages, const pool_frame *frame);
-void pool_pages_forget(pool_pages *pages, uint32_t number);
+uint32_t pool_chunks_number(pool_chunks *pages);
+strata_status pool_chunks_ask(pool_chunks *pages, uint64_t bytes, pool_chunk *out);
+strata_status pool_chunks_return(pool_chunks *pages, const pool_chunk *chunk);
+void pool_chunks_forget(pool_chunks *pages, uint32_t number);
 
 #endif

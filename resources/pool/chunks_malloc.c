@@ -2,22 +2,22 @@
 #include "core/base/error.h"
 #include "resources/pool/chunks.h"
 
-enum { LEAST_FRAME = 2 << 20 };
+enum { LEAST_CHUNK = 2 << 20 };
 
-static strata_status direct_open(pool_pages *pages, const pool_sharing *sharing)
+static strata_status direct_open(pool_chunks *pages, const pool_sharing *sharing)
 {
     (void)sharing;
-    pages->granule = LEAST_FRAME;
+    pages->granule = LEAST_CHUNK;
     pages->bytes = pages->device->info.total_bytes;
     return STRATA_SUCCESS;
 }
 
-static void direct_close(pool_pages *pages)
+static void direct_close(pool_chunks *pages)
 {
     (void)pages;
 }
 
-static strata_status direct_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+static strata_status direct_make(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -30,13 +30,13 @@ static strata_status direct_make(pool_pages *pages, uint64_t bytes, pool_frame *
                : strata_fail_driver(result, "cuMemAlloc", "taking %llu bytes of memory", (unsigned long long)bytes);
 }
 
-static strata_status direct_drop(pool_pages *pages, const pool_frame *frame)
+static strata_status direct_drop(pool_chunks *pages, const pool_chunk *chunk)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    CUresult result = strata_cu.MemFree(frame->address);
+    CUresult result = strata_cu.MemFree(chunk->address);
     strata_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemFree", "giving memory of a pool back");

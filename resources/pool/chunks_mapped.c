@@ -39,7 +39,7 @@ static strata_status check_export(const strata_device *device, strata_export_typ
 }
 
 /* A machine may have fewer addresses to give than one would like. */
-static CUresult reserve(pool_pages *pages)
+static CUresult reserve(pool_chunks *pages)
 {
     const uint64_t total = (pages->device->info.total_bytes + pages->granule - 1) & ~(pages->granule - 1);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -50,7 +50,7 @@ static CUresult reserve(pool_pages *pages)
     return result;
 }
 
-static strata_status mapped_open(pool_pages *pages, const pool_sharing *sharing)
+static strata_status mapped_open(pool_chunks *pages, const pool_sharing *sharing)
 {
     strata_status status = check_export(pages->device, sharing->export_type);
     pages->peers = sharing->peers;
@@ -82,14 +82,14 @@ static strata_status mapped_open(pool_pages *pages, const pool_sharing *sharing)
                                     pages->device->ordinal, LEAST_TIMES, pages->device->info.total_bytes);
 }
 
-static void mapped_close(pool_pages *pages)
+static void mapped_close(pool_chunks *pages)
 {
     CUresult result = pages->base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
     for (int i = 0; i < TRIES_TO_END && result != CUDA_SUCCESS; i++)
         result = strata_cu.MemAddressFree(pages->base, (size_t)pages->bytes);
 }
 
-static strata_status mapped_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+static strata_status mapped_make(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
 {
     CUresult result = strata_cu.MemCreate(&out->handle, (size_t)bytes, &pages->properties, 0);
     return result == CUDA_SUCCESS
@@ -97,36 +97,36 @@ static strata_status mapped_make(pool_pages *pages, uint64_t bytes, pool_frame *
                : strata_fail_driver(result, "cuMemCreate", "making %llu bytes of memory", (unsigned long long)bytes);
 }
 
-static strata_status mapped_drop(pool_pages *pages, const pool_frame *frame)
+static strata_status mapped_drop(pool_chunks *pages, const pool_chunk *chunk)
 {
     (void)pages;
-    CUresult result = strata_cu.MemRelease(frame->handle);
+    CUresult result = strata_cu.MemRelease(chunk->handle);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
 }
 
-static CUresult mapped_map(pool_pages *pages, const pool_frame *frame, CUdeviceptr address)
+static CUresult mapped_map(pool_chunks *pages, const pool_chunk *chunk, CUdeviceptr address)
 {
     (void)pages;
-    return strata_cu.MemMap(address, (size_t)pool_frame_bytes(frame), 0, frame->handle, 0);
+    return strata_cu.MemMap(address, (size_t)pool_chunk_bytes(chunk), 0, chunk->handle, 0);
 }
 
-static CUresult mapped_give_access(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
+static CUresult mapped_give_access(pool_chunks *pages, CUdeviceptr address, uint64_t bytes)
 {
     CUmemAccessDesc access[STRATA_DEVICE_LIMIT];
     const size_t count = pool_peers_access(pages->device, pages->peers, access);
     return strata_cu.MemSetAccess(address, (size_t)bytes, access, count);
 }
 
-static CUresult mapped_unmap(pool_pages *pages, CUdeviceptr address, uint64_t bytes)
+static CUresult mapped_unmap(pool_chunks *pages, CUdeviceptr address, uint64_t bytes)
 {
     (void)pages;
     return strata_cu.MemUnmap(address, (size_t)bytes);
 }
 
-static CUresult mapped_share(pool_pages *pages, const pool_frame *frame, void *out)
+static CUresult mapped_share(pool_chunks *pages, const pool_chunk *chunk, void *out)
 {
-    return strata_cu.MemExportToShareableHandle(out, frame->handle, pages->properties.requestedHandleTypes, 0);
+    return strata_cu.MemExportToShareableHandle(out, chunk->handle, pages->properties.requestedHandleTypes, 0);
 }
 
 const pool_source pool_source_mapped = {

@@ -12,20 +12,20 @@
 #include "resources/pool/extents.h"
 
 enum {
-    LEAST_FRAME = 2 << 20,
+    LEAST_CHUNK = 2 << 20,
     TRIES_TO_END = 16, /* what nobody can try later */
 };
 
-static strata_resource *below(const pool_pages *pages)
+static strata_resource *below(const pool_chunks *pages)
 {
     return pages->pool->upstream;
 }
 
 /* Made streams are known. */
-static strata_status below_open(pool_pages *pages, const pool_sharing *sharing)
+static strata_status below_open(pool_chunks *pages, const pool_sharing *sharing)
 {
     (void)sharing;
-    pages->granule = LEAST_FRAME;
+    pages->granule = LEAST_CHUNK;
     pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
     strata_status status = strata_tag_intern("pool", &pages->tag);
     if (status == STRATA_SUCCESS)
@@ -38,20 +38,20 @@ static strata_status below_open(pool_pages *pages, const pool_sharing *sharing)
 
 /* Waits for what the pool's own stream does, so that what was given back there is free, and the layers below hear of
  * it. */
-static strata_status wait_for_own_stream(pool_pages *pages, strata_reap_mode mode)
+static strata_status wait_for_own_stream(pool_chunks *pages, strata_reap_mode mode)
 {
     size_t bytes;
     strata_status status = strata_point_synchronize(strata_timeline_now(pages->timeline));
     return status == STRATA_SUCCESS ? below(pages)->ops->reap(below(pages), mode, &bytes) : status;
 }
 
-static strata_status below_settle(pool_pages *pages)
+static strata_status below_settle(pool_chunks *pages)
 {
     return wait_for_own_stream(pages, STRATA_REAP_FINISHED);
 }
 
 /* A layer that holds freed blocks back lets them go where everything is waited for. */
-static void below_close(pool_pages *pages)
+static void below_close(pool_chunks *pages)
 {
     bool gone = !pages->stream;
     strata_status status = gone || !pages->pool->stack ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
@@ -62,37 +62,37 @@ static void below_close(pool_pages *pages)
 }
 
 /* The part of a block where pieces can be. */
-static void set_range(pool_frame *frame)
+static void set_range(pool_chunk *chunk)
 {
-    const strata_block *block = &frame->below->block;
+    const strata_block *block = &chunk->below->block;
     const CUdeviceptr mask = POOL_GRANULE - 1, end = (block->address + block->bytes) & ~mask;
-    frame->address = (block->address + mask) & ~mask;
-    frame->units = end > frame->address ? pool_frame_units(end - frame->address) : 0;
+    chunk->address = (block->address + mask) & ~mask;
+    chunk->units = end > chunk->address ? pool_chunk_units(end - chunk->address) : 0;
 }
 
 /* Nobody beside the pool meets the block any more: it is the pool's alone, under another identity. From before that its
  * entry says whose it is, for pool_keeps. */
-static strata_status hold(pool_pages *pages, strata_block *block)
+static strata_status hold(pool_chunks *pages, strata_block *block)
 {
     pool_piece *piece = strata_block_layer_bytes(pages->pool, block->id);
     strata_block_id held;
     if (!piece)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s gave a block that is none of this stack",
                            below(pages)->ops->name);
-    piece->state = POOL_FRAME;
+    piece->state = POOL_CHUNK;
     strata_status status = strata_block_quarantine(pages->pool, block, block, &held);
     if (status == STRATA_SUCCESS)
         block->id = held;
     return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* the entry's last generation: it stays */
 }
 
-static strata_status give(pool_pages *pages, const strata_block *block)
+static strata_status give(pool_chunks *pages, const strata_block *block)
 {
     return below(pages)->ops->deallocate(below(pages), block, pages->stream);
 }
 
 /* Gives back what is of no use, for good: nobody would know of it later. */
-static void give_unused(pool_pages *pages, const strata_block *block)
+static void give_unused(pool_chunks *pages, const strata_block *block)
 {
     strata_status status = STRATA_ERROR_BUSY;
     strata_error_suppress_begin();
@@ -102,7 +102,7 @@ static void give_unused(pool_pages *pages, const strata_block *block)
 }
 
 /* A block with room for a frame of so many bytes; *fits: it has it. */
-static strata_status take(pool_pages *pages, uint64_t bytes, bool *fits, pool_frame *out)
+static strata_status take(pool_chunks *pages, uint64_t bytes, bool *fits, pool_chunk *out)
 {
     const uint64_t more = atomic_load_explicit(&pages->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
     const strata_request request = {.bytes = (size_t)(bytes + more), .stream = pages->stream, .tag = pages->tag};
@@ -115,12 +115,12 @@ static strata_status take(pool_pages *pages, uint64_t bytes, bool *fits, pool_fr
         return status;
     out->below->ready = strata_timeline_now(pages->timeline);
     set_range(out);
-    *fits = pool_frame_bytes(out) >= bytes;
+    *fits = pool_chunk_bytes(out) >= bytes;
     return STRATA_SUCCESS;
 }
 
 /* A block that begins between two granules is too small by less than one. */
-static strata_status take_large_enough(pool_pages *pages, uint64_t bytes, pool_frame *out)
+static strata_status take_large_enough(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
 {
     bool fits;
     strata_status status = take(pages, bytes, &fits, out);
@@ -135,7 +135,7 @@ static strata_status take_large_enough(pool_pages *pages, uint64_t bytes, pool_f
     return status;
 }
 
-static strata_status below_make(pool_pages *pages, uint64_t bytes, pool_frame *out)
+static strata_status below_make(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
 {
     out->below = strata_host_zalloc(sizeof *out->below);
     if (!out->below)
@@ -148,11 +148,11 @@ static strata_status below_make(pool_pages *pages, uint64_t bytes, pool_frame *o
     return status;
 }
 
-static strata_status below_drop(pool_pages *pages, const pool_frame *frame)
+static strata_status below_drop(pool_chunks *pages, const pool_chunk *chunk)
 {
-    const strata_status status = give(pages, &frame->below->block);
+    const strata_status status = give(pages, &chunk->below->block);
     if (status == STRATA_SUCCESS)
-        strata_host_free(frame->below);
+        strata_host_free(chunk->below);
     return status;
 }
 

@@ -22,7 +22,7 @@ enum {
     MARK_BYTES = 2 << 20,
     MARK_WORDS = 1024,
     MARK_WORD_BITS = 64,
-    STEP_FRAMES = 16, /* that a request or a free gives back at most: some 16 times unmapping and releasing */
+    STEP_CHUNKS = 16, /* that a request or a free gives back at most: some 16 times unmapping and releasing */
 };
 
 typedef struct pool_marks {
@@ -77,19 +77,19 @@ static void set_all(pool_marks *marks, uint32_t turn, uint64_t value)
 /* Whether a frame has been of no use since the last window began; one that is in use now is noted. Growth is held. */
 static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
 {
-    const pool_frame *frame = &self->pages.frames[number];
+    const pool_chunk *chunk = &self->pages.chunks[number];
     bool complete;
-    if (!pool_frame_bytes(frame) || frame->held || frame->in_hand)
+    if (!pool_chunk_bytes(chunk) || chunk->held || chunk->in_hand)
         return false;
-    if (!frame->address)
+    if (!chunk->address)
         return true;
     strata_spin_take(&self->lock);
-    const bool is_free = pool_frame_is_free(self, frame, &complete);
+    const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(marks->words[turn_of(marks)], frame->address, pool_frame_bytes(frame), true);
-    return is_free && !touch(marks->words[0], frame->address, pool_frame_bytes(frame), false) &&
-           !touch(marks->words[1], frame->address, pool_frame_bytes(frame), false);
+        touch(marks->words[turn_of(marks)], chunk->address, pool_chunk_bytes(chunk), true);
+    return is_free && !touch(marks->words[0], chunk->address, pool_chunk_bytes(chunk), false) &&
+           !touch(marks->words[1], chunk->address, pool_chunk_bytes(chunk), false);
 }
 
 /* ---- steps ---- */
@@ -106,11 +106,11 @@ static void end_window(pool *self, uint64_t windows)
     set_all(marks, turn, 0);
     atomic_store_explicit(&marks->turn, turn, memory_order_relaxed);
     uint64_t unused = 0;
-    for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        unused += is_unused(self, marks, number) ? pool_frame_bytes(&self->pages.frames[number]) : 0;
+    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
+        unused += is_unused(self, marks, number) ? pool_chunk_bytes(&self->pages.chunks[number]) : 0;
     const uint64_t rest = windows < 64 ? unused >> windows : 0;
     atomic_store_explicit(&decay->quota, unused - rest, memory_order_relaxed);
-    decay->next = self->pages.frame_count;
+    decay->next = self->pages.chunk_count;
 }
 
 /* Of the frames that are of no use those with the last numbers, which mostly were made last. What is not complete stays
@@ -123,10 +123,10 @@ static strata_status give_back(pool *self, unsigned most)
     const uint64_t keep = pool_kept_bytes(self);
     while (quota && most && decay->next > 1 && status == STRATA_SUCCESS) {
         const uint32_t number = --decay->next;
-        const uint64_t before = self->pages.reserved, bytes = pool_frame_bytes(&self->pages.frames[number]);
+        const uint64_t before = self->pages.reserved, bytes = pool_chunk_bytes(&self->pages.chunks[number]);
         if (before - bytes < keep || !is_unused(self, marks_of(self), number))
             continue;
-        status = pool_give_back_frame(self, number, false);
+        status = pool_give_back_chunk(self, number, false);
         const uint64_t given = before - self->pages.reserved;
         atomic_fetch_add_explicit(&self->counts.decayed, given, memory_order_relaxed);
         quota -= given < quota ? given : quota;
@@ -188,7 +188,7 @@ strata_status pool_decay_step(pool *self, unsigned most)
 void pool_decay_step_quietly(pool *self)
 {
     strata_error_suppress_begin();
-    pool_decay_step(self, STEP_FRAMES);
+    pool_decay_step(self, STEP_CHUNKS);
     strata_error_suppress_end(false);
 }
 

@@ -34,7 +34,7 @@ typedef enum pool_state {
     POOL_VOID,
     POOL_AWAITED, /* taken, by a thread that waits on the host for its points and leaves them as they are */
     POOL_AWAY,    /* taken addresses that no memory is mapped at, or none that anybody can use */
-    POOL_FRAME,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/chunks_upstream.c
+    POOL_CHUNK,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/chunks_upstream.c
                    */
 } pool_state;
 

@@ -128,20 +128,21 @@ static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped
 
 /* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
  * Addresses that something is left at, because it could not be unmapped, are nobody's from then on. */
-static pool_look use_frames(pool *self, const pool_want *want, const pool_place *place, const pool_frames *frames,
+static pool_look use_chunks(pool *self, const pool_want *want, const pool_place *place, const pool_chunk_list *chunks,
                             pool_attempt *attempt, uint32_t *slot)
 {
     const bool made = attempt->result == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
-    const uint32_t kept = keep_of_place(self, place, made ? frames->bytes : 0);
+    const uint32_t kept = keep_of_place(self, place, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
     attempt->host |= made && !kept;
     if (kept)
-        attempt->result = pool_frames_map(self, frames, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
+        attempt->result =
+            pool_chunk_list_map(self, chunks, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
     const bool mapped = kept && attempt->result == CUDA_SUCCESS;
     if (mapped)
         pool_decay_note(self, kept);
-    const bool gone = mapped || pool_frames_drop(self, frames->numbers, frames->count);
+    const bool gone = mapped || pool_chunk_list_drop(self, chunks->numbers, chunks->count);
     pool_note_reserved(self);
     if (mapped)
         return finish_place(self, want, kept, attempt, slot);
@@ -224,10 +225,10 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
         leave_place(self, &place);
         return POOL_NOTHING;
     }
-    pool_frames frames = {0};
-    attempt->result = pool_frames_make(self, want->bytes, growth_for(self, &place, most), &frames, attempt);
-    const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
-    strata_host_free(frames.numbers);
+    pool_chunk_list chunks = {0};
+    attempt->result = pool_chunk_list_make(self, want->bytes, growth_for(self, &place, most), &chunks, attempt);
+    const pool_look look = use_chunks(self, want, &place, &chunks, attempt, slot);
+    strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return look;
 }
@@ -245,34 +246,34 @@ typedef struct pool_making {
 static uint64_t missing_for(pool *self, const pool_moving *how)
 {
     strata_spin_take(&self->lock);
-    const uint64_t bytes = pool_frames_movable(self, 0, UINT64_MAX, how->room, how->patient) -
-                           pool_frames_movable(self, how->from, how->to, how->room, how->patient);
+    const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, how->room, how->patient) -
+                           pool_remappable_bytes(self, how->from, how->to, how->room, how->patient);
     strata_spin_release(&self->lock);
     return how->needed > bytes ? how->needed - bytes : 0;
 }
 
 /* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. What cannot be had
  * otherwise is made first: where that fails, nothing is moved. */
-static void get_frames(pool *self, const pool_want *want, const pool_moving *how, const pool_making *making,
-                       pool_frames *frames, pool_attempt *attempt)
+static void get_chunks(pool *self, const pool_want *want, const pool_moving *how, const pool_making *making,
+                       pool_chunk_list *chunks, pool_attempt *attempt)
 {
     const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
     const uint64_t first = making->missing > spare ? making->missing : spare;
     attempt->result = CUDA_SUCCESS;
     if (first) /* where there is no spare, more is moved */
-        attempt->result = pool_frames_make(self, want->bytes, first, frames, attempt);
-    if (frames->bytes < making->missing && making->missing < first)
-        attempt->result = pool_frames_make(self, want->bytes, making->missing, frames, attempt);
-    if (frames->bytes < making->missing)
+        attempt->result = pool_chunk_list_make(self, want->bytes, first, chunks, attempt);
+    if (chunks->bytes < making->missing && making->missing < first)
+        attempt->result = pool_chunk_list_make(self, want->bytes, making->missing, chunks, attempt);
+    if (chunks->bytes < making->missing)
         return;
     attempt->result = CUDA_SUCCESS;
     if (!attempt->host)
-        pool_frames_collect(self, how, frames, &attempt->host);
-    const uint64_t missing = frames->bytes < how->needed ? how->needed - frames->bytes : 0;
+        pool_chunk_list_collect(self, how, chunks, &attempt->host);
+    const uint64_t missing = chunks->bytes < how->needed ? how->needed - chunks->bytes : 0;
     if (attempt->host || (missing && self->pages.reserved + missing > making->most))
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (missing)
-        attempt->result = pool_frames_make(self, want->bytes, how->needed, frames, attempt);
+        attempt->result = pool_chunk_list_make(self, want->bytes, how->needed, chunks, attempt);
 }
 
 /* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
@@ -293,13 +294,13 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
         leave_place(self, &place);
         return POOL_NOTHING;
     }
-    pool_frames frames = {0};
+    pool_chunk_list chunks = {0};
     const uint64_t began = pool_slack_clock(self);
-    get_frames(self, want, &how, &making, &frames, attempt);
-    const pool_look look = use_frames(self, want, &place, &frames, attempt, slot);
+    get_chunks(self, want, &how, &making, &chunks, attempt);
+    const pool_look look = use_chunks(self, want, &place, &chunks, attempt, slot);
     if (!patient) /* which waits for work, with growth let go */
-        pool_slack_note_moves(self, began + frames.making_ns, frames.moved);
-    strata_host_free(frames.numbers);
+        pool_slack_note_moves(self, began + chunks.making_ns, chunks.moved);
+    strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return look;
 }
@@ -377,7 +378,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, 0, spare, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, self->frame_bytes, spare, patient, attempt, slot);
+        look = move(self, want, self->chunk_bytes, spare, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host && attempt->result == CUDA_ERROR_OUT_OF_MEMORY)
         look = move_across_voids(self, want, patient, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;

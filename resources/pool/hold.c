@@ -1,7 +1,7 @@
 /* Memory that stays where it is: holds, and handles for other processes.
  *
  * A frame counts the holds that it is in. While there is one it is not moved and not given back (can_move in
- * resources/pool/remap.c, pool_give_back_frame in resources/pool/release.c); otherwise it is memory like any other. A
+ * resources/pool/remap.c, pool_give_back_chunk in resources/pool/release.c); otherwise it is memory like any other. A
  * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -18,7 +18,7 @@ struct strata_pool_hold {
     strata_pool_hold *previous, *next; /* of the pool's; guarded by growth */
     size_t count;
     strata_pool_part *parts; /* in the same memory, as are the frames: constant once the hold is made */
-    uint32_t *frames;
+    uint32_t *chunks;
 };
 
 /* ---- what a block lies in ---- */
@@ -61,18 +61,18 @@ static strata_status check_block(pool *self, const strata_block *block)
 
 /* Whether a frame has bytes of the block; what of it is the block's. One that leaves has none, though another one may
  * have come where it was before its number is free. One that is of no use has none either: it is in no piece. */
-static bool part_in(const pool_frame *frame, const strata_block *block, strata_pool_part *part)
+static bool part_in(const pool_chunk *chunk, const strata_block *block, strata_pool_part *part)
 {
-    const CUdeviceptr end = frame->address + pool_frame_bytes(frame), block_end = block->address + block->bytes;
-    if (!pool_frame_bytes(frame) || !frame->address || frame->leaving || end <= block->address ||
-        frame->address >= block_end)
+    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk), block_end = block->address + block->bytes;
+    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->leaving || end <= block->address ||
+        chunk->address >= block_end)
         return false;
-    const CUdeviceptr from = frame->address > block->address ? frame->address : block->address;
+    const CUdeviceptr from = chunk->address > block->address ? chunk->address : block->address;
     *part = (strata_pool_part){
         .address = from,
         .bytes = (size_t)((end < block_end ? end : block_end) - from),
-        .offset = (size_t)(from - frame->address),
-        .handle_bytes = (size_t)pool_frame_bytes(frame),
+        .offset = (size_t)(from - chunk->address),
+        .handle_bytes = (size_t)pool_chunk_bytes(chunk),
         .fd = -1,
     };
     return true;
@@ -82,60 +82,60 @@ static size_t count_parts(const pool *self, const strata_block *block)
 {
     strata_pool_part part;
     size_t count = 0;
-    for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        count += part_in(&self->pages.frames[number], block, &part);
+    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
+        count += part_in(&self->pages.chunks[number], block, &part);
     return count;
 }
 
 /* Puts a part in its place among those that there are, by its address. */
-static void insert_part(strata_pool_hold *hold, const strata_pool_part *part, uint32_t frame)
+static void insert_part(strata_pool_hold *hold, const strata_pool_part *part, uint32_t chunk)
 {
     size_t at = hold->count++;
     for (; at && hold->parts[at - 1].address > part->address; at--) {
         hold->parts[at] = hold->parts[at - 1];
-        hold->frames[at] = hold->frames[at - 1];
+        hold->chunks[at] = hold->chunks[at - 1];
     }
     hold->parts[at] = *part;
-    hold->frames[at] = frame;
+    hold->chunks[at] = chunk;
 }
 
 /* ---- holds ---- */
 
 static strata_pool_hold *make_hold(pool *self, size_t count)
 {
-    strata_pool_hold *hold = strata_host_zalloc(sizeof *hold + count * (sizeof *hold->parts + sizeof *hold->frames));
+    strata_pool_hold *hold = strata_host_zalloc(sizeof *hold + count * (sizeof *hold->parts + sizeof *hold->chunks));
     if (!hold)
         return NULL;
     hold->pool = self;
     hold->parts = (strata_pool_part *)(void *)(hold + 1);
-    hold->frames = (uint32_t *)(void *)(hold->parts + count);
+    hold->chunks = (uint32_t *)(void *)(hold->parts + count);
     return hold;
 }
 
-static void count_frame(pool *self, uint32_t number, int by)
+static void count_chunk(pool *self, uint32_t number, int by)
 {
-    pool_frame *frame = &self->pages.frames[number];
-    const bool was = frame->held != 0;
-    frame->held = (frame->held + (uint32_t)by) & POOL_FRAME_HOLDS;
-    const bool is = frame->held != 0;
+    pool_chunk *chunk = &self->pages.chunks[number];
+    const bool was = chunk->held != 0;
+    chunk->held = (chunk->held + (uint32_t)by) & POOL_CHUNK_HOLDS;
+    const bool is = chunk->held != 0;
     const uint64_t held = atomic_load_explicit(&self->held_bytes, memory_order_relaxed);
     atomic_store_explicit(&self->held_bytes,
-                          held + (is ? pool_frame_bytes(frame) : 0) - (was ? pool_frame_bytes(frame) : 0),
+                          held + (is ? pool_chunk_bytes(chunk) : 0) - (was ? pool_chunk_bytes(chunk) : 0),
                           memory_order_relaxed);
 }
 
 /* Growth is held. NULL without host memory. */
-static strata_pool_hold *hold_frames(pool *self, const strata_block *block)
+static strata_pool_hold *hold_chunks(pool *self, const strata_block *block)
 {
     strata_pool_hold *hold = make_hold(self, count_parts(self, block));
     if (!hold)
         return NULL;
     strata_pool_part part;
-    for (uint32_t number = 1; number < self->pages.frame_count; number++) {
-        if (!part_in(&self->pages.frames[number], block, &part))
+    for (uint32_t number = 1; number < self->pages.chunk_count; number++) {
+        if (!part_in(&self->pages.chunks[number], block, &part))
             continue;
         insert_part(hold, &part, number);
-        count_frame(self, number, 1);
+        count_chunk(self, number, 1);
     }
     hold->next = self->holds;
     if (self->holds)
@@ -148,7 +148,7 @@ static strata_pool_hold *hold_frames(pool *self, const strata_block *block)
 static void drop_hold(pool *self, strata_pool_hold *hold)
 {
     for (size_t i = 0; i < hold->count; i++)
-        count_frame(self, hold->frames[i], -1);
+        count_chunk(self, hold->chunks[i], -1);
     if (hold->previous)
         hold->previous->next = hold->next;
     else
@@ -173,10 +173,10 @@ static void close_files(const strata_pool_hold *hold)
             close(hold->parts[i].fd);
 }
 
-static strata_status export_part(pool *self, strata_pool_part *part, uint32_t frame)
+static strata_status export_part(pool *self, strata_pool_part *part, uint32_t chunk)
 {
     const bool file = self->pages.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    const CUresult result = pool_pages_export(&self->pages, frame, file ? (void *)&part->fd : (void *)part->fabric);
+    const CUresult result = pool_chunks_export(&self->pages, chunk, file ? (void *)&part->fd : (void *)part->fabric);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     part->fd = -1;
@@ -192,7 +192,7 @@ static strata_status export_parts(pool *self, strata_pool_hold *hold)
     if (status != STRATA_SUCCESS)
         return status;
     for (size_t i = 0; i < hold->count && status == STRATA_SUCCESS; i++)
-        status = export_part(self, &hold->parts[i], hold->frames[i]);
+        status = export_part(self, &hold->parts[i], hold->chunks[i]);
     strata_scope_leave(&scope);
     if (status != STRATA_SUCCESS)
         close_files(hold);
@@ -244,7 +244,7 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
         return status;
     strata_lock_take(&self->growth);
     status = strata_block_is_empty(block) ? STRATA_SUCCESS : check_block(self, block);
-    strata_pool_hold *hold = status == STRATA_SUCCESS ? hold_frames(self, block) : NULL;
+    strata_pool_hold *hold = status == STRATA_SUCCESS ? hold_chunks(self, block) : NULL;
     if (status == STRATA_SUCCESS && !hold)
         status = strata_fail_host_memory("a hold");
     if (status == STRATA_SUCCESS && exports)

@@ -74,12 +74,12 @@ typedef struct pool {
     uint64_t cache_granules; /* that a thread keeps for a stream; constant */
     _Atomic uint64_t limit;  /* bytes that may be reserved, 0: no limit but the device's */
     struct {
-        uint64_t frame, slack;
+        uint64_t chunk, slack;
         pool_sharing sharing;
     } given;      /* options that depend on where the pool stands; constant */
     double slack; /* of what is live at most, that may be reserved beyond it before memory is moved or given back;
                      constant once it has begun */
-    uint64_t frame_bytes; /* the largest frame that is made for more than one request; constant once it has begun */
+    uint64_t chunk_bytes; /* the largest frame that is made for more than one request; constant once it has begun */
     strata_export_type export_type;      /* constant */
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
@@ -89,7 +89,7 @@ typedef struct pool {
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
-    pool_pages pages;                     /* guarded by growth, but for what is written before the first request */
+    pool_chunks pages;                    /* guarded by growth, but for what is written before the first request */
     _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/upstream.c */
     pool_decay decay;                     /* its members say by what */
     _Atomic uint64_t threshold;           /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
@@ -269,11 +269,11 @@ strata_status pool_release(pool *self);
 uint64_t pool_kept_bytes(const pool *self);
 
 /* Whether a frame lies free as a whole; *complete: nothing can touch it, by what is known. The lock is held. */
-bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete);
+bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
 
 /* Gives a frame back, if it lies free or is mapped nowhere, and is not held. Unless it is `patient`, with patience
  * held, one that is not complete stays. Growth is held. Errors: as in pool_take_out. */
-strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient);
+strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient);
 
 /* ---- over time: resources/pool/decay.c ---- */
 

@@ -15,8 +15,8 @@
 /* Where nobody says how large: the largest frame, and the slack in thousandths, of memory that can be moved and of such
  * as stays. */
 enum {
-    FRAME_MAPPED = 16 << 20,
-    FRAME_STILL = 64 << 20,
+    CHUNK_MAPPED = 16 << 20,
+    CHUNK_STILL = 64 << 20,
     SLACK_MAPPED = 44,
     SLACK_STILL = 500,
 };
@@ -72,9 +72,9 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
         pool_decay_look(self);
     else if (status == STRATA_SUCCESS && (status = pool_release(self)) == STRATA_SUCCESS)
         status = pool_decay_step(self, UINT_MAX);
-    size_t of_frames;
+    size_t of_chunks;
     if (status == STRATA_SUCCESS && resource->upstream)
-        status = resource->upstream->ops->reap(resource->upstream, mode, &of_frames);
+        status = resource->upstream->ops->reap(resource->upstream, mode, &of_chunks);
     return status;
 }
 
@@ -136,7 +136,7 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
 static bool pool_keeps(strata_resource *resource, strata_block_id id)
 {
     const pool_piece *piece = strata_block_layer_bytes(resource, id);
-    return piece && piece->state == POOL_FRAME;
+    return piece && piece->state == POOL_CHUNK;
 }
 
 /* Only now it is known whether a layer stands below. */
@@ -147,13 +147,13 @@ static strata_status pool_begin(strata_resource *resource)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE,
                            "layer %u of the stack (pool) gives memory of device %d, the stack is for device %d",
                            resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
-    pool_pages_close(&self->pages); /* of a stack that came to nothing */
-    strata_status status = pool_pages_open(&self->pages, resource, self->device, &self->given.sharing);
+    pool_chunks_close(&self->pages); /* of a stack that came to nothing */
+    strata_status status = pool_chunks_open(&self->pages, resource, self->device, &self->given.sharing);
     if (status != STRATA_SUCCESS)
         return status;
     const bool moves = self->pages.source->moves;
     if (!moves && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
-        pool_pages_close(&self->pages);
+        pool_chunks_close(&self->pages);
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: decay needs memory that the pool maps itself, and %s; leave decay out%s",
                            resource->upstream ? "this one takes its memory from a layer below"
@@ -161,9 +161,9 @@ static strata_status pool_begin(strata_resource *resource)
                            resource->upstream ? ", or that layer" : "");
     }
     const uint64_t granule = self->pages.granule;
-    const uint64_t frame = self->given.frame ? self->given.frame : moves ? FRAME_MAPPED : FRAME_STILL;
+    const uint64_t chunk = self->given.chunk ? self->given.chunk : moves ? CHUNK_MAPPED : CHUNK_STILL;
     const uint64_t slack = self->given.slack ? self->given.slack : moves ? SLACK_MAPPED : SLACK_STILL;
-    self->frame_bytes = (frame + granule - 1) / granule * granule;
+    self->chunk_bytes = (chunk + granule - 1) / granule * granule;
     self->slack = (double)slack / 1000;
     return STRATA_SUCCESS;
 }
@@ -191,7 +191,7 @@ static void pool_destroy(strata_resource *resource)
         strata_error_suppress_end(false);
     }
     pool_holds_end(self);
-    pool_pages_close(&self->pages);
+    pool_chunks_close(&self->pages);
     pool_decay_end(self);
     pool_caches_end(self);
     pool_heap_end(&self->heap);

@@ -28,7 +28,7 @@ enum {
     PAUSE_NS = 2000000,    /* and in which a pause is no longer than that, */
     GAP_NS = 5000000,      /* and so much more for each request that no cache served meanwhile */
     REQUEST_NS = 5000,     /* such a request, */
-    FRAME_NS = 100000,     /* and a frame that is moved, in a deterministic pool */
+    CHUNK_NS = 100000,     /* and a frame that is moved, in a deterministic pool */
     RISE_SHARE = 32,       /* of what was live at most: a rise with which it begins anew */
     BESIDE_SHARE = 2,      /* of what the device has beside what was live at most, that moving may buy; */
     LIMIT_SHARE = 12,      /* of a limit, that it may not: a little more than where pool_is_tight begins */
@@ -46,7 +46,7 @@ static uint64_t requests_of(const pool *self)
 uint64_t pool_slack_clock(const pool *self)
 {
     const uint64_t moved = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * FRAME_NS : strata_timestamp_clock();
+    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * CHUNK_NS : strata_timestamp_clock();
 }
 
 /* Counts the time until now, and leaves out by how much a pause was too long. */

@@ -11,11 +11,11 @@ bool pool_is_complete(const strata_entry *entry)
     return pool_points_home(own) == POOL_HOME_NONE;
 }
 
-bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete)
+bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
 {
     const pool_heap *heap = &self->heap;
-    const uint32_t first = pool_heap_free_at(heap, frame->address, pool_frame_bytes(frame));
-    const CUdeviceptr end = frame->address + pool_frame_bytes(frame);
+    const uint32_t first = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
+    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
     *complete = first != 0;
     for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
         *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
@@ -25,32 +25,32 @@ bool pool_frame_is_free(pool *self, const pool_frame *frame, bool *complete)
 }
 
 /* The range of a frame as a piece of the caller's; 0 if it cannot be had. */
-static uint32_t take_range_of(pool *self, const pool_frame *frame, bool patient)
+static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool patient)
 {
     uint32_t slot = 0;
     bool complete;
     strata_spin_take(&self->lock);
-    if (pool_frame_is_free(self, frame, &complete) && (complete || patient))
-        slot = pool_heap_take_range(&self->heap, frame->address, pool_frame_bytes(frame));
+    if (pool_chunk_is_free(self, chunk, &complete) && (complete || patient))
+        slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     strata_spin_release(&self->lock);
     return slot;
 }
 
-strata_status pool_give_back_frame(pool *self, uint32_t number, bool patient)
+strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient)
 {
-    const pool_frame frame = self->pages.frames[number];
-    if (!frame.units || frame.held || frame.in_hand)
+    const pool_chunk chunk = self->pages.chunks[number];
+    if (!chunk.units || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
-    if (frame.address) {
-        const uint32_t slot = take_range_of(self, &frame, patient);
+    if (chunk.address) {
+        const uint32_t slot = take_range_of(self, &chunk, patient);
         strata_status status = slot ? pool_take_out(self, number, slot) : STRATA_SUCCESS;
         if (!slot || status != STRATA_SUCCESS)
             return status;
     }
-    const CUresult result = pool_pages_drop(&self->pages, number);
+    const CUresult result = pool_chunks_drop(&self->pages, number);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
-    atomic_fetch_add_explicit(&self->counts.released, pool_frame_bytes(&frame), memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 
@@ -63,7 +63,7 @@ typedef struct giving {
 
 static bool goes(const pool *self, const giving *how, uint32_t number)
 {
-    const uint64_t bytes = pool_frame_bytes(&self->pages.frames[number]), reserved = self->pages.reserved;
+    const uint64_t bytes = pool_chunk_bytes(&self->pages.chunks[number]), reserved = self->pages.reserved;
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
@@ -77,10 +77,10 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     if (before > how->keep && self->takes_finished)
         pool_settle(self);
     strata_error_suppress_begin();
-    for (uint32_t number = self->pages.frame_count;
+    for (uint32_t number = self->pages.chunk_count;
          status == STRATA_SUCCESS && number-- > 1 && self->pages.reserved > how->keep;) {
         if (goes(self, how, number))
-            status = pool_give_back_frame(self, number, how->patient);
+            status = pool_give_back_chunk(self, number, how->patient);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     strata_error_suppress_end(status != STRATA_SUCCESS);

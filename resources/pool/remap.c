@@ -10,69 +10,69 @@
 #define MUCH ((uint64_t)256 << 20) /* bytes; before more are made it is asked whether the device has them */
 
 enum {
-    FRAMES = 512,        /* that there are to be at least, before larger ones are made, */
-    REQUEST_FRAMES = 32, /* but for a request that would take more of them, */
+    CHUNKS = 512,        /* that there are to be at least, before larger ones are made, */
+    REQUEST_CHUNKS = 32, /* but for a request that would take more of them, */
     ROOMY_SHARE = 8,     /* while no more than this part of what there can be is reserved */
     LAST_SHARE = 3,      /* of a limit: what is made in small frames, */
-    LAST_FRAMES = 8192,  /* none of them larger than this part of it, where the device has such */
+    LAST_CHUNKS = 8192,  /* none of them larger than this part of it, where the device has such */
 };
 
 /* ---- making and mapping ---- */
 
-bool pool_frames_drop(pool *self, const uint32_t *frames, size_t count)
+bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
 {
     bool gone = true;
     for (size_t i = 0; i < count; i++) {
-        if (self->pages.frames[frames[i]].address)
-            pool_pages_unmap(&self->pages, &frames[i], 1);
-        if (!self->pages.frames[frames[i]].address)
-            pool_pages_drop(&self->pages, frames[i]);
+        if (self->pages.chunks[chunks[i]].address)
+            pool_chunks_unmap(&self->pages, &chunks[i], 1);
+        if (!self->pages.chunks[chunks[i]].address)
+            pool_chunks_drop(&self->pages, chunks[i]);
         else
             gone = false;
     }
     return gone;
 }
 
-static bool add(pool_frames *frames, uint32_t number, uint64_t bytes)
+static bool add(pool_chunk_list *chunks, uint32_t number, uint64_t bytes)
 {
-    if (frames->count == frames->capacity) {
-        const size_t capacity = frames->capacity ? 2 * frames->capacity : 16;
+    if (chunks->count == chunks->capacity) {
+        const size_t capacity = chunks->capacity ? 2 * chunks->capacity : 16;
         uint32_t *larger = strata_host_zalloc(capacity * sizeof *larger);
         if (!larger)
             return false;
-        if (frames->count)
-            memcpy(larger, frames->numbers, frames->count * sizeof *larger);
-        strata_host_free(frames->numbers);
-        frames->numbers = larger;
-        frames->capacity = capacity;
+        if (chunks->count)
+            memcpy(larger, chunks->numbers, chunks->count * sizeof *larger);
+        strata_host_free(chunks->numbers);
+        chunks->numbers = larger;
+        chunks->capacity = capacity;
     }
-    frames->numbers[frames->count++] = number;
-    frames->bytes += bytes;
+    chunks->numbers[chunks->count++] = number;
+    chunks->bytes += bytes;
     return true;
 }
 
 /* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. Below a
  * limit the last of them are small: a frame of which a block uses a part cannot be moved, and what is left of it is
  * lost to whoever needs more. */
-static uint64_t frame_size(const pool *self)
+static uint64_t chunk_size(const pool *self)
 {
     const uint64_t granule = self->pages.granule, reserved = self->pages.reserved;
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
     const bool last = limit && reserved >= limit - limit / LAST_SHARE;
     uint64_t size = granule;
-    while (size < self->frame_bytes && size * FRAMES < reserved && (!last || 2 * size <= limit / LAST_FRAMES))
+    while (size < self->chunk_bytes && size * CHUNKS < reserved && (!last || 2 * size <= limit / LAST_CHUNKS))
         size *= 2;
-    return size < self->frame_bytes ? size : self->frame_bytes;
+    return size < self->chunk_bytes ? size : self->chunk_bytes;
 }
 
 /* How large for a large request while there is little memory: what mapping takes goes with the number of frames, and
  * what serves such requests is moved for them as a whole. */
-static uint64_t frame_size_for(const pool *self, uint64_t request)
+static uint64_t chunk_size_for(const pool *self, uint64_t request)
 {
     uint64_t size = self->pages.granule;
-    while (size < self->frame_bytes && size * REQUEST_FRAMES < request)
+    while (size < self->chunk_bytes && size * REQUEST_CHUNKS < request)
         size *= 2;
-    return size < self->frame_bytes ? size : self->frame_bytes;
+    return size < self->chunk_bytes ? size : self->chunk_bytes;
 }
 
 /* The bytes that may be reserved in frames like that: there is to be enough besides that can be moved. What others
@@ -86,14 +86,14 @@ static uint64_t roomy_bytes(const pool *self)
     return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->pages.reserved + left) / ROOMY_SHARE : 0;
 }
 
-static CUresult make_one(pool *self, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
+static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, pool_attempt *attempt)
 {
     uint32_t number;
-    const CUresult result = pool_pages_make(&self->pages, bytes, &number, &attempt->host);
+    const CUresult result = pool_chunks_make(&self->pages, bytes, &number, &attempt->host);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!add(frames, number, bytes)) {
-        pool_frames_drop(self, &number, 1);
+    if (!add(chunks, number, bytes)) {
+        pool_chunk_list_drop(self, &number, 1);
         attempt->host = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -119,48 +119,49 @@ static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
     uint32_t number;
     if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
         return CUDA_SUCCESS;
-    const CUresult result = pool_pages_make(&self->pages, bytes, &number, &attempt->host);
+    const CUresult result = pool_chunks_make(&self->pages, bytes, &number, &attempt->host);
     if (result == CUDA_SUCCESS)
-        pool_frames_drop(self, &number, 1);
+        pool_chunk_list_drop(self, &number, 1);
     else if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
         attempt->ceiling = ceiling_below(self, bytes);
     return result;
 }
 
-CUresult pool_frames_make(pool *self, uint64_t request, uint64_t bytes, pool_frames *frames, pool_attempt *attempt)
+CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool_chunk_list *chunks,
+                              pool_attempt *attempt)
 {
     const uint64_t began = pool_slack_clock(self);
     attempt->call = "cuMemCreate";
-    CUresult result = frames->bytes < bytes ? ask_for_much(self, bytes - frames->bytes, attempt) : CUDA_SUCCESS;
-    const uint64_t large = frame_size_for(self, request);
-    const uint64_t roomy = large > frame_size(self) ? roomy_bytes(self) : 0;
-    while (result == CUDA_SUCCESS && frames->bytes < bytes) {
-        const uint64_t left = bytes - frames->bytes, usual = frame_size(self);
+    CUresult result = chunks->bytes < bytes ? ask_for_much(self, bytes - chunks->bytes, attempt) : CUDA_SUCCESS;
+    const uint64_t large = chunk_size_for(self, request);
+    const uint64_t roomy = large > chunk_size(self) ? roomy_bytes(self) : 0;
+    while (result == CUDA_SUCCESS && chunks->bytes < bytes) {
+        const uint64_t left = bytes - chunks->bytes, usual = chunk_size(self);
         const uint64_t size = large > usual && self->pages.reserved + large <= roomy ? large : usual;
-        result = make_one(self, left < size ? left : size, frames, attempt);
+        result = make_one(self, left < size ? left : size, chunks, attempt);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
             attempt->ceiling = ceiling_below(self, left < size ? left : size);
     }
-    frames->making_ns += pool_slack_leave_out(self, began);
+    chunks->making_ns += pool_slack_leave_out(self, began);
     return result;
 }
 
-CUresult pool_frames_map(pool *self, const pool_frames *frames, CUdeviceptr address, const char **call)
+CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdeviceptr address, const char **call)
 {
     *call = "cuMemMap";
     CUdeviceptr at = address;
     CUresult result = CUDA_SUCCESS;
     size_t mapped = 0;
-    for (; result == CUDA_SUCCESS && mapped < frames->count; mapped += result == CUDA_SUCCESS) {
-        result = pool_pages_map(&self->pages, frames->numbers[mapped], at);
-        at += pool_frame_bytes(&self->pages.frames[frames->numbers[mapped]]);
+    for (; result == CUDA_SUCCESS && mapped < chunks->count; mapped += result == CUDA_SUCCESS) {
+        result = pool_chunks_map(&self->pages, chunks->numbers[mapped], at);
+        at += pool_chunk_bytes(&self->pages.chunks[chunks->numbers[mapped]]);
     }
     if (result == CUDA_SUCCESS) {
         *call = "cuMemSetAccess";
-        result = pool_pages_give_access(&self->pages, address, frames->bytes);
+        result = pool_chunks_give_access(&self->pages, address, chunks->bytes);
     }
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
-        pool_pages_unmap(&self->pages, &frames->numbers[i], 1);
+        pool_chunks_unmap(&self->pages, &chunks->numbers[i], 1);
     return result;
 }
 
@@ -204,7 +205,7 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
 }
 
 typedef struct pool_pick {
-    uint32_t frame;
+    uint32_t chunk;
     uint64_t around; /* bytes of the free piece that it begins in */
     bool complete;
 } pool_pick;
@@ -217,19 +218,19 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
         return a->complete;
     if (a->around != b->around)
         return a->around < b->around;
-    return pool_frame_bytes(&self->pages.frames[a->frame]) > pool_frame_bytes(&self->pages.frames[b->frame]);
+    return pool_chunk_bytes(&self->pages.chunks[a->chunk]) > pool_chunk_bytes(&self->pages.chunks[b->chunk]);
 }
 
 /* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
 static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
-    const pool_frame *frame = &self->pages.frames[number];
-    if (!pool_frame_bytes(frame) || !frame->address || frame->held || pool_frame_bytes(frame) > room)
+    const pool_chunk *chunk = &self->pages.chunks[number];
+    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || pool_chunk_bytes(chunk) > room)
         return false;
-    uint32_t slot = pool_heap_free_at(heap, frame->address, pool_frame_bytes(frame));
+    uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
-    const CUdeviceptr end = frame->address + pool_frame_bytes(frame);
+    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
     for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
         const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
         pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
@@ -237,17 +238,17 @@ static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t num
     return pick->around && (pick->complete || patient);
 }
 
-static bool touches(const pool_frame *frame, CUdeviceptr from, CUdeviceptr to)
+static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
 {
-    return frame->address < to && frame->address + pool_frame_bytes(frame) > from;
+    return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
 }
 
 /* All frames that can be moved, each of at most `room` bytes; how many. The lock is held. */
 static size_t list_picks(const pool *self, const pool_moving *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;
-    for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        count += !touches(&self->pages.frames[number], how->from, how->to) &&
+    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
+        count += !touches(&self->pages.chunks[number], how->from, how->to) &&
                  can_move(self, room, how->patient, number, &picks[count]);
     return count;
 }
@@ -257,22 +258,22 @@ static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint
 {
     pool_pick *best = NULL;
     for (pool_pick *pick = picks; pick < picks + count; pick++)
-        if (pick->frame && pool_frame_bytes(&self->pages.frames[pick->frame]) <= room &&
+        if (pick->chunk && pool_chunk_bytes(&self->pages.chunks[pick->chunk]) <= room &&
             (!best || is_better_pick(self, pick, best)))
             best = pick;
-    const uint32_t number = best ? best->frame : 0;
+    const uint32_t number = best ? best->chunk : 0;
     if (best)
-        best->frame = 0;
+        best->chunk = 0;
     return number;
 }
 
-uint64_t pool_frames_movable(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient)
+uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient)
 {
     uint64_t bytes = 0;
     pool_pick pick;
-    for (uint32_t number = 1; number < self->pages.frame_count; number++)
-        if (touches(&self->pages.frames[number], from, to) && can_move(self, room, patient, number, &pick))
-            bytes += pool_frame_bytes(&self->pages.frames[number]);
+    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
+        if (touches(&self->pages.chunks[number], from, to) && can_move(self, room, patient, number, &pick))
+            bytes += pool_chunk_bytes(&self->pages.chunks[number]);
     return bytes;
 }
 
@@ -287,7 +288,7 @@ static void give_range(pool *self, uint32_t slot, pool_state state)
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 {
     strata_status status = wait_for_range(self, slot);
-    const CUresult result = status == STRATA_SUCCESS ? pool_pages_unmap(&self->pages, &number, 1) : CUDA_SUCCESS;
+    const CUresult result = status == STRATA_SUCCESS ? pool_chunks_unmap(&self->pages, &number, 1) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
     give_range(self, slot, status == STRATA_SUCCESS ? POOL_VOID : POOL_FREE);
@@ -296,13 +297,13 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 
 /* Takes the range of a frame that can be moved, which nothing can touch then. False if it cannot any more, or cannot be
  * waited for. */
-static bool take_frame(pool *self, const pool_moving *how, uint32_t number, uint32_t *slot)
+static bool take_chunk(pool *self, const pool_moving *how, uint32_t number, uint32_t *slot)
 {
     pool_pick pick;
     strata_spin_take(&self->lock);
-    const pool_frame *frame = &self->pages.frames[number];
-    const bool can = !touches(frame, how->from, how->to) && can_move(self, UINT64_MAX, how->patient, number, &pick);
-    *slot = can ? pool_heap_take_range(&self->heap, frame->address, pool_frame_bytes(frame)) : 0;
+    const pool_chunk *chunk = &self->pages.chunks[number];
+    const bool can = !touches(chunk, how->from, how->to) && can_move(self, UINT64_MAX, how->patient, number, &pick);
+    *slot = can ? pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk)) : 0;
     strata_spin_release(&self->lock);
     if (!*slot)
         return false;
@@ -318,10 +319,10 @@ static bool take_frame(pool *self, const pool_moving *how, uint32_t number, uint
  * free memory again. */
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
-    const CUdeviceptr from = self->pages.frames[numbers[count - 1]].address;
-    const pool_frame *first = &self->pages.frames[numbers[0]];
-    const CUdeviceptr to = first->address + pool_frame_bytes(first);
-    const bool gone = pool_pages_unmap(&self->pages, numbers, count) == CUDA_SUCCESS;
+    const CUdeviceptr from = self->pages.chunks[numbers[count - 1]].address;
+    const pool_chunk *first = &self->pages.chunks[numbers[0]];
+    const CUdeviceptr to = first->address + pool_chunk_bytes(first);
+    const bool gone = pool_chunks_unmap(&self->pages, numbers, count) == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
     for (CUdeviceptr at = to; at > from;) {
         const uint32_t slot = pool_heap_around(&self->heap, at - 1);
@@ -335,11 +336,11 @@ static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 /* The highest one first. */
 static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
 {
-    const pool_frame *frames = self->pages.frames;
+    const pool_chunk *chunks = self->pages.chunks;
     for (size_t i = 1; i < count; i++) {
         const uint32_t number = numbers[i];
         size_t at = i;
-        for (; at && frames[numbers[at - 1]].address < frames[number].address; at--)
+        for (; at && chunks[numbers[at - 1]].address < chunks[number].address; at--)
             numbers[at] = numbers[at - 1];
         numbers[at] = number;
     }
@@ -347,91 +348,91 @@ static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
 
 static size_t run_length(const pool *self, const uint32_t *numbers, size_t count)
 {
-    const pool_frame *frames = self->pages.frames;
+    const pool_chunk *chunks = self->pages.chunks;
     size_t length = 1;
-    while (length < count && frames[numbers[length]].address + pool_frame_bytes(&frames[numbers[length]]) ==
-                                 frames[numbers[length - 1]].address)
+    while (length < count && chunks[numbers[length]].address + pool_chunk_bytes(&chunks[numbers[length]]) ==
+                                 chunks[numbers[length - 1]].address)
         length++;
     return length;
 }
 
 /* Unmaps the frames of a list from the one at `first` on, those that are neighbours by one call; what cannot be
  * unmapped leaves the list. */
-static void unmap_taken(pool *self, pool_frames *frames, size_t first)
+static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 {
-    uint32_t *numbers = frames->numbers + first, *kept = numbers;
-    const size_t count = frames->count - first;
+    uint32_t *numbers = chunks->numbers + first, *kept = numbers;
+    const size_t count = chunks->count - first;
     sort_by_address(self, numbers, count);
     for (size_t i = 0, length; i < count; i += length) {
         length = run_length(self, numbers + i, count - i);
         uint64_t bytes = 0;
         for (size_t j = i; j < i + length; j++)
-            bytes += pool_frame_bytes(&self->pages.frames[numbers[j]]);
+            bytes += pool_chunk_bytes(&self->pages.chunks[numbers[j]]);
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
             atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
-            frames->moved += bytes;
+            chunks->moved += bytes;
         } else {
-            frames->bytes -= bytes;
+            chunks->bytes -= bytes;
         }
     }
-    frames->count = (size_t)(kept - frames->numbers);
+    chunks->count = (size_t)(kept - chunks->numbers);
 }
 
 /* Takes the ranges of frames until there are enough in the list, by one look at all frames: finding out what lies in
  * each costs more than comparing them. False if it found none. */
-static bool take_frames(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
+static bool take_chunks(pool *self, const pool_moving *how, pool_chunk_list *chunks, bool *host)
 {
-    const size_t before = frames->count;
-    pool_pick *picks = strata_host_zalloc((self->pages.frame_count + 1) * sizeof *picks);
+    const size_t before = chunks->count;
+    pool_pick *picks = strata_host_zalloc((self->pages.chunk_count + 1) * sizeof *picks);
     if ((*host = !picks))
         return false;
     strata_spin_take(&self->lock);
-    const size_t count = list_picks(self, how, how->room - frames->bytes, picks);
+    const size_t count = list_picks(self, how, how->room - chunks->bytes, picks);
     strata_spin_release(&self->lock);
-    while (frames->bytes < how->needed && !*host) {
+    while (chunks->bytes < how->needed && !*host) {
         uint32_t slot;
-        const uint32_t number = take_best(self, picks, count, how->room - frames->bytes);
+        const uint32_t number = take_best(self, picks, count, how->room - chunks->bytes);
         if (!number)
             break;
-        if (!take_frame(self, how, number, &slot))
+        if (!take_chunk(self, how, number, &slot))
             continue;
-        *host = !add(frames, number, pool_frame_bytes(&self->pages.frames[number]));
+        *host = !add(chunks, number, pool_chunk_bytes(&self->pages.chunks[number]));
         if (*host)
             give_range(self, slot, POOL_FREE);
     }
     strata_host_free(picks);
-    return frames->count > before && !*host;
+    return chunks->count > before && !*host;
 }
 
-void pool_frames_collect(pool *self, const pool_moving *how, pool_frames *frames, bool *host)
+void pool_chunk_list_collect(pool *self, const pool_moving *how, pool_chunk_list *chunks, bool *host)
 {
-    const size_t first = frames->count;
-    while (frames->bytes < how->needed && take_frames(self, how, frames, host))
+    const size_t first = chunks->count;
+    while (chunks->bytes < how->needed && take_chunks(self, how, chunks, host))
         continue;
-    if (frames->count > first)
-        unmap_taken(self, frames, first);
+    if (chunks->count > first)
+        unmap_taken(self, chunks, first);
 }
 
-bool pool_frames_give_back(pool *self, const pool_moving *how, uint64_t enough)
+bool pool_chunk_list_give_back(pool *self, const pool_moving *how, uint64_t enough)
 {
     uint32_t slot, number = 0;
-    pool_pick *picks = strata_host_zalloc((self->pages.frame_count + 1) * sizeof *picks);
+    pool_pick *picks = strata_host_zalloc((self->pages.chunk_count + 1) * sizeof *picks);
     if (picks) {
         strata_spin_take(&self->lock);
         const size_t count = list_picks(self, how, UINT64_MAX, picks);
         strata_spin_release(&self->lock);
         uint64_t all = 0;
         for (size_t i = 0; i < count; i++)
-            all += pool_frame_bytes(&self->pages.frames[picks[i].frame]);
+            all += pool_chunk_bytes(&self->pages.chunks[picks[i].chunk]);
         number = all >= enough ? take_best(self, picks, count, UINT64_MAX) : 0;
     }
     strata_host_free(picks);
-    const uint64_t bytes = number ? pool_frame_bytes(&self->pages.frames[number]) : 0;
-    if (!number || !take_frame(self, how, number, &slot) || !unmap_run(self, &number, 1))
+    const uint64_t bytes = number ? pool_chunk_bytes(&self->pages.chunks[number]) : 0;
+    if (!number || !take_chunk(self, how, number, &slot) || !unmap_run(self, &number, 1))
         return false;
-    if (!pool_frames_drop(self, &number, 1) || pool_frame_bytes(&self->pages.frames[number]))
+    if (!pool_chunk_list_drop(self, &number, 1) || pool_chunk_bytes(&self->pages.chunks[number]))
         return false;
     atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);
     return true;

@@ -283,37 +283,37 @@ static void describe_piece(strata_emitter *to, const seen_piece *piece)
 
 /* ---- and of the physical memory ---- */
 
-typedef struct seen_frame {
+typedef struct seen_chunk {
     CUdeviceptr address;
     uint64_t bytes;
     bool held;
-} seen_frame;
+} seen_chunk;
 
 /* The frames from a number on; where one leaves, another may be already. */
-static size_t look_at_frames(pool *self, uint32_t *from, seen_frame *seen)
+static size_t look_at_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->growth);
-    for (; *from < self->pages.frame_count && count < PIECES_AT_ONCE; ++*from) {
-        const pool_frame *frame = &self->pages.frames[*from];
-        if (pool_frame_bytes(frame) && frame->address && !frame->leaving && !frame->useless)
-            seen[count++] = (seen_frame){frame->address, pool_frame_bytes(frame), frame->held != 0};
+    for (; *from < self->pages.chunk_count && count < PIECES_AT_ONCE; ++*from) {
+        const pool_chunk *chunk = &self->pages.chunks[*from];
+        if (pool_chunk_bytes(chunk) && chunk->address && !chunk->leaving && !chunk->useless)
+            seen[count++] = (seen_chunk){chunk->address, pool_chunk_bytes(chunk), chunk->held != 0};
     }
     strata_lock_release(&self->growth);
     return count;
 }
 
-static void describe_frame(strata_emitter *to, const seen_frame *frame)
+static void describe_chunk(strata_emitter *to, const seen_chunk *chunk)
 {
     strata_emit_object_begin(to, NULL);
-    strata_emit_hex(to, "address", frame->address);
-    strata_emit_bytes(to, "bytes", frame->bytes);
-    strata_emit_bool(to, "held", frame->held);
+    strata_emit_hex(to, "address", chunk->address);
+    strata_emit_bytes(to, "bytes", chunk->bytes);
+    strata_emit_bool(to, "held", chunk->held);
     strata_emit_object_end(to);
 }
 
 /* Some that were made one after the other, are of one size, and all held or not. */
-static void describe_run(strata_emitter *to, const seen_frame *like, uint64_t count)
+static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t count)
 {
     if (!count)
         return;
@@ -324,28 +324,28 @@ static void describe_run(strata_emitter *to, const seen_frame *like, uint64_t co
     strata_emit_object_end(to);
 }
 
-enum { FRAMES_IN_FULL = 200 };
+enum { CHUNKS_IN_FULL = 200 };
 
 /* A text of more than a screen or two says how many there are of a size instead of where each is. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->growth);
-    const uint32_t count = self->pages.frame_count;
+    const uint32_t count = self->pages.chunk_count;
     strata_lock_release(&self->growth);
-    return to->format == STRATA_FORMAT_TEXT && count > FRAMES_IN_FULL;
+    return to->format == STRATA_FORMAT_TEXT && count > CHUNKS_IN_FULL;
 }
 
-static void describe_frames(pool *self, strata_emitter *to)
+static void describe_chunks(pool *self, strata_emitter *to)
 {
-    seen_frame seen[PIECES_AT_ONCE], run = {0};
+    seen_chunk seen[PIECES_AT_ONCE], run = {0};
     uint32_t from = 1;
     uint64_t alike = 0;
     const bool brief = is_brief(self, to);
     strata_emit_list_begin(to, "frames");
-    for (size_t count; (count = look_at_frames(self, &from, seen));)
+    for (size_t count; (count = look_at_chunks(self, &from, seen));)
         for (size_t i = 0; i < count; i++) {
             if (!brief) {
-                describe_frame(to, &seen[i]);
+                describe_chunk(to, &seen[i]);
                 continue;
             }
             const bool like = alike && seen[i].bytes == run.bytes && seen[i].held == run.held;
@@ -373,5 +373,5 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
                     seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
                     describe_piece(to, &seen[i]);
     strata_emit_list_end(to);
-    describe_frames(self, to);
+    describe_chunks(self, to);
 }

@@ -10,7 +10,7 @@
 #include "resources/pool/thread_cache.h"
 
 enum {
-    FRAMES = 64,       /* that there are to be at least, before larger ones are made */
+    CHUNKS = 64,       /* that there are to be at least, before larger ones are made */
     TIMES_TO_LOOK = 8, /* again, after others had their turn */
     TURNS_TO_WAIT = 2000,
 };
@@ -55,10 +55,10 @@ static strata_status synchronize(strata_point point, void *data)
 }
 
 /* Whether nothing lives in a frame; and nothing can touch it, unless that may be waited for. The lock is held. */
-static bool is_free(const pool *self, const pool_frame *frame, bool patient)
+static bool is_free(const pool *self, const pool_chunk *chunk, bool patient)
 {
-    const CUdeviceptr end = frame->address + pool_frame_bytes(frame);
-    uint32_t slot = pool_heap_free_at(&self->heap, frame->address, pool_frame_bytes(frame));
+    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
+    uint32_t slot = pool_heap_free_at(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     bool complete = slot != 0;
     for (; complete && !patient && slot; slot = pool_piece_at(&self->heap, slot)->next) {
         strata_entry *entry = pool_entry(&self->heap, slot);
@@ -73,23 +73,23 @@ static bool is_free(const pool *self, const pool_frame *frame, bool patient)
 
 /* Takes a frame that can be given back away from everybody: *slot is its memory, as one piece, or 0 if it never was of
  * use. False: it is not to be given back. */
-static bool take_whole(pool *self, uint32_t number, bool patient, pool_frame *frame, uint32_t *slot)
+static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
     strata_lock_take(&self->growth);
-    *frame = number < self->pages.frame_count ? self->pages.frames[number] : (pool_frame){0};
-    bool taken = pool_frame_bytes(frame) && !frame->leaving && !frame->held;
-    if (taken && !frame->useless) {
+    *chunk = number < self->pages.chunk_count ? self->pages.chunks[number] : (pool_chunk){0};
+    bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held;
+    if (taken && !chunk->useless) {
         strata_spin_take(&self->lock);
-        if (is_free(self, frame, patient))
-            *slot = pool_heap_take_range(&self->heap, frame->address, pool_frame_bytes(frame));
+        if (is_free(self, chunk, patient))
+            *slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
         if (*slot)
             pool_piece_at(&self->heap, *slot)->state = POOL_AWAITED;
         strata_spin_release(&self->lock);
         taken = *slot != 0;
     }
     if (taken)
-        self->pages.frames[number].leaving = true;
+        self->pages.chunks[number].leaving = true;
     strata_lock_release(&self->growth);
     return taken;
 }
@@ -98,22 +98,22 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_frame *fr
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->growth);
-    pool_frame *frame = &self->pages.frames[number];
-    frame->leaving = false;
+    pool_chunk *chunk = &self->pages.chunks[number];
+    chunk->leaving = false;
     strata_spin_take(&self->lock);
-    if (!slot && !frame->useless)
-        slot = pool_heap_enter(&self->heap, frame->address, pool_frame_bytes(frame));
+    if (!slot && !chunk->useless)
+        slot = pool_heap_enter(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     if (slot)
         pool_heap_give(&self->heap, slot, POOL_FREE);
     else
-        frame->useless = true;
+        chunk->useless = true;
     strata_spin_release(&self->lock);
     strata_lock_release(&self->growth);
 }
 
 /* Waits for the memory of a frame that was taken, which then is nobody's, before its addresses may be another one's. On
  * failure it still is in *slot. */
-static strata_status wait_for_frame(pool *self, uint32_t *slot)
+static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
     strata_spin_take(&self->lock);
@@ -128,43 +128,43 @@ static strata_status wait_for_frame(pool *self, uint32_t *slot)
 
 /* Gives a frame back, if everything in it is free and complete, or with `patient` will be; *bytes is 0 if not. Errors:
  * what waiting and the source have; it is as before then. */
-static strata_status give_back_frame(pool *self, uint32_t number, bool patient, uint64_t *bytes)
+static strata_status give_back_chunk(pool *self, uint32_t number, bool patient, uint64_t *bytes)
 {
-    pool_frame frame;
+    pool_chunk chunk;
     uint32_t slot;
     *bytes = 0;
-    if (!take_whole(self, number, patient, &frame, &slot))
+    if (!take_whole(self, number, patient, &chunk, &slot))
         return STRATA_SUCCESS;
-    strata_status status = slot ? wait_for_frame(self, &slot) : STRATA_SUCCESS;
+    strata_status status = slot ? wait_for_chunk(self, &slot) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
-        status = pool_pages_return(&self->pages, &frame);
+        status = pool_chunks_return(&self->pages, &chunk);
     if (status != STRATA_SUCCESS) {
         put_back(self, number, slot);
         return status;
     }
-    *bytes = pool_frame_bytes(&frame);
-    atomic_fetch_add_explicit(&self->counts.released, pool_frame_bytes(&frame), memory_order_relaxed);
+    *bytes = pool_chunk_bytes(&chunk);
+    atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
     strata_lock_take(&self->growth);
-    pool_pages_forget(&self->pages, number);
+    pool_chunks_forget(&self->pages, number);
     pool_note_reserved(self);
     strata_lock_release(&self->growth);
     return STRATA_SUCCESS;
 }
 
-static uint32_t end_of_frames(pool *self)
+static uint32_t end_of_chunks(pool *self)
 {
     strata_lock_take(&self->growth);
-    const uint32_t end = self->pages.frame_count;
+    const uint32_t end = self->pages.chunk_count;
     strata_lock_release(&self->growth);
     return end;
 }
 
 /* Gives frames back until `enough` bytes; how many were. */
-static uint64_t give_back_frames(pool *self, uint64_t enough, bool patient)
+static uint64_t give_back_chunks(pool *self, uint64_t enough, bool patient)
 {
     uint64_t given = 0, bytes;
-    for (uint32_t number = end_of_frames(self); number-- > 1 && given < enough; given += bytes)
-        give_back_frame(self, number, patient, &bytes);
+    for (uint32_t number = end_of_chunks(self); number-- > 1 && given < enough; given += bytes)
+        give_back_chunk(self, number, patient, &bytes);
     if (given && self->pages.source->settle)
         self->pages.source->settle(&self->pages);
     return given;
@@ -183,14 +183,14 @@ static uint64_t least_for(const pool *self, const pool_want *want)
 }
 
 /* How large a frame is to be for a request: as large as it needs, and the larger the more memory there is. */
-static uint64_t frame_for(const pool *self, const pool_want *want)
+static uint64_t chunk_for(const pool *self, const pool_want *want)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     const uint64_t least = least_for(self, want);
     uint64_t size = self->pages.granule;
-    while (size < self->frame_bytes && size * FRAMES < reserved)
+    while (size < self->chunk_bytes && size * CHUNKS < reserved)
         size *= 2;
-    size = size < self->frame_bytes ? size : self->frame_bytes;
+    size = size < self->chunk_bytes ? size : self->chunk_bytes;
     if (!reserved && size < pool_initial_size(self))
         size = pool_initial_size(self);
     return size > least ? size : least;
@@ -199,11 +199,11 @@ static uint64_t frame_for(const pool *self, const pool_want *want)
 /* A number for a frame of so many bytes, which count as asked for, if the limit lets them; else 0. */
 static uint32_t begin_to_ask(pool *self, uint64_t bytes, pool_attempt *attempt)
 {
-    pool_pages *pages = &self->pages;
+    pool_chunks *pages = &self->pages;
     uint32_t number = 0;
     strata_lock_take(&self->growth);
     if (pages->reserved + pages->asked + bytes <= pool_most_reserved(self)) {
-        number = pool_pages_number(pages);
+        number = pool_chunks_number(pages);
         attempt->host = !number;
         pages->asked += number ? bytes : 0;
     }
@@ -213,43 +213,43 @@ static uint32_t begin_to_ask(pool *self, uint64_t bytes, pool_attempt *attempt)
 
 /* Lets the request's stream come after the frame's allocation. Inside of a capture no stream can wait for what is
  * outside, and the host can. */
-static strata_status follow_frame(const pool_want *want, const pool_frame *frame, bool alone)
+static strata_status follow_chunk(const pool_want *want, const pool_chunk *chunk, bool alone)
 {
-    if (!frame->below)
+    if (!chunk->below)
         return STRATA_SUCCESS;
-    const strata_point ready = frame->below->ready;
+    const strata_point ready = chunk->below->ready;
     strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(want->stream, ready);
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
 /* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered is
  * useless then. Growth is held. */
-static uint32_t enter_frame(pool *self, const pool_want *want, pool_frame *frame)
+static uint32_t enter_chunk(pool *self, const pool_want *want, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
-    uint32_t slot = pool_heap_enter(&self->heap, frame->address, pool_frame_bytes(frame));
-    if (slot && frame->below && !pool_points_add(pool_entry(&self->heap, slot), frame->below->ready)) {
+    uint32_t slot = pool_heap_enter(&self->heap, chunk->address, pool_chunk_bytes(chunk));
+    if (slot && chunk->below && !pool_points_add(pool_entry(&self->heap, slot), chunk->below->ready)) {
         pool_heap_leave(&self->heap, slot);
         slot = 0;
     }
     if (slot)
         slot = pool_cut_out(self, slot, want);
     else
-        frame->useless = true;
+        chunk->useless = true;
     strata_spin_release(&self->lock);
     return slot;
 }
 
 /* Notes what the source has answered, under the number that was kept for it, and gets the request's piece. */
-static uint32_t note_frame(pool *self, const pool_want *want, uint32_t number, const pool_frame *frame, bool usable)
+static uint32_t note_chunk(pool *self, const pool_want *want, uint32_t number, const pool_chunk *chunk, bool usable)
 {
-    pool_frame *noted = &self->pages.frames[number];
-    *noted = *frame;
-    self->pages.reserved += pool_frame_bytes(frame);
+    pool_chunk *noted = &self->pages.chunks[number];
+    *noted = *chunk;
+    self->pages.reserved += pool_chunk_bytes(chunk);
     noted->useless = !usable;
     if (usable)
         atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
-    return usable ? enter_frame(self, want, noted) : 0;
+    return usable ? enter_chunk(self, want, noted) : 0;
 }
 
 /* A frame that was got and cannot be used. */
@@ -257,19 +257,19 @@ static void give_back_unused(pool *self, uint32_t number)
 {
     uint64_t bytes;
     strata_error_suppress_begin();
-    give_back_frame(self, number, true, &bytes);
+    give_back_chunk(self, number, true, &bytes);
     strata_error_suppress_end(false);
 }
 
 /* Asks the source for a frame; what it says if it has none is kept. */
-static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_frame *frame,
+static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_chunk *chunk,
                          bool *made)
 {
     strata_error_suppress_begin();
-    strata_status status = pool_pages_ask(&self->pages, bytes, frame);
+    strata_status status = pool_chunks_ask(&self->pages, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
-        status = follow_frame(want, frame, attempt->alone);
+        status = follow_chunk(want, chunk, attempt->alone);
     const strata_error *said = strata_error_suppressed();
     if (status != STRATA_SUCCESS)
         attempt->below = said->status == status ? *said : (strata_error){.status = status};
@@ -278,23 +278,23 @@ static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool
 }
 
 /* Gets a frame of so many bytes for a request. */
-static pool_look take_frame(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, uint32_t *slot)
+static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, uint32_t *slot)
 {
     attempt->below.status = STRATA_SUCCESS;
     const uint32_t number = begin_to_ask(self, bytes, attempt);
     if (!number)
         return attempt->host ? POOL_FAILED : POOL_NOTHING;
-    pool_frame frame;
+    pool_chunk chunk;
     bool made;
-    strata_status status = ask(self, want, bytes, attempt, &frame, &made);
+    strata_status status = ask(self, want, bytes, attempt, &chunk, &made);
     strata_lock_take(&self->growth);
     self->pages.asked -= bytes;
-    if (made && self->pages.reserved + self->pages.asked + pool_frame_bytes(&frame) > pool_most_reserved(self))
-        frame.units = pool_frame_units(bytes); /* the layer below has given more than it was asked for */
-    *slot = made ? note_frame(self, want, number, &frame, status == STRATA_SUCCESS) : 0;
-    const bool unused = made && self->pages.frames[number].useless;
+    if (made && self->pages.reserved + self->pages.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
+        chunk.units = pool_chunk_units(bytes); /* the layer below has given more than it was asked for */
+    *slot = made ? note_chunk(self, want, number, &chunk, status == STRATA_SUCCESS) : 0;
+    const bool unused = made && self->pages.chunks[number].useless;
     if (!made)
-        pool_pages_forget(&self->pages, number);
+        pool_chunks_forget(&self->pages, number);
     pool_note_reserved(self);
     strata_lock_release(&self->growth);
     if (unused)
@@ -334,29 +334,29 @@ static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
     if (after <= most)
         return;
     strata_error_suppress_begin();
-    give_back_frames(self, after - most, false);
+    give_back_chunks(self, after - most, false);
     strata_error_suppress_end(false);
 }
 
 /* A frame for a request; or one that is just large enough; or that once others were given back, first those that are
  * complete, then those that can be waited for. */
-static pool_look get_frame(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_look get_chunk(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    const uint64_t least = least_for(self, want), size = frame_for(self, want);
+    const uint64_t least = least_for(self, want), size = chunk_for(self, want);
     keep_within_slack(self, want, size);
-    pool_look look = take_frame(self, want, size, attempt, slot);
+    pool_look look = take_chunk(self, want, size, attempt, slot);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)
         return look;
     if (look == POOL_NOTHING && size > least && is_short(attempt))
-        look = take_frame(self, want, least, attempt, slot);
+        look = take_chunk(self, want, least, attempt, slot);
     for (int patient = 0; patient < 2 && look == POOL_NOTHING && is_short(attempt); patient++) {
         const uint64_t missing = missing_for(self, want, attempt);
         strata_error_suppress_begin();
-        const uint64_t given = give_back_frames(self, missing, patient != 0);
+        const uint64_t given = give_back_chunks(self, missing, patient != 0);
         strata_error_suppress_end(false);
         if (given)
-            look = take_frame(self, want, least, attempt, slot);
+            look = take_chunk(self, want, least, attempt, slot);
     }
     return look;
 }
@@ -385,7 +385,7 @@ pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attem
     if (look == POOL_NOTHING) /* the turn may have been another one's meanwhile */
         look = look_for_rest(self, want, &made, attempt, slot);
     if (look == POOL_NOTHING)
-        look = get_frame(self, want, attempt, slot);
+        look = get_chunk(self, want, attempt, slot);
     if (look == POOL_NOTHING) /* who has no turn is not refused beside another one's frame either */
         look = look_for_rest(self, want, &made, attempt, slot);
     end_turn(self, turn);
@@ -423,11 +423,11 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     if (before > keep && self->takes_finished)
         pool_settle(self);
     strata_error_suppress_begin();
-    for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
+    for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
         if (atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
             break;
-        status = give_back_frame(self, number, true, &given);
+        status = give_back_chunk(self, number, true, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     if (status == STRATA_SUCCESS && self->pages.source->settle)
@@ -449,13 +449,13 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     if (self->takes_finished)
         pool_settle(self);
     strata_error_suppress_begin();
-    for (uint32_t number = end_of_frames(self); status == STRATA_SUCCESS && number-- > 1;) {
+    for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
         strata_lock_take(&self->growth);
-        const uint64_t reserved = self->pages.reserved, bytes = pool_frame_bytes(&self->pages.frames[number]);
+        const uint64_t reserved = self->pages.reserved, bytes = pool_chunk_bytes(&self->pages.chunks[number]);
         strata_lock_release(&self->growth);
         if (reserved >= keep && reserved - keep >= bytes)
-            status = give_back_frame(self, number, false, &given);
+            status = give_back_chunk(self, number, false, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     if (status == STRATA_SUCCESS && self->pages.source->settle)

@@ -52,11 +52,11 @@ static bool can_fill(pool_search *search, const pool_window *window)
     if (window->needed <= search->can_make)
         return true;
     if (search->can_move == UINT64_MAX)
-        search->can_move = pool_frames_movable(search->self, 0, UINT64_MAX, UINT64_MAX, patient);
+        search->can_move = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, patient);
     const uint64_t missing = window->needed - search->can_make;
     return missing <= search->can_move &&
            missing <=
-               search->can_move - pool_frames_movable(search->self, window->from, window->to, UINT64_MAX, patient);
+               search->can_move - pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, patient);
 }
 
 /* One of the two walks: forwards, where windows begin with a piece, or backwards, where they end with one. */
@@ -260,55 +260,56 @@ void pool_window_leave(pool *self, const pool_window *window)
 
 /* Adds frames to a list until there are how->needed bytes in it, and no more: such as are moved, new ones, or new ones
  * in place of one that is too large. */
-static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_frames *frames, pool_attempt *attempt)
+static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_chunk_list *chunks,
+                        pool_attempt *attempt)
 {
     CUresult result = CUDA_SUCCESS;
-    while (result == CUDA_SUCCESS && frames->bytes < how->needed) {
-        pool_frames_collect(self, how, frames, &attempt->host);
-        const uint64_t missing = how->needed - frames->bytes;
+    while (result == CUDA_SUCCESS && chunks->bytes < how->needed) {
+        pool_chunk_list_collect(self, how, chunks, &attempt->host);
+        const uint64_t missing = how->needed - chunks->bytes;
         if (attempt->host)
             result = CUDA_ERROR_OUT_OF_MEMORY;
         else if (missing && self->pages.reserved + missing <= most)
-            result = pool_frames_make(self, 0, how->needed, frames, attempt);
-        else if (missing && !pool_frames_give_back(self, how, self->pages.reserved + missing - most))
+            result = pool_chunk_list_make(self, 0, how->needed, chunks, attempt);
+        else if (missing && !pool_chunk_list_give_back(self, how, self->pages.reserved + missing - most))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
 }
 
 /* Has frames for all voids, one void's behind the other's. */
-static CUresult collect_for_voids(pool *self, const pool_terms *terms, const pool_window *window, pool_frames *frames,
-                                  pool_attempt *attempt)
+static CUresult collect_for_voids(pool *self, const pool_terms *terms, const pool_window *window,
+                                  pool_chunk_list *chunks, pool_attempt *attempt)
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t bytes = 0;
     for (uint32_t slot = window->voids; slot && result == CUDA_SUCCESS; slot = next_void(self, slot)) {
         bytes += pool_bytes_of(pool_entry(&self->heap, slot));
         const pool_moving how = {window->from, window->to, bytes, bytes, terms->patient};
-        result = collect(self, &how, terms->most, frames, attempt);
+        result = collect(self, &how, terms->most, chunks, attempt);
     }
     return result;
 }
 
 /* The next frames of a list that a void is filled with. */
-static pool_frames frames_of(const pool *self, const pool_frames *all, size_t from, uint64_t bytes)
+static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, size_t from, uint64_t bytes)
 {
-    pool_frames frames = {.numbers = all->numbers + from};
-    while (frames.bytes < bytes)
-        frames.bytes += pool_frame_bytes(&self->pages.frames[frames.numbers[frames.count++]]);
-    return frames;
+    pool_chunk_list chunks = {.numbers = all->numbers + from};
+    while (chunks.bytes < bytes)
+        chunks.bytes += pool_chunk_bytes(&self->pages.chunks[chunks.numbers[chunks.count++]]);
+    return chunks;
 }
 
 /* Maps the frames in the voids. On failure some may be mapped. */
-static CUresult map_in_voids(pool *self, uint32_t first, const pool_frames *all, const char **call)
+static CUresult map_in_voids(pool *self, uint32_t first, const pool_chunk_list *all, const char **call)
 {
     CUresult result = CUDA_SUCCESS;
     size_t used = 0;
     for (uint32_t slot = first; slot && result == CUDA_SUCCESS; slot = next_void(self, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_frames frames = frames_of(self, all, used, pool_bytes_of(entry));
-        result = pool_frames_map(self, &frames, pool_address_of(entry), call);
-        used += frames.count;
+        const pool_chunk_list chunks = chunks_of(self, all, used, pool_bytes_of(entry));
+        result = pool_chunk_list_map(self, &chunks, pool_address_of(entry), call);
+        used += chunks.count;
     }
     return result;
 }
@@ -341,16 +342,16 @@ static pool_look cut_out(pool *self, const pool_want *want, const pool_window *w
 pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *terms, const pool_window *window,
                            pool_attempt *attempt, uint32_t *slot)
 {
-    pool_frames frames = {0};
+    pool_chunk_list chunks = {0};
     const uint64_t began = pool_slack_clock(self);
-    attempt->result = collect_for_voids(self, terms, window, &frames, attempt);
+    attempt->result = collect_for_voids(self, terms, window, &chunks, attempt);
     if (attempt->result == CUDA_SUCCESS)
-        attempt->result = map_in_voids(self, window->voids, &frames, &attempt->call);
+        attempt->result = map_in_voids(self, window->voids, &chunks, &attempt->call);
     const bool mapped = attempt->result == CUDA_SUCCESS;
-    const bool gone = mapped || pool_frames_drop(self, frames.numbers, frames.count);
-    strata_host_free(frames.numbers);
+    const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
+    strata_host_free(chunks.numbers);
     if (!terms->patient) /* which waits for work, with growth let go */
-        pool_slack_note_moves(self, began + frames.making_ns, frames.moved);
+        pool_slack_note_moves(self, began + chunks.making_ns, chunks.moved);
     pool_note_reserved(self);
     if (mapped)
         return cut_out(self, want, window, attempt, slot);

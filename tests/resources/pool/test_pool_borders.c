@@ -209,7 +209,7 @@ static size_t times_in(const char *text, const char *word)
     return times;
 }
 
-static void a_text_counts_many_frames_and_an_object_has_each(void **state)
+static void a_text_counts_many_chunks_and_an_object_has_each(void **state)
 {
     (void)state;
     enum { FEW = 100, MANY = 300 };
@@ -266,7 +266,7 @@ static void requests_that_the_layer_below_refuses_leave_no_numbers(void **state)
     strata_block block;
     for (int i = 0; i < 100; i++)
         check_status(strata_runtime_allocate(runtime, 8 * MIB, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
-    assert_true(self->pages.frame_count < 10);
+    assert_true(self->pages.chunk_count < 10);
     check_ok(strata_runtime_allocate(runtime, MIB, NULL, &block));
     check_ok(strata_runtime_deallocate(runtime, &block));
     check_ok(strata_runtime_destroy(runtime));
@@ -285,7 +285,7 @@ int main(void)
         cmocka_unit_test(an_initial_size_beyond_the_device_is_refused_though_nobody_says_what_is_free),
         cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
         cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),
-        cmocka_unit_test(a_text_counts_many_frames_and_an_object_has_each),
+        cmocka_unit_test(a_text_counts_many_chunks_and_an_object_has_each),
         cmocka_unit_test(a_pool_over_null_serves),
         cmocka_unit_test(requests_that_the_layer_below_refuses_leave_no_numbers),
     };

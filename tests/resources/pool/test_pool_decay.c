@@ -11,7 +11,7 @@
 #define SECOND UINT64_C(1000000000)
 #define WINDOW (1000 * SECOND) /* so that only jumps end one */
 
-enum { FRAME = 2 << 20 /* what the simulated device and an H200 map memory in */ };
+enum { CHUNK = 2 << 20 /* what the simulated device and an H200 map memory in */ };
 
 /* ---- the clock ---- */
 
@@ -110,7 +110,7 @@ static void sleep_through(test_fixture *fixture)
 
 static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
     assert_amount(reserved(fixture) == 64 * MIB);
@@ -128,7 +128,7 @@ static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fix
         pass(1);
         make_slow_calls(fixture, 8, stream);
     }
-    assert_amount(reserved(fixture) == FRAME); /* in which the small blocks are */
+    assert_amount(reserved(fixture) == CHUNK); /* in which the small blocks are */
     assert_amount(value_of(fixture->runtime, "pool.decayed") == 62 * MIB);
     assert_amount(value_of(fixture->runtime, "pool.released") == 62 * MIB);
     strata_block block = test_allocate(fixture, 32 * MIB, stream); /* and comes again when it is needed */
@@ -142,12 +142,12 @@ static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixtu
 {
     test_needs_truthful_queries();
     enum { COUNT = 3, KEPT = 1 << 20 };
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream kept = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[COUNT];
     for (size_t i = 0; i < COUNT; i++)
         blocks[i] = test_allocate(fixture, KEPT, kept);
-    leave_free(fixture, FRAME, stream); /* for the calls below, or they would empty the cache */
+    leave_free(fixture, CHUNK, stream); /* for the calls below, or they would empty the cache */
     begin_decay(fixture, stream);
     for (size_t i = 0; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], kept);
@@ -160,14 +160,14 @@ static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixtu
         pass(100);
         make_slow_calls(fixture, 8, stream);
     }
-    assert_true(before >= 3 * FRAME);
-    assert_int_equal(reserved(fixture), FRAME); /* in which the small blocks are */
+    assert_true(before >= 3 * CHUNK);
+    assert_int_equal(reserved(fixture), CHUNK); /* in which the small blocks are */
 }
 
 /* What is held is not counted with what could go. */
 static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 32 * MIB, stream);
     strata_pool_hold *hold;
@@ -186,7 +186,7 @@ static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
 /* Windows that went by without a call count. */
 static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
     begin_decay(fixture, stream);
@@ -200,7 +200,7 @@ static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixtu
 
 static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 400 * MIB, stream), more;
     begin_decay(fixture, stream);
@@ -221,10 +221,10 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     test_free_on(fixture, &more, stream);
 }
 
-static void a_request_or_a_free_gives_back_no_more_than_some_frames(test_fixture *fixture)
+static void a_request_or_a_free_gives_back_no_more_than_some_chunks(test_fixture *fixture)
 {
     enum { MOST = 16 };
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, MIB, stream), other;
     leave_free(fixture, 120 * MIB, stream);
@@ -240,7 +240,7 @@ static void a_request_or_a_free_gives_back_no_more_than_some_frames(test_fixture
     test_calls_begin(&calls);
     check_ok(strata_runtime_reap_pending(fixture->runtime)); /* all the rest */
     assert_true(test_calls_of(&calls, "cuMemRelease") > MOST);
-    assert_int_equal(reserved(fixture), FRAME);
+    assert_int_equal(reserved(fixture), CHUNK);
     test_free_on(fixture, &block, stream);
 }
 
@@ -301,7 +301,7 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     const uint64_t more = same ? 0 : made / 8;
     assert_true(value_of(fixture->runtime, "pool.frames.made") <= made + more);
     assert_true(value_of(fixture->runtime, "pool.frames.moved") <= moved + more);
-    assert_true(reserved(fixture) <= bytes + more * FRAME && reserved(fixture) + more * FRAME >= bytes);
+    assert_true(reserved(fixture) <= bytes + more * CHUNK && reserved(fixture) + more * CHUNK >= bytes);
     assert_true(bytes > 8 * MIB);
 }
 
@@ -327,7 +327,7 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
 static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixture)
 {
     enum { PAIRS = 4 };
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block gaps[PAIRS], walls[PAIRS], block;
     leave_free(fixture, 64 * MIB, stream);
@@ -335,19 +335,19 @@ static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixtu
     sleep_through(fixture);
     assert_int_equal(reserved(fixture), 0);
     for (size_t i = 0; i < PAIRS; i++) {
-        gaps[i] = test_allocate(fixture, 2 * FRAME, stream);
-        walls[i] = test_allocate(fixture, FRAME, stream);
+        gaps[i] = test_allocate(fixture, 2 * CHUNK, stream);
+        walls[i] = test_allocate(fixture, CHUNK, stream);
     }
     for (size_t i = 0; i < PAIRS; i++)
         test_free_on(fixture, &gaps[i], stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
     const size_t before = reserved(fixture);
-    block = test_allocate(fixture, (size_t)2 * PAIRS * FRAME, stream);
+    block = test_allocate(fixture, (size_t)2 * PAIRS * CHUNK, stream);
     test_write(fixture, &block, 0x44, stream);
     if (!test_is_swept()) { /* what cannot be unmapped is not moved, and more is made */
         assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
-        assert_true(reserved(fixture) <= before + 2 * (size_t)FRAME);
+        assert_true(reserved(fixture) <= before + 2 * (size_t)CHUNK);
     }
     test_free_on(fixture, &block, stream);
     for (size_t i = 0; i < PAIRS; i++)
@@ -356,7 +356,7 @@ static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixtu
 
 static void decay_ends_at_the_release_threshold(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 64 * MIB, stream);
     set(fixture, "pool.release_threshold", 23 * MIB);
@@ -371,13 +371,13 @@ static void decay_ends_at_the_release_threshold(test_fixture *fixture)
         pass(1);
         make_slow_calls(fixture, 8, stream);
     }
-    assert_int_equal(reserved(fixture), FRAME);
+    assert_int_equal(reserved(fixture), CHUNK);
 }
 
 /* Of a stream that is behind nothing is known to be complete; and nobody finds that out by waiting. */
 static void memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 32 * MIB, slow);
     test_stall *stall = test_stall_begin(slow);
@@ -433,7 +433,7 @@ static CUresult CUDAAPI refuse_to_unmap(CUdeviceptr address, size_t bytes)
 
 static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     leave_free(fixture, 32 * MIB, stream);
     begin_decay(fixture, stream);
@@ -465,7 +465,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
 
 static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     set(fixture, "pool.release_threshold", 9 * MIB);
     strata_block block = test_allocate(fixture, MIB, stream);
@@ -483,7 +483,7 @@ static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at
     assert_int_equal(value_of(fixture->runtime, "pool.decayed"), 0);
     set(fixture, "pool.release_threshold", 1);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    assert_int_equal(reserved(fixture), FRAME); /* in which the block is */
+    assert_int_equal(reserved(fixture), CHUNK); /* in which the block is */
     test_free_on(fixture, &block, stream);
 }
 
@@ -528,8 +528,8 @@ static void move_while_another_thread_gives_back(test_fixture *fixture, const ch
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[4], large;
     for (size_t i = 0; i < 4; i++)
-        blocks[i] = test_allocate(fixture, FRAME, i == 2 ? slow : stream);
-    set_limit(fixture, 4 * (uint64_t)FRAME);
+        blocks[i] = test_allocate(fixture, CHUNK, i == 2 ? slow : stream);
+    set_limit(fixture, 4 * (uint64_t)CHUNK);
     test_free_on(fixture, &blocks[0], stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime)); /* complete, so that it is moved first */
     set(fixture, name, value);
@@ -540,12 +540,12 @@ static void move_while_another_thread_gives_back(test_fixture *fixture, const ch
     meanwhile.synchronize = strata_cu.EventSynchronize;
     const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
     strata_cu.EventSynchronize = synchronize_slow;
-    strata_status status = try_to_allocate(fixture, 2 * (size_t)FRAME, stream, &large);
+    strata_status status = try_to_allocate(fixture, 2 * (size_t)CHUNK, stream, &large);
     const bool waited = strata_cu.EventSynchronize == meanwhile.synchronize;
     strata_cu.EventSynchronize = meanwhile.synchronize;
     test_stall_end_all();
     assert_true(waited && meanwhile.good);
-    assert_int_equal(meanwhile.reserved, 4 * (size_t)FRAME);
+    assert_int_equal(meanwhile.reserved, 4 * (size_t)CHUNK);
     check_ok(status);
     assert_int_equal(value_of(fixture->runtime, "pool.frames.moved") - moved, 2);
     test_write(fixture, &large, 0x22, stream);
@@ -557,13 +557,13 @@ static void move_while_another_thread_gives_back(test_fixture *fixture, const ch
 
 static void what_one_thread_moves_no_other_gives_back(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     move_while_another_thread_gives_back(fixture, "pool.release_threshold", 1);
 }
 
 static void what_one_thread_moves_does_not_decay(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     move_while_another_thread_gives_back(fixture, "pool.decay", WINDOW);
 }
 
@@ -603,7 +603,7 @@ static void options_say_how_much_is_kept(test_fixture *fixture)
         {"pool(opportunistic=off, decay=1000s)", 0},
         {"pool(decay=9000000000s)", 64 * MIB},
     };
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (reserved_after_all(cases[i].text, stream) != cases[i].bytes)
@@ -666,7 +666,7 @@ int main(void)
         TEST_CASE(half_of_what_nobody_holds_is_given_back),
         TEST_CASE(a_program_that_slept_gives_back_for_all_the_time),
         TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
-        TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_frames),
+        TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_chunks),
         TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
         TEST_CASE(a_period_that_needs_less_comes_to_have_less),
         TEST_CASE(after_a_decay_the_slack_counts_from_what_is_held),

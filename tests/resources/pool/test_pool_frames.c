@@ -43,45 +43,45 @@ static uint64_t made_for(size_t bytes, strata_block *block)
 }
 
 /* The frames that a new pool makes for a request, and not a byte more than it needs. */
-static uint64_t first_frames(const char *stack, size_t bytes)
+static uint64_t first_chunks(const char *stack, size_t bytes)
 {
     strata_block block;
     begin(stack);
-    const uint64_t frames = made_for(bytes, &block);
+    const uint64_t chunks = made_for(bytes, &block);
     assert_int_equal(value_of(runtime, "pool.reserved"), (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
     give(&block);
     end();
-    return frames;
+    return chunks;
 }
 
-static void a_large_request_gets_few_frames(void **state)
+static void a_large_request_gets_few_chunks(void **state)
 {
     (void)state;
-    assert_int_equal(first_frames("pool", 64 * MIB), 32);   /* of 2 MiB */
-    assert_int_equal(first_frames("pool", 66 * MIB), 17);   /* of 4, the last one of 2 */
-    assert_int_equal(first_frames("pool", 256 * MIB), 32);  /* of 8 */
-    assert_int_equal(first_frames("pool", 258 * MIB), 17);  /* of 16, the last one of 2 */
-    assert_int_equal(first_frames("pool", 1000 * MIB), 63); /* none is larger */
+    assert_int_equal(first_chunks("pool", 64 * MIB), 32);   /* of 2 MiB */
+    assert_int_equal(first_chunks("pool", 66 * MIB), 17);   /* of 4, the last one of 2 */
+    assert_int_equal(first_chunks("pool", 256 * MIB), 32);  /* of 8 */
+    assert_int_equal(first_chunks("pool", 258 * MIB), 17);  /* of 16, the last one of 2 */
+    assert_int_equal(first_chunks("pool", 1000 * MIB), 63); /* none is larger */
 }
 
 static void none_is_larger_than_the_option_says(void **state)
 {
     (void)state;
-    assert_int_equal(first_frames("pool(frame=2MiB)", 256 * MIB), 128);
-    assert_int_equal(first_frames("pool(frame=6MiB)", 256 * MIB), 43);
-    assert_int_equal(first_frames("pool(frame=1GiB)", 256 * MIB), 32);
+    assert_int_equal(first_chunks("pool(frame=2MiB)", 256 * MIB), 128);
+    assert_int_equal(first_chunks("pool(frame=6MiB)", 256 * MIB), 43);
+    assert_int_equal(first_chunks("pool(frame=1GiB)", 256 * MIB), 32);
 }
 
 /* An 8th of the limit is made in large ones, and no more. */
 static void few_of_them_below_a_limit(void **state)
 {
     (void)state;
-    assert_int_equal(first_frames("pool(max_size=1000MiB)", 256 * MIB), 15 + (256 - 120) / 2);
-    assert_int_equal(first_frames("pool(max_size=300MiB)", 256 * MIB), 4 + (256 - 32) / 2);
+    assert_int_equal(first_chunks("pool(max_size=1000MiB)", 256 * MIB), 15 + (256 - 120) / 2);
+    assert_int_equal(first_chunks("pool(max_size=300MiB)", 256 * MIB), 4 + (256 - 32) / 2);
 }
 
 /* Two requests while somebody else has most of the device. The frames of each. */
-static void frames_beside_others(const char *stack, uint64_t made[2], size_t *left)
+static void chunks_beside_others(const char *stack, uint64_t made[2], size_t *left)
 {
     size_t total;
     strata_runtime *others;
@@ -108,12 +108,12 @@ static void few_of_them_where_the_device_has_little(void **state)
     check_cu(test_cu()->DeviceTotalMem(&total, 0));
     if (total != DEVICE)
         skip(); /* a real device has too much for this */
-    frames_beside_others("pool", made, &left);
+    chunks_beside_others("pool", made, &left);
     const uint64_t large = (left / 8 - 160 * MIB) / (16 * MIB);
     assert_in_range(large, 2, 6);
     assert_int_equal(made[0], 20); /* of 8 */
     assert_int_equal(made[1], large + (300 - 16 * large) / 2);
-    frames_beside_others("pool(deterministic=on)", made, &left);
+    chunks_beside_others("pool(deterministic=on)", made, &left);
     assert_int_equal(made[0], 20);
     assert_int_equal(made[1], 19); /* of 16 */
 }
@@ -123,13 +123,13 @@ static void small_ones_where_nobody_says_what_is_left(void **state)
     (void)state;
     test_needs_simulated_driver("it refuses a call");
     test_refuse("cuMemGetInfo", 1, 1, CUDA_ERROR_UNKNOWN);
-    const uint64_t frames = first_frames("pool", 256 * MIB);
+    const uint64_t chunks = first_chunks("pool", 256 * MIB);
     test_refuse_no_more();
-    assert_int_equal(frames, 128);
+    assert_int_equal(chunks, 128);
 }
 
 /* Two large blocks that take turns, each too large for where the other was: what is moved is moved in few frames. */
-static void large_blocks_are_moved_in_few_frames(void **state)
+static void large_blocks_are_moved_in_few_chunks(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -149,7 +149,7 @@ static void large_blocks_are_moved_in_few_frames(void **state)
 }
 
 /* Of the first block's frames none is free as a whole: what the second one needs beyond the slack is made, too. */
-static void what_cannot_be_moved_is_made_in_few_frames(void **state)
+static void what_cannot_be_moved_is_made_in_few_chunks(void **state)
 {
     (void)state;
     enum { PARTS = 64 };
@@ -175,13 +175,13 @@ int main(void)
     setenv("STRATA_SIM_MEMORY", "8GiB", 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_large_request_gets_few_frames),
+        cmocka_unit_test(a_large_request_gets_few_chunks),
         cmocka_unit_test(none_is_larger_than_the_option_says),
         cmocka_unit_test(few_of_them_below_a_limit),
         cmocka_unit_test(few_of_them_where_the_device_has_little),
         cmocka_unit_test(small_ones_where_nobody_says_what_is_left),
-        cmocka_unit_test(large_blocks_are_moved_in_few_frames),
-        cmocka_unit_test(what_cannot_be_moved_is_made_in_few_frames),
+        cmocka_unit_test(large_blocks_are_moved_in_few_chunks),
+        cmocka_unit_test(what_cannot_be_moved_is_made_in_few_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

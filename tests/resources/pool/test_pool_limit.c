@@ -247,14 +247,14 @@ static void a_refused_call_for_one_of_several_voids_leaves_nothing_behind(test_f
 /* ---- frames that are too large ---- */
 
 /* Where there is much memory frames are of 4 MiB. One of them lies free, and what is missing is a void of 2. */
-static void a_frame_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not(test_fixture *fixture)
+static void a_chunk_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     blocks_row row;
     strata_block moved, block;
     lay_out(fixture, &row, "13431", stream); /* 6 MiB */
     strata_block large = test_allocate(fixture, 1024 * MIB, stream);
-    strata_block frame = test_allocate(fixture, 4 * MIB, stream);
+    strata_block chunk = test_allocate(fixture, 4 * MIB, stream);
     const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
     strata_block rest = test_allocate(fixture, reserved - 1035 * MIB, stream); /* all but one */
     set_limit(fixture, reserved);
@@ -262,7 +262,7 @@ static void a_frame_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not(
     serve(fixture, 6, rest.address + rest.bytes, 0x77, stream, &moved);
     free_one(fixture, &row, 1, stream);
     free_one(fixture, &row, 3, stream);
-    test_free_on(fixture, &frame, stream);
+    test_free_on(fixture, &chunk, stream);
     test_calls calls;
     test_calls_begin(&calls);
     serve(fixture, 10, row.blocks[1].address, 0x55, stream, &block);
@@ -285,7 +285,7 @@ static void nothing_is_given_back_for_a_request_that_is_refused_all_the_same(tes
     strata_block moved;
     lay_out(fixture, &row, "13431", stream);
     strata_block large = test_allocate(fixture, 1024 * MIB, stream);
-    strata_block frame = test_allocate(fixture, 4 * MIB, stream);
+    strata_block chunk = test_allocate(fixture, 4 * MIB, stream);
     const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
     strata_block rest = test_allocate(fixture, reserved - 1035 * MIB, stream);
     set_limit(fixture, reserved);
@@ -293,7 +293,7 @@ static void nothing_is_given_back_for_a_request_that_is_refused_all_the_same(tes
     serve(fixture, 6, rest.address + rest.bytes, 0x77, stream, &moved);
     free_one(fixture, &row, 1, stream);
     free_one(fixture, &row, 3, stream);
-    test_free_on(fixture, &frame, stream);
+    test_free_on(fixture, &chunk, stream);
     set_limit(fixture, reserved / 2);
     const uint64_t released = value_of(fixture->runtime, "pool.released");
     check_refused(fixture, 5 * MIB, stream);
@@ -309,7 +309,7 @@ static void nothing_is_given_back_for_a_request_that_is_refused_all_the_same(tes
 
 /* What a block uses a part of cannot be moved: the last memory below a limit is made in small frames, the rest is not.
  */
-static void the_last_memory_below_a_limit_is_made_in_small_frames(test_fixture *fixture)
+static void the_last_memory_below_a_limit_is_made_in_small_chunks(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block first = test_allocate(fixture, 1040 * MIB, stream);
@@ -430,9 +430,9 @@ int main(void)
         TEST_CASE(what_a_window_is_too_little_for_moves_nothing),
         TEST_CASE(where_the_device_is_full_several_voids_are_used_too),
         TEST_CASE(a_refused_call_for_one_of_several_voids_leaves_nothing_behind),
-        TEST_CASE(a_frame_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not),
+        TEST_CASE(a_chunk_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not),
         TEST_CASE(nothing_is_given_back_for_a_request_that_is_refused_all_the_same),
-        TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_frames),
+        TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_chunks),
         TEST_CASE(far_from_a_limit_free_memory_is_used_as_it_lies),
     };
     static const test_case without[] = {

@@ -197,7 +197,7 @@ static void complete_memory_is_not_joined_with_what_is_smaller(void **state)
 /* ---- frames ---- */
 
 /* Two holes between walls: what a larger block needs comes from the smaller one first, unmapped by one call. */
-static void frames_are_moved_from_the_smallest_hole(void **state)
+static void chunks_are_moved_from_the_smallest_hole(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -369,7 +369,7 @@ int main(void)
         cmocka_unit_test(where_memory_grows_the_stream_is_asked),
         cmocka_unit_test(complete_memory_is_not_joined_with_what_is_smaller),
         cmocka_unit_test(complete_memory_stays_apart_where_it_could_not_be_waited_for),
-        cmocka_unit_test(frames_are_moved_from_the_smallest_hole),
+        cmocka_unit_test(chunks_are_moved_from_the_smallest_hole),
         cmocka_unit_test(a_scope_that_cannot_be_entered_is_said_and_loses_no_place),
         cmocka_unit_test(caches_that_grow_take_little_more_than_is_live_and_few_calls),
     };

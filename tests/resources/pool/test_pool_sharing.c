@@ -9,7 +9,7 @@
 #include "support/pool.h"
 #include "support/sweep.h"
 
-enum { FRAME = 2 << 20 /* what the simulated device and an H200 map memory in */ };
+enum { CHUNK = 2 << 20 /* what the simulated device and an H200 map memory in */ };
 
 /* ---- host memory ---- */
 
@@ -43,7 +43,7 @@ static int next_file(void)
 }
 
 /* Two blocks that a hold of the second one has in common with, or not: the second begins in the middle of a frame. */
-static strata_block allocate_across_frames(test_fixture *fixture, strata_block *before, CUstream stream)
+static strata_block allocate_across_chunks(test_fixture *fixture, strata_block *before, CUstream stream)
 {
     *before = test_allocate(fixture, 3 * MIB / 2, stream);
     strata_block block = test_allocate(fixture, 6 * MIB, stream);
@@ -124,7 +124,7 @@ static void press(test_fixture *fixture, size_t bytes, CUstream stream)
 static void who_imports_the_parts_of_a_block_sees_its_bytes(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     test_write(fixture, &block, 0x41, stream);
     strata_pool_hold *hold;
     const int file = next_file();
@@ -147,29 +147,29 @@ static void who_imports_the_parts_of_a_block_sees_its_bytes(test_fixture *fixtur
 }
 
 /* The older frame is moved behind the newer one. */
-static void parts_come_in_the_order_of_addresses_whichever_frame_is_older(test_fixture *fixture)
+static void parts_come_in_the_order_of_addresses_whichever_chunk_is_older(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[3];
     strata_pool_hold *hold;
     for (size_t i = 0; i < 3; i++)
-        blocks[i] = test_allocate(fixture, FRAME, stream);
-    set_limit(fixture, 3 * FRAME);
+        blocks[i] = test_allocate(fixture, CHUNK, stream);
+    set_limit(fixture, 3 * CHUNK);
     test_free_on(fixture, &blocks[0], stream);
     test_free_on(fixture, &blocks[2], stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    strata_block block = test_allocate(fixture, 2 * FRAME, stream);
+    strata_block block = test_allocate(fixture, 2 * CHUNK, stream);
     assert_int_equal(block.address, blocks[2].address);
     assert_int_equal(value_of(fixture->runtime, "pool.frames.moved"), 1);
-    test_fill(block.address, 0x44, FRAME, stream);
-    test_fill(block.address + FRAME, 0x45, FRAME, stream);
+    test_fill(block.address, 0x44, CHUNK, stream);
+    test_fill(block.address + CHUNK, 0x45, CHUNK, stream);
     check_ok(strata_pool_export(stack_of(fixture), &block, &hold));
     check_parts(&block, hold);
     const CUdeviceptr seen = import_parts(hold);
     test_synchronize(stream);
     const unsigned char *first = test_copy_back(fixture, seen, EDGE, stream);
-    const unsigned char *second = test_copy_back(fixture, seen + FRAME, EDGE, stream);
+    const unsigned char *second = test_copy_back(fixture, seen + CHUNK, EDGE, stream);
     test_synchronize(stream);
     check_bytes(first, 0x44, EDGE);
     check_bytes(second, 0x45, EDGE);
@@ -183,9 +183,9 @@ static void parts_come_in_the_order_of_addresses_whichever_frame_is_older(test_f
  */
 static void exported_memory_is_not_moved_and_not_given_back(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     strata_pool_hold *hold;
     check_ok(strata_pool_export(stack_of(fixture), &block, &hold));
     const CUdeviceptr seen = import_parts(hold);
@@ -222,7 +222,7 @@ static CUresult CUDAAPI refuse_the_third(void *out, CUmemGenericAllocationHandle
 static void an_export_that_fails_leaves_no_file_and_no_hold(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     strata_pool_hold *hold = (strata_pool_hold *)&block;
     const int file = next_file();
     refused.calls = 0;
@@ -245,9 +245,9 @@ static void an_export_that_fails_leaves_no_file_and_no_hold(test_fixture *fixtur
 
 static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     strata_pool_hold *holds[3];
     check_ok(strata_pool_hold_begin(stack_of(fixture), &block, &holds[0]));
     check_ok(strata_pool_hold_begin(stack_of(fixture), &before, &holds[1])); /* a frame is in both */
@@ -260,9 +260,9 @@ static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
     press(fixture, 12 * MIB, stream);
     assert_int_equal(reserved(fixture), 8 * MIB);
     strata_pool_hold_end(holds[2]);
-    assert_int_equal(value_of(fixture->runtime, "pool.held"), FRAME);
+    assert_int_equal(value_of(fixture->runtime, "pool.held"), CHUNK);
     press(fixture, 12 * MIB, stream);
-    assert_int_equal(reserved(fixture), FRAME);
+    assert_int_equal(reserved(fixture), CHUNK);
     strata_pool_hold_end(holds[1]);
     assert_int_equal(value_of(fixture->runtime, "pool.held"), 0);
     empty_the_pool(fixture);
@@ -271,26 +271,26 @@ static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
 /* Of free frames those are moved that can be, and a request that needs more is refused and not served with them. */
 static void a_request_that_needs_held_memory_elsewhere_is_refused(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block gaps[3], walls[3], block;
     strata_pool_hold *hold;
     for (size_t i = 0; i < 3; i++) {
-        gaps[i] = test_allocate(fixture, 2 * FRAME, stream);
-        walls[i] = test_allocate(fixture, FRAME, stream);
+        gaps[i] = test_allocate(fixture, 2 * CHUNK, stream);
+        walls[i] = test_allocate(fixture, CHUNK, stream);
         test_write(fixture, &walls[i], 0x51, stream);
     }
     check_ok(strata_pool_hold_begin(stack_of(fixture), &gaps[1], &hold));
     for (size_t i = 0; i < 3; i++)
         test_free_on(fixture, &gaps[i], stream);
-    set_limit(fixture, 9 * FRAME);
+    set_limit(fixture, 9 * CHUNK);
     check_cu(test_cu()->CtxSynchronize());
-    check_refused(fixture, 6 * FRAME, stream);
-    block = test_allocate(fixture, 4 * FRAME, stream);
+    check_refused(fixture, 6 * CHUNK, stream);
+    block = test_allocate(fixture, 4 * CHUNK, stream);
     test_free_on(fixture, &block, stream);
     strata_pool_hold_end(hold);
     check_cu(test_cu()->CtxSynchronize());
-    block = test_allocate(fixture, 6 * FRAME, stream);
+    block = test_allocate(fixture, 6 * CHUNK, stream);
     test_write(fixture, &block, 0x52, stream);
     test_free_on(fixture, &block, stream);
     for (size_t i = 0; i < 3; i++) {
@@ -341,17 +341,17 @@ static size_t count_in_report(test_fixture *fixture, const char *words)
     return count;
 }
 
-static void the_report_has_all_frames_and_says_which_are_held(test_fixture *fixture)
+static void the_report_has_all_chunks_and_says_which_are_held(test_fixture *fixture)
 {
-    needs_granule(FRAME);
+    needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     strata_block other = test_allocate(fixture, 8 * MIB, stream);
     strata_pool_hold *hold;
     check_ok(strata_pool_hold_begin(stack_of(fixture), &before, &hold));
-    const size_t frames = reserved(fixture) / FRAME;
+    const size_t chunks = reserved(fixture) / CHUNK;
     assert_int_equal(count_in_report(fixture, "\"held\": true"), 1);
-    assert_int_equal(count_in_report(fixture, "\"held\": false"), frames - 1);
+    assert_int_equal(count_in_report(fixture, "\"held\": false"), chunks - 1);
     strata_pool_hold_end(hold);
     assert_int_equal(count_in_report(fixture, "\"held\": true"), 0);
     test_free_on(fixture, &block, stream);
@@ -462,7 +462,7 @@ static void end_graph(const graph *made)
 static void a_graph_finds_a_live_block_where_it_was_captured(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     test_synchronize(stream);
     const graph made = capture_fill(fixture, block.address, 0x61, block.bytes);
     test_free_on(fixture, &before, stream);
@@ -479,7 +479,7 @@ static void a_graph_finds_a_live_block_where_it_was_captured(test_fixture *fixtu
 static void a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_held(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), captured;
-    strata_block before, block = allocate_across_frames(fixture, &before, stream);
+    strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     strata_pool_hold *hold;
     test_synchronize(stream);
     const graph made = capture_fill(fixture, block.address, 0x62, block.bytes);
@@ -674,13 +674,13 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(threads_hold_and_give_back_at_the_same_time), /* not in sweeps: no two runs are the same */
         TEST_CASE(who_imports_the_parts_of_a_block_sees_its_bytes),
-        TEST_CASE(parts_come_in_the_order_of_addresses_whichever_frame_is_older),
+        TEST_CASE(parts_come_in_the_order_of_addresses_whichever_chunk_is_older),
         TEST_CASE(exported_memory_is_not_moved_and_not_given_back),
         TEST_CASE(an_export_that_fails_leaves_no_file_and_no_hold),
         TEST_CASE(held_memory_stays_until_its_last_hold_ends),
         TEST_CASE(a_request_that_needs_held_memory_elsewhere_is_refused),
         TEST_CASE(a_reap_and_decay_leave_held_memory),
-        TEST_CASE(the_report_has_all_frames_and_says_which_are_held),
+        TEST_CASE(the_report_has_all_chunks_and_says_which_are_held),
         TEST_CASE(a_graph_finds_a_live_block_where_it_was_captured),
         TEST_CASE(a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_held),
         TEST_CASE(what_cannot_be_held_is_refused),

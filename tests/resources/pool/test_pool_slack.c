@@ -120,14 +120,14 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
 
 /* ---- the rule ---- */
 
-enum { FRAMES = 64, EIGHTH = FRAMES / 8 }; /* frames that there are in a pool of one block */
+enum { CHUNKS = 64, EIGHTH = CHUNKS / 8 }; /* frames that there are in a pool of one block */
 
 static void begin_rule(traffic *all, const char *stack, strata_block *block)
 {
     begin(all, stack);
     *block = (strata_block){0};
-    replace(all, block, FRAMES * 2 * MIB);
-    assert_int_equal(all->self->pages.reserved, FRAMES * 2 * MIB);
+    replace(all, block, CHUNKS * 2 * MIB);
+    assert_int_equal(all->self->pages.reserved, CHUNKS * 2 * MIB);
     pool_slack_now(all->self); /* what is live at most is known from here on */
 }
 
@@ -158,17 +158,17 @@ static void work_for(pool *self, uint64_t milliseconds)
 }
 
 /* and then frames are moved for so long. */
-static void move(pool *self, uint64_t frames, uint64_t milliseconds)
+static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
 {
     pause_for(self, milliseconds);
-    pool_slack_note_moves(self, pool_slack_clock(self) - milliseconds * MILLISECOND, frames * 2 * MIB);
+    pool_slack_note_moves(self, pool_slack_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
 }
 
-static double slack_after(pool *self, uint64_t else_ms, uint64_t frames, uint64_t moving_ms)
+static double slack_after(pool *self, uint64_t else_ms, uint64_t chunks, uint64_t moving_ms)
 {
     begin_spell(self);
     work_for(self, else_ms);
-    move(self, frames, moving_ms);
+    move(self, chunks, moving_ms);
     return pool_slack_now(self);
 }
 
@@ -338,7 +338,7 @@ static void making_memory_takes_no_time_here(void **state)
     assert_true(is_about(pool_slack_now(self), 0.144));
     self->bought.risen_to = UINT64_MAX; /* no rise begins anew */
     const uint64_t began = self->bought.spell.began;
-    replace(&all, &more, FRAMES * 2 * MIB);
+    replace(&all, &more, CHUNKS * 2 * MIB);
     assert_true(self->bought.spell.began > began);
     replace(&all, &more, 0);
     end_rule(&all, &block);
@@ -425,7 +425,7 @@ static void a_slack_that_is_given_is_kept(void **state)
     traffic all;
     strata_block block;
     begin_rule(&all, "pool(slack=20)", &block);
-    assert_true(is_about(slack_after(all.self, 0, FRAMES, 40), 0.020));
+    assert_true(is_about(slack_after(all.self, 0, CHUNKS, 40), 0.020));
     end_rule(&all, &block);
 }
 

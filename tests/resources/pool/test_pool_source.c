@@ -11,7 +11,7 @@
 #include "support/stall.h"
 #include "support/sweep.h"
 
-enum { FRAME = 2 << 20, LIMIT = 64 << 20 };
+enum { CHUNK = 2 << 20, LIMIT = 64 << 20 };
 
 static unsigned until_drought; /* the call for host memory that fails, counted from 1; 0: none */
 
@@ -43,7 +43,7 @@ static void give_back_all(test_fixture *fixture)
 
 static void what_is_reserved_is_what_a_budget_below_counts(test_fixture *fixture)
 {
-    static const size_t sizes[] = {1, 100000, FRAME, FRAME + 1, 5 * FRAME, 700000};
+    static const size_t sizes[] = {1, 100000, CHUNK, CHUNK + 1, 5 * CHUNK, 700000};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[COUNT];
@@ -51,7 +51,7 @@ static void what_is_reserved_is_what_a_budget_below_counts(test_fixture *fixture
         blocks[i] = test_allocate(fixture, sizes[i], stream);
         test_write(fixture, &blocks[i], (unsigned char)(i + 1), stream);
         assert_true(in_use_below(fixture) == reserved(fixture));
-        assert_true(reserved(fixture) >= test_usage(fixture).live_bytes && reserved(fixture) % FRAME == 0);
+        assert_true(reserved(fixture) >= test_usage(fixture).live_bytes && reserved(fixture) % CHUNK == 0);
     }
     assert_int_equal(test_usage(fixture).live_blocks, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
@@ -62,7 +62,7 @@ static void what_is_reserved_is_what_a_budget_below_counts(test_fixture *fixture
 }
 
 /* Above the pool blocks count, below it what is reserved; neither layer hears of what is the other's. */
-static void a_budget_above_counts_blocks_and_one_below_counts_frames(test_fixture *fixture)
+static void a_budget_above_counts_blocks_and_one_below_counts_chunks(test_fixture *fixture)
 {
     strata_runtime *both;
     strata_block block;
@@ -77,7 +77,7 @@ static void a_budget_above_counts_blocks_and_one_below_counts_frames(test_fixtur
         assert_true(value_of(both, "budget[1].in_use") == value_of(both, "pool.reserved"));
         check_ok(strata_runtime_deallocate_on(both, &block, stream));
         assert_int_equal(value_of(both, "budget.in_use"), 0);
-        assert_true(value_of(both, "budget[1].in_use") >= FRAME);
+        assert_true(value_of(both, "budget[1].in_use") >= CHUNK);
         test_synchronize(stream);
         check_ok(strata_runtime_trim(both, 0, NULL));
         assert_int_equal(value_of(both, "budget[1].in_use"), 0);
@@ -104,7 +104,7 @@ static void stay(strata_resource *resource)
     (void)resource;
 }
 
-static void layers_above_hear_of_blocks_and_those_below_of_frames(test_fixture *fixture)
+static void layers_above_hear_of_blocks_and_those_below_of_chunks(test_fixture *fixture)
 {
     enum { COUNT = 5 };
     static const strata_resource_ops ops = {.size = sizeof ops, .name = "hearing", .destroy = stay, .completed = hear};
@@ -124,10 +124,10 @@ static void layers_above_hear_of_blocks_and_those_below_of_frames(test_fixture *
     for (int i = 0; i < COUNT; i++)
         check_ok(strata_runtime_deallocate_on(runtime, &blocks[i], stream));
     assert_true(above.heard == COUNT && above.bytes == COUNT * 3 * MIB && below.heard == 0);
-    const uint64_t frames = value_of(runtime, "pool.frames.made"), held = value_of(runtime, "pool.reserved");
+    const uint64_t chunks = value_of(runtime, "pool.frames.made"), held = value_of(runtime, "pool.reserved");
     test_synchronize(stream);
     check_ok(strata_runtime_trim(runtime, 0, NULL));
-    assert_true(above.heard == COUNT && below.heard == frames && below.bytes == held);
+    assert_true(above.heard == COUNT && below.heard == chunks && below.bytes == held);
     check_ok(strata_runtime_destroy(runtime));
 }
 
@@ -172,31 +172,31 @@ static void the_pools_own_limit_holds_over_a_layer_too(test_fixture *fixture)
 /* ---- frames ---- */
 
 /* Frames may follow each other: they are had and given back one by one, and so are never one piece. */
-static void a_block_lies_in_one_frame(test_fixture *fixture)
+static void a_block_lies_in_one_chunk(test_fixture *fixture)
 {
     enum { COUNT = 4 };
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[COUNT];
     for (int i = 0; i < COUNT; i++)
-        blocks[i] = test_allocate(fixture, FRAME, stream);
+        blocks[i] = test_allocate(fixture, CHUNK, stream);
     for (int i = 0; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], stream);
-    assert_int_equal(reserved(fixture), COUNT * FRAME);
-    assert_int_equal(test_usage(fixture).largest_free, FRAME);
-    strata_block large = test_allocate(fixture, 2 * FRAME, stream);
+    assert_int_equal(reserved(fixture), COUNT * CHUNK);
+    assert_int_equal(test_usage(fixture).largest_free, CHUNK);
+    strata_block large = test_allocate(fixture, 2 * CHUNK, stream);
     for (int i = 0; i < COUNT; i++)
         assert_false(overlap(&blocks[i], &large));
-    assert_int_equal(reserved(fixture), (COUNT + 2) * FRAME);
+    assert_int_equal(reserved(fixture), (COUNT + 2) * CHUNK);
     test_write(fixture, &large, 0x11, stream);
     test_free_on(fixture, &large, stream);
 }
 
 /* The rest of the last frame serves the next request, on any stream. */
-static void what_is_left_of_a_frame_serves_the_next_request(test_fixture *fixture)
+static void what_is_left_of_a_chunk_serves_the_next_request(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block a = test_allocate(fixture, MIB / 2, first), b = test_allocate(fixture, MIB / 2, second);
-    assert_true(overlap(&a, &b) == false && reserved(fixture) == FRAME);
+    assert_true(overlap(&a, &b) == false && reserved(fixture) == CHUNK);
     test_write(fixture, &a, 0x11, first);
     test_write(fixture, &b, 0x22, second);
     check_ends(fixture, &a, 0x11, first);
@@ -205,44 +205,44 @@ static void what_is_left_of_a_frame_serves_the_next_request(test_fixture *fixtur
     test_free_on(fixture, &b, second);
 }
 
-static void a_trim_gives_back_every_frame_with_nothing_in_it(test_fixture *fixture)
+static void a_trim_gives_back_every_chunk_with_nothing_in_it(test_fixture *fixture)
 {
     enum { COUNT = 8 };
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[COUNT];
     size_t bytes = 77;
     for (int i = 0; i < COUNT; i++) {
-        blocks[i] = test_allocate(fixture, FRAME, stream);
+        blocks[i] = test_allocate(fixture, CHUNK, stream);
         test_write(fixture, &blocks[i], (unsigned char)i, stream);
     }
     for (int i = 0; i < COUNT; i++)
         if (i != 3)
             test_free_on(fixture, &blocks[i], stream);
-    check_ok(strata_runtime_trim(fixture->runtime, 4 * FRAME, &bytes));
-    assert_true(bytes >= 4 * FRAME && reserved(fixture) == 4 * FRAME && in_use_below(fixture) == 4 * FRAME);
+    check_ok(strata_runtime_trim(fixture->runtime, 4 * CHUNK, &bytes));
+    assert_true(bytes >= 4 * CHUNK && reserved(fixture) == 4 * CHUNK && in_use_below(fixture) == 4 * CHUNK);
     check_ok(strata_runtime_trim(fixture->runtime, 0, &bytes));
-    assert_true(reserved(fixture) == FRAME && in_use_below(fixture) == FRAME);
+    assert_true(reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
     check_ends(fixture, &blocks[3], 3, stream);
     test_free_on(fixture, &blocks[3], stream);
     give_back_all(fixture);
 }
 
 /* Frames that lie free and complete, or will, are given back for a request that none of them can serve. */
-static void free_frames_make_room_for_a_larger_request(test_fixture *fixture)
+static void free_chunks_make_room_for_a_larger_request(test_fixture *fixture)
 {
-    enum { COUNT = LIMIT / FRAME };
+    enum { COUNT = LIMIT / CHUNK };
     CUstream streams[3];
     strata_block blocks[COUNT], large;
     for (int i = 0; i < 3; i++)
         streams[i] = test_stream(fixture, i < 2 ? TEST_STREAM_POOL : TEST_STREAM_UNKNOWN);
     for (int i = 0; i < COUNT; i++) {
-        blocks[i] = test_allocate(fixture, FRAME, streams[i % 3]);
+        blocks[i] = test_allocate(fixture, CHUNK, streams[i % 3]);
         test_write(fixture, &blocks[i], 0x11, streams[i % 3]);
     }
     check_status(try_to_allocate(fixture, 512, streams[0], &large), STRATA_ERROR_OUT_OF_BUDGET);
     for (int i = 1; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], streams[i % 3]);
-    large = test_allocate(fixture, (COUNT - 1) * FRAME, streams[0]);
+    large = test_allocate(fixture, (COUNT - 1) * CHUNK, streams[0]);
     assert_true(reserved(fixture) == LIMIT && in_use_below(fixture) == LIMIT);
     test_write(fixture, &large, 0x22, streams[0]);
     check_ends(fixture, &large, 0x22, streams[0]);
@@ -264,7 +264,7 @@ static void no_more_than_the_slack_is_held_beyond_the_peak(test_fixture *fixture
     for (size_t bytes = 8 * MIB; bytes <= 40 * MIB; bytes += 4 * MIB) {
         check_ok(strata_runtime_allocate(roomy, bytes, stream, &block));
         const uint64_t held = value_of(roomy, "pool.reserved");
-        assert_true(test_is_swept() || held <= bytes + bytes / 2 + FRAME); /* if nothing else goes wrong */
+        assert_true(test_is_swept() || held <= bytes + bytes / 2 + CHUNK); /* if nothing else goes wrong */
         check_ok(strata_runtime_deallocate_on(roomy, &block, stream));
         check_ok(strata_runtime_reap_pending(roomy));
     }
@@ -289,7 +289,7 @@ static void memory_in_use_is_not_waited_for_while_there_is_more(test_fixture *fi
 
 /* A guard keeps what it is given for a while; a budget that waits for nothing counts what was freed until it is seen to
  * be over. */
-static void frames_that_layers_below_do_not_let_go_at_once_make_room_too(test_fixture *fixture)
+static void chunks_that_layers_below_do_not_let_go_at_once_make_room_too(test_fixture *fixture)
 {
     static const char *const below[] = {"guard, budget(limit=64MiB)", "budget(limit=64MiB, wait=none)"};
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -308,12 +308,12 @@ static void frames_that_layers_below_do_not_let_go_at_once_make_room_too(test_fi
 }
 
 /* The allocation of a frame is outside of every capture; what it hands out can be used inside. */
-static void a_stream_that_is_captured_gets_memory_of_a_new_frame(test_fixture *fixture)
+static void a_stream_that_is_captured_gets_memory_of_a_new_chunk(test_fixture *fixture)
 {
     CUstream captured = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block first = test_allocate(fixture, FRAME, captured), block;
+    strata_block first = test_allocate(fixture, CHUNK, captured), block;
     test_begin_capture(captured);
-    strata_status status = try_to_allocate(fixture, FRAME, other, &block);
+    strata_status status = try_to_allocate(fixture, CHUNK, other, &block);
     assert_true(test_end_capture(captured) < SIZE_MAX);
     check_ok(status);
     test_write(fixture, &block, 0x11, other);
@@ -323,15 +323,15 @@ static void a_stream_that_is_captured_gets_memory_of_a_new_frame(test_fixture *f
 }
 
 /* What is above the threshold goes when all frees are waited for, and a frame that is held never. */
-static void a_threshold_and_holds_are_for_frames_that_stay_too(test_fixture *fixture)
+static void a_threshold_and_holds_are_for_chunks_that_stay_too(test_fixture *fixture)
 {
     enum { COUNT = 6 };
-    const uint64_t keep = 3 * FRAME;
+    const uint64_t keep = 3 * CHUNK;
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[COUNT];
     strata_pool_hold *hold;
     for (int i = 0; i < COUNT; i++) {
-        blocks[i] = test_allocate(fixture, FRAME, stream);
+        blocks[i] = test_allocate(fixture, CHUNK, stream);
         test_write(fixture, &blocks[i], 0x11, stream);
     }
     check_ok(strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(fixture->runtime)), &blocks[5], &hold));
@@ -341,8 +341,8 @@ static void a_threshold_and_holds_are_for_frames_that_stay_too(test_fixture *fix
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     assert_true(reserved(fixture) == keep && in_use_below(fixture) == keep);
     check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
-    assert_true(reserved(fixture) == FRAME && value_of(fixture->runtime, "pool.held") == FRAME);
-    strata_block again = test_allocate(fixture, FRAME, stream);
+    assert_true(reserved(fixture) == CHUNK && value_of(fixture->runtime, "pool.held") == CHUNK);
+    strata_block again = test_allocate(fixture, CHUNK, stream);
     assert_true(again.address == blocks[5].address);
     test_free_on(fixture, &again, stream);
     strata_pool_hold_end(hold);
@@ -352,10 +352,10 @@ static void a_threshold_and_holds_are_for_frames_that_stay_too(test_fixture *fix
 /* ---- what goes wrong below ---- */
 
 /* The frame is memory again, and goes with the next trim. */
-static void a_frame_that_is_not_taken_back_serves_on(test_fixture *fixture)
+static void a_chunk_that_is_not_taken_back_serves_on(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, FRAME, stream);
+    strata_block block = test_allocate(fixture, CHUNK, stream);
     test_write(fixture, &block, 0x11, stream);
     test_free_on(fixture, &block, stream);
     test_synchronize(stream);
@@ -364,8 +364,8 @@ static void a_frame_that_is_not_taken_back_serves_on(test_fixture *fixture)
     assert_int_equal(test_fault_end(), 1);
     check_status(status, STRATA_ERROR_DRIVER);
     check_last_error(STRATA_ERROR_DRIVER, "cuMemFree");
-    assert_true(reserved(fixture) == FRAME && in_use_below(fixture) == FRAME);
-    strata_block again = test_allocate(fixture, FRAME, stream);
+    assert_true(reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
+    strata_block again = test_allocate(fixture, CHUNK, stream);
     assert_true(again.address == block.address);
     test_write(fixture, &again, 0x22, stream);
     check_ends(fixture, &again, 0x22, stream);
@@ -374,11 +374,11 @@ static void a_frame_that_is_not_taken_back_serves_on(test_fixture *fixture)
 }
 
 /* The trim fails, and the next one who has the memory comes after the work on it all the same. */
-static void a_frame_that_cannot_be_waited_for_is_still_waited_for_later(test_fixture *fixture)
+static void a_chunk_that_cannot_be_waited_for_is_still_waited_for_later(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
-    set_limit(fixture, FRAME);
-    strata_block block = test_allocate(fixture, FRAME, first);
+    set_limit(fixture, CHUNK);
+    strata_block block = test_allocate(fixture, CHUNK, first);
     test_stall *stall = test_stall_begin(first);
     test_write(fixture, &block, 0x11, first);
     test_free_on(fixture, &block, first);
@@ -386,7 +386,7 @@ static void a_frame_that_cannot_be_waited_for_is_still_waited_for_later(test_fix
     strata_status status = strata_runtime_trim(fixture->runtime, 0, NULL);
     assert_in_range(test_fault_end(), 1, 100);
     check_status(status, STRATA_ERROR_DRIVER);
-    strata_block again = test_allocate(fixture, FRAME, second);
+    strata_block again = test_allocate(fixture, CHUNK, second);
     assert_true(again.address == block.address);
     test_write(fixture, &again, 0x22, second);
     test_stall_end(stall);
@@ -397,7 +397,7 @@ static void a_frame_that_cannot_be_waited_for_is_still_waited_for_later(test_fix
 
 /* A stream that puts no wait in has the frame once it is there: the layer below gives it in the order of another one.
  */
-static void a_new_frame_is_there_though_nobody_may_wait(void **state)
+static void a_new_chunk_is_there_though_nobody_may_wait(void **state)
 {
     (void)state;
     strata_runtime *runtime;
@@ -408,7 +408,7 @@ static void a_new_frame_is_there_though_nobody_may_wait(void **state)
     check_ok(strata_runtime_stream_acquire(runtime, &stream));
     test_calls calls;
     test_calls_begin(&calls);
-    check_ok(strata_runtime_allocate(runtime, FRAME, stream, &block));
+    check_ok(strata_runtime_allocate(runtime, CHUNK, stream, &block));
     assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
     assert_in_range(test_calls_of(&calls, "cuEventSynchronize") + test_calls_of(&calls, "cuStreamSynchronize"), 1, 2);
     test_fill(block.address, 0x11, block.bytes, stream);
@@ -423,17 +423,17 @@ static void an_allocation_below_that_fails_says_why(test_fixture *fixture)
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block;
     test_fault_begin(TEST_FAULT_ALLOCATE, 1, true, CUDA_ERROR_UNKNOWN);
-    strata_status status = try_to_allocate(fixture, FRAME, stream, &block);
+    strata_status status = try_to_allocate(fixture, CHUNK, stream, &block);
     assert_int_equal(test_fault_end(), 1);
     check_status(status, STRATA_ERROR_DRIVER);
     check_last_error(STRATA_ERROR_DRIVER, "cuMemAlloc");
     assert_true(reserved(fixture) == 0 && in_use_below(fixture) == 0);
     test_fault_begin(TEST_FAULT_ALLOCATE, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
-    status = try_to_allocate(fixture, FRAME, stream, &block);
+    status = try_to_allocate(fixture, CHUNK, stream, &block);
     assert_true(test_fault_end() >= 1);
     check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
     check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "pool: no memory for 2097152 bytes");
-    block = test_allocate(fixture, FRAME, stream);
+    block = test_allocate(fixture, CHUNK, stream);
     test_free_on(fixture, &block, stream);
 }
 
@@ -452,7 +452,7 @@ static bool make_room(const strata_request *request, const strata_error *error, 
     (void)data;
     strata_block small;
     helper.calls++;
-    if (request->bytes < FRAME || error->status != STRATA_ERROR_OUT_OF_BUDGET || !helper.held.address)
+    if (request->bytes < CHUNK || error->status != STRATA_ERROR_OUT_OF_BUDGET || !helper.held.address)
         return false;
     if (strata_runtime_deallocate_on(helper.runtime, &helper.held, helper.stream) != STRATA_SUCCESS ||
         strata_runtime_trim(helper.runtime, 0, NULL) != STRATA_SUCCESS ||
@@ -495,7 +495,7 @@ typedef struct asking_layer {
     size_t sizes[2]; /* to ask for, one after another; 0: nothing */
     strata_status statuses[2];
     strata_block blocks[2];
-    strata_block frame; /* the last one */
+    strata_block chunk; /* the last one */
 } asking_layer;
 
 static strata_status ask_meanwhile(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -508,7 +508,7 @@ static strata_status ask_meanwhile(strata_resource *resource, const strata_reque
             self->statuses[i] = strata_runtime_allocate(self->runtime, bytes, self->stream, &self->blocks[i]);
     }
     const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
-    self->frame = *out;
+    self->chunk = *out;
     return status;
 }
 
@@ -559,26 +559,26 @@ static void visit_block(const strata_block *block, void *data)
 }
 
 /* Whoever has it from a layer below the pool: it is no block of the stack's user. */
-static void the_block_that_a_frame_is_nobody_meets_above_the_pool(test_fixture *fixture)
+static void the_block_that_a_chunk_is_nobody_meets_above_the_pool(test_fixture *fixture)
 {
     asking_layer below;
     strata_block block, found;
     asking_begin(&below, fixture);
     check_ok(strata_runtime_allocate(below.runtime, 512, below.stream, &block));
-    const strata_block frame = below.frame;
-    assert_true(frame.address && overlap(&frame, &block) && frame.bytes > block.bytes);
+    const strata_block chunk = below.chunk;
+    assert_true(chunk.address && overlap(&chunk, &block) && chunk.bytes > block.bytes);
     visit seen = {.expected = block.address};
     check_ok(strata_stack_visit_blocks(strata_runtime_stack(below.runtime), visit_block, &seen));
     assert_true(seen.blocks == 1 && seen.others == 0);
-    assert_int_equal(strata_runtime_block_state(below.runtime, frame.id), STRATA_BLOCK_QUARANTINED);
-    check_status(strata_runtime_prepare_block_use(below.runtime, &frame, below.stream, STRATA_ACCESS_READ),
+    assert_int_equal(strata_runtime_block_state(below.runtime, chunk.id), STRATA_BLOCK_QUARANTINED);
+    check_status(strata_runtime_prepare_block_use(below.runtime, &chunk, below.stream, STRATA_ACCESS_READ),
                  STRATA_ERROR_USE_AFTER_FREE);
-    check_status(strata_runtime_deallocate_on(below.runtime, &frame, below.stream), STRATA_ERROR_DOUBLE_FREE);
+    check_status(strata_runtime_deallocate_on(below.runtime, &chunk, below.stream), STRATA_ERROR_DOUBLE_FREE);
     check_ok(strata_runtime_find(below.runtime, block.address, &found));
     assert_memory_equal(&found, &block, sizeof block);
     check_status(strata_runtime_find(below.runtime, block.address + block.bytes, &found), STRATA_ERROR_FOREIGN_POINTER);
     check_ok(strata_runtime_deallocate_on(below.runtime, &block, below.stream));
-    assert_int_equal(value_of(below.runtime, "pool.reserved"), frame.bytes);
+    assert_int_equal(value_of(below.runtime, "pool.reserved"), chunk.bytes);
     test_synchronize(below.stream);
     check_ok(strata_runtime_trim(below.runtime, 0, NULL));
     assert_int_equal(value_of(below.runtime, "pool.reserved"), 0);
@@ -586,7 +586,7 @@ static void the_block_that_a_frame_is_nobody_meets_above_the_pool(test_fixture *
 }
 
 /* A guard's red zones put its blocks between two granules of pieces. */
-static void blocks_that_begin_anywhere_are_frames(test_fixture *fixture)
+static void blocks_that_begin_anywhere_are_chunks(test_fixture *fixture)
 {
     static const char *const texts[] = {"pool, guard, direct", "pool, guard, async",
                                         "pool, aligned(alignment=64KiB), direct", "pool, pool(frame=2MiB)"};
@@ -596,10 +596,10 @@ static void blocks_that_begin_anywhere_are_frames(test_fixture *fixture)
         strata_block blocks[3];
         check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = texts[i]}, &over));
         for (int each = 0; each < 3; each++) {
-            check_ok(strata_runtime_allocate(over, FRAME, stream, &blocks[each]));
-            assert_true(blocks[each].address % 512 == 0 && blocks[each].bytes == FRAME);
+            check_ok(strata_runtime_allocate(over, CHUNK, stream, &blocks[each]));
+            assert_true(blocks[each].address % 512 == 0 && blocks[each].bytes == CHUNK);
             check_ok(strata_runtime_prepare_block_use(over, &blocks[each], stream, STRATA_ACCESS_WRITE));
-            test_fill(blocks[each].address, 0x11, FRAME, stream);
+            test_fill(blocks[each].address, 0x11, CHUNK, stream);
             check_ok(strata_runtime_finish_block_use(over, &blocks[each], stream, STRATA_ACCESS_WRITE));
         }
         for (int each = 0; each < 3; each++)
@@ -691,19 +691,19 @@ static struct {
     CUresult(CUDAAPI *allocate)(CUdeviceptr *, size_t);
     CUresult(CUDAAPI *free)(CUdeviceptr);
     int out; /* that were allocated and not freed */
-} frames;
+} chunks;
 
 static CUresult CUDAAPI count_allocation(CUdeviceptr *address, size_t bytes)
 {
-    const CUresult result = frames.allocate(address, bytes);
-    frames.out += result == CUDA_SUCCESS;
+    const CUresult result = chunks.allocate(address, bytes);
+    chunks.out += result == CUDA_SUCCESS;
     return result;
 }
 
 static CUresult CUDAAPI count_free(CUdeviceptr address)
 {
-    const CUresult result = frames.free(address);
-    frames.out -= result == CUDA_SUCCESS && address;
+    const CUresult result = chunks.free(address);
+    chunks.out -= result == CUDA_SUCCESS && address;
     return result;
 }
 
@@ -715,12 +715,12 @@ static bool allocate_with_drought(unsigned n)
     CUstream stream;
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
     child_ok(strata_runtime_stream_acquire(runtime, &stream));
-    frames.allocate = strata_cu.MemAlloc;
-    frames.free = strata_cu.MemFree;
+    chunks.allocate = strata_cu.MemAlloc;
+    chunks.free = strata_cu.MemFree;
     strata_cu.MemAlloc = count_allocation;
     strata_cu.MemFree = count_free;
     until_drought = n;
-    const int before = frames.out;
+    const int before = chunks.out;
     const strata_status status = strata_runtime_allocate(runtime, 3 << 20, stream, &block);
     const bool reached = !until_drought;
     until_drought = 0;
@@ -730,15 +730,15 @@ static bool allocate_with_drought(unsigned n)
         child_check(status == STRATA_ERROR_OUT_OF_HOST_MEMORY);
     child_ok(strata_runtime_trim(runtime, 0, NULL));
     child_check(value_of(runtime, "pool.reserved") == 0);
-    child_check(frames.out == before);
-    strata_cu.MemAlloc = frames.allocate;
-    strata_cu.MemFree = frames.free;
+    child_check(chunks.out == before);
+    strata_cu.MemAlloc = chunks.allocate;
+    strata_cu.MemFree = chunks.free;
     child_ok(strata_runtime_stream_release(runtime, stream));
     child_ok(strata_runtime_destroy(runtime));
     return reached;
 }
 
-static void get_frames_without_host_memory(void)
+static void get_chunks_without_host_memory(void)
 {
     unsigned n = 1;
     while (allocate_with_drought(n))
@@ -759,7 +759,7 @@ static struct {
     strata_block block;
     strata_pool_hold *hold;
     CUdeviceptr freed; /* once */
-    unsigned frames;   /* in the report before the hold */
+    unsigned chunks;   /* in the report before the hold */
 } other;
 
 static char report[1 << 16];
@@ -779,14 +779,14 @@ static void *allocate_and_hold(void *data)
     size_t used = 0;
     child_ok(strata_stats_print(strata_runtime_stack(other.runtime), STRATA_FORMAT_JSON, collect, &used));
     for (const char *at = report; (at = strstr(at, "\"held\": false")); at++)
-        other.frames++;
+        other.chunks++;
     child_ok(strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(other.runtime)), &other.block, &other.hold));
     return NULL;
 }
 
 static CUresult CUDAAPI free_and_be_slow(CUdeviceptr address)
 {
-    const CUresult result = frames.free(address);
+    const CUresult result = chunks.free(address);
     pthread_t thread;
     if (!other.freed) {
         other.freed = address;
@@ -796,7 +796,7 @@ static CUresult CUDAAPI free_and_be_slow(CUdeviceptr address)
     return result;
 }
 
-static void hold_where_a_frame_was(void)
+static void hold_where_a_chunk_was(void)
 {
     strata_block block;
     size_t count;
@@ -804,12 +804,12 @@ static void hold_where_a_frame_was(void)
     child_ok(strata_runtime_stream_acquire(other.runtime, &other.stream));
     child_ok(strata_runtime_allocate(other.runtime, 4 * MIB, other.stream, &block));
     child_ok(strata_runtime_deallocate_on(other.runtime, &block, other.stream));
-    frames.free = strata_cu.MemFree;
+    chunks.free = strata_cu.MemFree;
     strata_cu.MemFree = free_and_be_slow;
     child_ok(strata_runtime_trim(other.runtime, 0, NULL));
-    strata_cu.MemFree = frames.free;
+    strata_cu.MemFree = chunks.free;
     child_check(other.block.address == other.freed); /* or nothing is found out here */
-    child_check(other.frames == 1);
+    child_check(other.chunks == 1);
     const strata_pool_part *parts = strata_pool_hold_parts(other.hold, &count);
     child_check(count == 1 && parts[0].address == other.block.address && parts[0].bytes == 4 * MIB);
     child_check(value_of(other.runtime, "pool.held") == 4 * MIB);
@@ -822,7 +822,7 @@ static void hold_where_a_frame_was(void)
     child_ok(strata_runtime_destroy(other.runtime));
 }
 
-static void a_hold_is_of_what_came_where_a_frame_was_given_back(void **state)
+static void a_hold_is_of_what_came_where_a_chunk_was_given_back(void **state)
 {
     (void)state;
     test_child_run("hold_where_a_frame_was", without_virtual_memory);
@@ -832,42 +832,42 @@ int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(allocate_without_virtual_memory),
-        TEST_SCENARIO(get_frames_without_host_memory),
-        TEST_SCENARIO(hold_where_a_frame_was),
+        TEST_SCENARIO(get_chunks_without_host_memory),
+        TEST_SCENARIO(hold_where_a_chunk_was),
     };
     static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
                                          "pool(frame=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
         TEST_CASE(what_is_reserved_is_what_a_budget_below_counts),
-        TEST_CASE(a_budget_above_counts_blocks_and_one_below_counts_frames),
-        TEST_CASE(layers_above_hear_of_blocks_and_those_below_of_frames),
+        TEST_CASE(a_budget_above_counts_blocks_and_one_below_counts_chunks),
+        TEST_CASE(layers_above_hear_of_blocks_and_those_below_of_chunks),
         TEST_CASE(what_a_budget_below_refuses_names_it_and_changes_nothing),
         TEST_CASE(the_pools_own_limit_holds_over_a_layer_too),
-        TEST_CASE(a_block_lies_in_one_frame),
-        TEST_CASE(what_is_left_of_a_frame_serves_the_next_request),
-        TEST_CASE(a_trim_gives_back_every_frame_with_nothing_in_it),
-        TEST_CASE(free_frames_make_room_for_a_larger_request),
+        TEST_CASE(a_block_lies_in_one_chunk),
+        TEST_CASE(what_is_left_of_a_chunk_serves_the_next_request),
+        TEST_CASE(a_trim_gives_back_every_chunk_with_nothing_in_it),
+        TEST_CASE(free_chunks_make_room_for_a_larger_request),
         TEST_CASE(no_more_than_the_slack_is_held_beyond_the_peak),
         TEST_CASE(memory_in_use_is_not_waited_for_while_there_is_more),
-        TEST_CASE(frames_that_layers_below_do_not_let_go_at_once_make_room_too),
-        TEST_CASE(a_stream_that_is_captured_gets_memory_of_a_new_frame),
-        TEST_CASE(a_threshold_and_holds_are_for_frames_that_stay_too),
-        TEST_CASE(a_frame_that_is_not_taken_back_serves_on),
-        TEST_CASE(a_frame_that_cannot_be_waited_for_is_still_waited_for_later),
+        TEST_CASE(chunks_that_layers_below_do_not_let_go_at_once_make_room_too),
+        TEST_CASE(a_stream_that_is_captured_gets_memory_of_a_new_chunk),
+        TEST_CASE(a_threshold_and_holds_are_for_chunks_that_stay_too),
+        TEST_CASE(a_chunk_that_is_not_taken_back_serves_on),
+        TEST_CASE(a_chunk_that_cannot_be_waited_for_is_still_waited_for_later),
         TEST_CASE(an_allocation_below_that_fails_says_why),
         TEST_CASE(a_layer_below_may_call_into_the_stack),
         TEST_CASE(what_is_asked_for_at_the_moment_counts_towards_the_limit),
-        TEST_CASE(the_block_that_a_frame_is_nobody_meets_above_the_pool),
-        TEST_CASE(blocks_that_begin_anywhere_are_frames),
+        TEST_CASE(the_block_that_a_chunk_is_nobody_meets_above_the_pool),
+        TEST_CASE(blocks_that_begin_anywhere_are_chunks),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_export_type_over_another_layer_is_refused),
         cmocka_unit_test(decay_over_another_layer_is_refused),
-        cmocka_unit_test(a_new_frame_is_there_though_nobody_may_wait),
+        cmocka_unit_test(a_new_chunk_is_there_though_nobody_may_wait),
         cmocka_unit_test(layers_that_could_not_be_built_can_stand_elsewhere),
         cmocka_unit_test(a_device_without_virtual_memory_has_a_pool_of_other_memory),
         cmocka_unit_test(what_cannot_be_entered_without_host_memory_goes_back_to_the_driver),
-        cmocka_unit_test(a_hold_is_of_what_came_where_a_frame_was_given_back),
+        cmocka_unit_test(a_hold_is_of_what_came_where_a_chunk_was_given_back),
     };
     setenv("STRATA_DRIVER", "auto", 0);
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);

@@ -5,7 +5,7 @@
 #include "support/captures.h"
 #include "support/pool.h"
 
-enum { FRAME = 2 << 20 };
+enum { CHUNK = 2 << 20 };
 
 static uint64_t reserved(test_fixture *fixture)
 {
@@ -61,7 +61,7 @@ static strata_status allocate_in_vain(test_fixture *fixture, CUstream stream)
     strata_cu.EventSynchronize = refuse_event;
     strata_cu.StreamSynchronize = refuse_stream;
     strata_cu.MemFreeAsync = refuse_free;
-    const strata_status status = try_to_allocate(fixture, FRAME, stream, &block);
+    const strata_status status = try_to_allocate(fixture, CHUNK, stream, &block);
     strata_cu.StreamWaitEvent = real.StreamWaitEvent;
     strata_cu.EventSynchronize = real.EventSynchronize;
     strata_cu.StreamSynchronize = real.StreamSynchronize;
@@ -70,14 +70,14 @@ static strata_status allocate_in_vain(test_fixture *fixture, CUstream stream)
 }
 
 /* Nobody knows when it will be there. It counts as reserved until it is given back. */
-static void a_frame_that_nobody_could_wait_for_serves_nobody(test_fixture *fixture)
+static void a_chunk_that_nobody_could_wait_for_serves_nobody(test_fixture *fixture)
 {
     if (!strstr(fixture->stack, "async"))
         return; /* else a frame is there at once */
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     check_status(allocate_in_vain(fixture, stream), STRATA_ERROR_DRIVER);
-    assert_true(reserved(fixture) == FRAME && in_use_below(fixture) == FRAME);
-    strata_block block = test_allocate(fixture, FRAME, stream);
+    assert_true(reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
+    strata_block block = test_allocate(fixture, CHUNK, stream);
     assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
     test_write(fixture, &block, 0x11, stream);
     check_ends(fixture, &block, 0x11, stream);
@@ -95,7 +95,7 @@ static void a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it(test_fi
     strata_block blocks[COUNT];
     check_cu(test_cu()->StreamCreate(&captured, CU_STREAM_DEFAULT));
     for (int i = 0; i < COUNT; i++) {
-        blocks[i] = test_allocate(fixture, FRAME, i + 1 < COUNT ? stream : NULL);
+        blocks[i] = test_allocate(fixture, CHUNK, i + 1 < COUNT ? stream : NULL);
         test_write(fixture, &blocks[i], 0x11, i + 1 < COUNT ? stream : NULL);
     }
     for (int i = 0; i < COUNT; i++)
@@ -106,7 +106,7 @@ static void a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it(test_fi
     assert_int_equal(test_end_capture(captured), 0);
     check_cu(test_cu()->StreamDestroy(captured));
     check_ok(status);
-    assert_true(before == COUNT * FRAME && reserved(fixture) == FRAME && in_use_below(fixture) == FRAME);
+    assert_true(before == COUNT * CHUNK && reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
     give_back_all(fixture);
 }
 
@@ -115,7 +115,7 @@ int main(void)
     static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
                                          "pool(frame=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
-        TEST_CASE(a_frame_that_nobody_could_wait_for_serves_nobody),
+        TEST_CASE(a_chunk_that_nobody_could_wait_for_serves_nobody),
         TEST_CASE(a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it),
     };
     test_open_driver();

@@ -481,7 +481,7 @@ static void end_turns(void)
     assert_true(turns.begun);
 }
 
-static void one_frame_does_for_all_who_want_memory_at_a_time(test_fixture *fixture)
+static void one_chunk_does_for_all_who_want_memory_at_a_time(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     caller second = {.fixture = fixture, .stream = other, .bytes = MIB / 2};
@@ -548,7 +548,7 @@ static CUresult CUDAAPI free_and_let_others_in(CUdeviceptr address)
 
 /* The driver has the frame back, and the pool has not heard of it. Another one comes in its place meanwhile, under a
  * number that is looked at later; it goes once, and not for the first one, too. */
-static void a_frame_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place(test_fixture *fixture)
+static void a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block first = test_allocate(fixture, 2 * MIB, stream), wall = test_allocate(fixture, 2 * MIB, stream);
@@ -642,7 +642,7 @@ static void *look_and_call(void *data)
 }
 
 /* Meanwhile another one has had its turn, and a frame that is enough for both. */
-static void check_rest_of_new_frame(test_fixture *fixture, uint64_t limit)
+static void check_rest_of_new_chunk(test_fixture *fixture, uint64_t limit)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     caller second = {.fixture = fixture, .stream = other, .bytes = MIB / 2};
@@ -663,14 +663,14 @@ static void check_rest_of_new_frame(test_fixture *fixture, uint64_t limit)
     test_free_on(fixture, &second.block, other);
 }
 
-static void what_is_left_of_a_new_frame_serves_who_looked_before(test_fixture *fixture)
+static void what_is_left_of_a_new_chunk_serves_who_looked_before(test_fixture *fixture)
 {
-    check_rest_of_new_frame(fixture, 0);
+    check_rest_of_new_chunk(fixture, 0);
 }
 
-static void a_request_is_not_refused_beside_what_is_left_of_a_new_frame(test_fixture *fixture)
+static void a_request_is_not_refused_beside_what_is_left_of_a_new_chunk(test_fixture *fixture)
 {
-    check_rest_of_new_frame(fixture, 2 * MIB);
+    check_rest_of_new_chunk(fixture, 2 * MIB);
 }
 
 int main(void)
@@ -693,11 +693,11 @@ int main(void)
         TEST_CASE(what_is_left_of_a_bundle_is_waited_for_by_whoever_gets_it),
     };
     static const test_case of_turns[] = {
-        TEST_CASE(one_frame_does_for_all_who_want_memory_at_a_time),
+        TEST_CASE(one_chunk_does_for_all_who_want_memory_at_a_time),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_is_about_to_give_back),
-        TEST_CASE(a_frame_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place),
-        TEST_CASE(what_is_left_of_a_new_frame_serves_who_looked_before),
-        TEST_CASE(a_request_is_not_refused_beside_what_is_left_of_a_new_frame),
+        TEST_CASE(a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place),
+        TEST_CASE(what_is_left_of_a_new_chunk_serves_who_looked_before),
+        TEST_CASE(a_request_is_not_refused_beside_what_is_left_of_a_new_chunk),
     };
     test_before_clearing = lift_limit;
     test_open_driver();
