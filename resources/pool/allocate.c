@@ -14,12 +14,12 @@ static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline,
     strata_entry *entry = pool_entry(&self->heap, slot);
     strata_block_fill(out, request, pool_address_of(entry), (size_t)pool_bytes_of(entry),
                       request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE);
-    strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+    strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
     strata_entry_publish(self->heap.table, slot, timeline, known, out);
 }
 
 /* A piece whose entry has had all its blocks gets another one. False without host memory: then it is free again. */
-static bool renew_piece(pool *self, uint32_t *slot)
+static bool renew_extent(pool *self, uint32_t *slot)
 {
     if (__builtin_expect(strata_entry_is_renewable(pool_entry(&self->heap, *slot)), 1))
         return true;
@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) void publish_again(pool *self, pool
 {
     const uint32_t turn = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
     if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* there are layers with bytes of their own */
-        strata_entry_zero_layers(entry, pool_piece_in(&self->heap, entry));
+        strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
                                strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
     pool_count_hit(cell, granules * POOL_GRANULE);
@@ -104,11 +104,11 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
     strata_status status = pool_find(self, &want, request, &slot);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!renew_piece(self, &slot))
+    if (!renew_extent(self, &slot))
         return strata_fail_host_memory("a block");
     strata_use_record note;
     if ((status = begin_note(&note, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
-        pool_give_piece(self, slot);
+        pool_give_extent(self, slot);
         return status;
     }
     const pool_points points = pool_points_set_aside(pool_entry(&self->heap, slot));
@@ -121,7 +121,7 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
     pool_points_put_back(pool_entry(&self->heap, slot), points);
-    pool_give_piece(self, slot);
+    pool_give_extent(self, slot);
     *out = (strata_block){0};
     return status;
 }

@@ -74,12 +74,12 @@ static void set_range(pool_chunk *chunk)
  * entry says whose it is, for pool_keeps. */
 static strata_status hold(pool_chunks *pages, strata_block *block)
 {
-    pool_piece *piece = strata_block_layer_bytes(pages->pool, block->id);
+    pool_extent *extent = strata_block_layer_bytes(pages->pool, block->id);
     strata_block_id held;
-    if (!piece)
+    if (!extent)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s gave a block that is none of this stack",
                            below(pages)->ops->name);
-    piece->state = POOL_CHUNK;
+    extent->state = POOL_CHUNK;
     strata_status status = strata_block_quarantine(pages->pool, block, block, &held);
     if (status == STRATA_SUCCESS)
         block->id = held;

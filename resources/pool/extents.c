@@ -33,15 +33,15 @@ static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *be
 {
     while (tree) {
         strata_entry *entry = pool_entry(heap, tree);
-        pool_piece *piece = pool_piece_in(heap, entry);
+        pool_extent *extent = pool_extent_in(heap, entry);
         if (is_before(key_of(entry), key)) {
             *before = tree;
-            before = &piece->right;
-            tree = piece->right;
+            before = &extent->right;
+            tree = extent->right;
         } else {
             *behind = tree;
-            behind = &piece->left;
-            tree = piece->left;
+            behind = &extent->left;
+            tree = extent->left;
         }
     }
     *before = *behind = 0;
@@ -51,17 +51,17 @@ static void enter(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 {
     uint32_t *link = &tree->root;
     strata_entry *entry = pool_entry(heap, slot);
-    pool_piece *piece = pool_piece_in(heap, entry);
+    pool_extent *extent = pool_extent_in(heap, entry);
     const pool_key key = key_of(entry);
     const uint32_t priority = priority_of(slot);
     tree->bytes += key.bytes;
     tree->entered = true;
     while (*link && priority_of(*link) >= priority) {
         strata_entry *here = pool_entry(heap, *link);
-        pool_piece *node = pool_piece_in(heap, here);
+        pool_extent *node = pool_extent_in(heap, here);
         link = is_before(key_of(here), key) ? &node->right : &node->left;
     }
-    cut(heap, *link, key, &piece->left, &piece->right);
+    cut(heap, *link, key, &extent->left, &extent->right);
     *link = slot;
 }
 
@@ -72,15 +72,15 @@ static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
     tree->bytes -= key.bytes;
     while (*link != slot) {
         strata_entry *here = pool_entry(heap, *link);
-        pool_piece *node = pool_piece_in(heap, here);
+        pool_extent *node = pool_extent_in(heap, here);
         link = is_before(key_of(here), key) ? &node->right : &node->left;
     }
-    const pool_piece *piece = pool_piece_at(heap, slot);
-    uint32_t left = piece->left, right = piece->right;
+    const pool_extent *extent = pool_extent_at(heap, slot);
+    uint32_t left = extent->left, right = extent->right;
     while (left && right) { /* joins the two below */
         const bool takes_left = priority_of(left) >= priority_of(right);
         *link = takes_left ? left : right;
-        pool_piece *node = pool_piece_at(heap, *link);
+        pool_extent *node = pool_extent_at(heap, *link);
         if (takes_left) {
             link = &node->right;
             left = node->right;
@@ -98,12 +98,12 @@ static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
     uint32_t found = 0;
     while (tree) {
         strata_entry *entry = pool_entry(heap, tree);
-        const pool_piece *piece = pool_piece_in(heap, entry);
+        const pool_extent *extent = pool_extent_in(heap, entry);
         if (is_before(key_of(entry), least)) {
-            tree = piece->right;
+            tree = extent->right;
         } else {
             found = tree;
-            tree = piece->left;
+            tree = extent->left;
         }
     }
     return found;
@@ -127,7 +127,7 @@ static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
     while (tree) {
         strata_entry *entry = pool_entry(heap, tree);
         bytes = pool_bytes_of(entry);
-        tree = pool_piece_in(heap, entry)->right;
+        tree = pool_extent_in(heap, entry)->right;
     }
     return bytes;
 }
@@ -178,11 +178,11 @@ static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
     return &heap->several;
 }
 
-static pool_tree *tree_of(pool_heap *heap, const pool_piece *piece)
+static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
 {
-    if (piece->state == POOL_VOID)
+    if (extent->state == POOL_VOID)
         return &heap->voids;
-    uint16_t number = piece->home;
+    uint16_t number = extent->home;
     return tree_for(heap, &number); /* the home is there */
 }
 
@@ -218,7 +218,7 @@ uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
         give_slot(heap, slot);
         return 0;
     }
-    *pool_piece_at(heap, slot) = (pool_piece){.state = POOL_TAKEN};
+    *pool_extent_at(heap, slot) = (pool_extent){.state = POOL_TAKEN};
     return slot;
 }
 
@@ -241,7 +241,7 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
     if (!rest)
         return 0;
     strata_entry *entry = pool_entry(heap, slot), *behind = pool_entry(heap, rest);
-    pool_piece *piece = pool_piece_in(heap, entry), *piece_behind = pool_piece_in(heap, behind);
+    pool_extent *extent = pool_extent_in(heap, entry), *extent_behind = pool_extent_in(heap, behind);
     const CUdeviceptr address = pool_address_of(entry) + front;
     pool_points_clear(behind); /* what its last block left there */
     if (!pool_points_add_all(behind, entry) || !strata_index_insert(&heap->index, address, rest)) {
@@ -250,12 +250,12 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
     }
     set_range(behind, address, pool_bytes_of(entry) - front);
     set_range(entry, pool_address_of(entry), front);
-    piece_behind->state = piece->state;
-    piece_behind->previous = slot;
-    piece_behind->next = piece->next;
-    if (piece->next)
-        pool_piece_at(heap, piece->next)->previous = rest;
-    piece->next = rest;
+    extent_behind->state = extent->state;
+    extent_behind->previous = slot;
+    extent_behind->next = extent->next;
+    if (extent->next)
+        pool_extent_at(heap, extent->next)->previous = rest;
+    extent->next = rest;
     return rest;
 }
 
@@ -271,13 +271,13 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot)
         give_slot(heap, number);
         return 0;
     }
-    const pool_piece piece = *pool_piece_in(heap, old);
-    *pool_piece_in(heap, entry) = piece;
+    const pool_extent extent = *pool_extent_in(heap, old);
+    *pool_extent_in(heap, entry) = extent;
     set_range(entry, address, pool_bytes_of(old));
-    if (piece.previous)
-        pool_piece_at(heap, piece.previous)->next = number;
-    if (piece.next)
-        pool_piece_at(heap, piece.next)->previous = number;
+    if (extent.previous)
+        pool_extent_at(heap, extent.previous)->next = number;
+    if (extent.next)
+        pool_extent_at(heap, extent.next)->previous = number;
     give_slot(heap, slot);
     return number;
 }
@@ -286,12 +286,12 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot)
 static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
 {
     strata_entry *entry = pool_entry(heap, slot), *gone = pool_entry(heap, behind);
-    pool_piece *piece = pool_piece_in(heap, entry);
+    pool_extent *extent = pool_extent_in(heap, entry);
     set_range(entry, pool_address_of(entry), pool_bytes_of(entry) + pool_bytes_of(gone));
     strata_index_remove(&heap->index, pool_address_of(gone));
-    piece->next = pool_piece_in(heap, gone)->next;
-    if (piece->next)
-        pool_piece_at(heap, piece->next)->previous = slot;
+    extent->next = pool_extent_in(heap, gone)->next;
+    if (extent->next)
+        pool_extent_at(heap, extent->next)->previous = slot;
     give_slot(heap, behind);
 }
 
@@ -305,16 +305,16 @@ static inline void count(pool_heap *heap, const strata_entry *entry, pool_state 
 void pool_heap_take(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
-    pool_piece *piece = pool_piece_in(heap, entry);
-    leave(heap, tree_of(heap, piece), slot);
-    count(heap, entry, (pool_state)piece->state, POOL_TAKEN);
-    piece->state = POOL_TAKEN;
+    pool_extent *extent = pool_extent_in(heap, entry);
+    leave(heap, tree_of(heap, extent), slot);
+    count(heap, entry, (pool_state)extent->state, POOL_TAKEN);
+    extent->state = POOL_TAKEN;
 }
 
 void pool_heap_take_away(pool_heap *heap, uint32_t slot)
 {
     pool_heap_take(heap, slot);
-    pool_piece_at(heap, slot)->state = POOL_AWAY;
+    pool_extent_at(heap, slot)->state = POOL_AWAY;
 }
 
 /* Whether neighbours that wait for nobody are joined with a piece that becomes free and waits for `home`: they wait for
@@ -334,17 +334,17 @@ static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_
 static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home, uint64_t complete)
 {
     const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
-    const pool_piece *piece = slot ? pool_piece_at(heap, slot) : NULL;
-    if (!piece || piece->state != state)
+    const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
+    if (!extent || extent->state != state)
         return false;
-    return state == POOL_VOID || piece->home == home ||
-           (piece->home == POOL_HOME_NONE && pool_bytes_of(entry) <= complete);
+    return state == POOL_VOID || extent->home == home ||
+           (extent->home == POOL_HOME_NONE && pool_bytes_of(entry) <= complete);
 }
 
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
 {
     strata_entry *entry = pool_entry(heap, slot);
-    pool_piece *piece = pool_piece_in(heap, entry);
+    pool_extent *extent = pool_extent_in(heap, entry);
     uint16_t home = POOL_HOME_NONE;
     if (state == POOL_FREE)
         home = pool_points_home(entry);
@@ -354,20 +354,20 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, home) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream are one point; of several the neighbour's have to find room. */
-    const uint32_t next = piece->next;
+    const uint32_t next = extent->next;
     if (is_like(heap, next, state, home, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
-        leave(heap, tree_of(heap, pool_piece_at(heap, next)), next);
+        leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
         join(heap, slot, next);
     }
-    const uint32_t previous = piece->previous;
+    const uint32_t previous = extent->previous;
     if (is_like(heap, previous, state, home, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
-        leave(heap, tree_of(heap, pool_piece_at(heap, previous)), previous);
+        leave(heap, tree_of(heap, pool_extent_at(heap, previous)), previous);
         join(heap, previous, slot);
         slot = previous;
-        piece = pool_piece_at(heap, slot);
+        extent = pool_extent_at(heap, slot);
     }
-    piece->state = (uint8_t)state;
-    piece->home = home;
+    extent->state = (uint8_t)state;
+    extent->home = home;
     enter(heap, tree, slot);
 }
 
@@ -385,15 +385,15 @@ uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
 {
     pool_key key = key_of(pool_entry(heap, slot));
     key.address++;
-    return find_from(heap, tree_of(heap, pool_piece_at(heap, slot))->root, key);
+    return find_from(heap, tree_of(heap, pool_extent_at(heap, slot))->root, key);
 }
 
 /* Whether there is nothing but the last void behind a piece: it is where memory ends. */
 static bool is_last(const pool_heap *heap, uint32_t slot)
 {
-    const uint32_t behind = pool_piece_at(heap, slot)->next;
-    const pool_piece *piece = behind ? pool_piece_at(heap, behind) : NULL;
-    return piece && piece->state == POOL_VOID && !piece->next;
+    const uint32_t behind = pool_extent_at(heap, slot)->next;
+    const pool_extent *extent = behind ? pool_extent_at(heap, behind) : NULL;
+    return extent && extent->state == POOL_VOID && !extent->next;
 }
 
 /* The best fit in a tree but the last piece, which is noted instead. */
@@ -480,7 +480,7 @@ uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
 uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot)
 {
     const strata_entry *entry = pool_entry(heap, slot);
-    const uint32_t next = pool_piece_at(heap, slot)->next;
+    const uint32_t next = pool_extent_at(heap, slot)->next;
     return next ? next : pool_heap_from(heap, pool_address_of(entry) + pool_bytes_of(entry));
 }
 
@@ -491,10 +491,10 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
 }
 
 /* Forgets what a free piece need not wait for any more, which may give it another home. */
-static void settle_piece(pool_heap *heap, uint32_t slot)
+static void settle_extent(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
-    const uint16_t before = pool_piece_in(heap, entry)->home;
+    const uint16_t before = pool_extent_in(heap, entry)->home;
     pool_points_forget_complete(entry);
     if (pool_points_home(entry) == before)
         return;
@@ -514,11 +514,11 @@ typedef struct changes {
  * A tree's height is some times the logarithm of its size. */
 static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
 {
-    for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_piece_at(heap, slot)->right) {
+    for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {
         strata_entry *entry = pool_entry(heap, slot);
-        list_changes(heap, pool_piece_at(heap, slot)->left, found);
+        list_changes(heap, pool_extent_at(heap, slot)->left, found);
         pool_points_forget_complete(entry);
-        if (pool_points_home(entry) != pool_piece_at(heap, slot)->home && found->count < CHANGES)
+        if (pool_points_home(entry) != pool_extent_at(heap, slot)->home && found->count < CHANGES)
             found->at[found->count++] = pool_address_of(entry);
     }
 }
@@ -530,7 +530,7 @@ static void settle_all(pool_heap *heap, const pool_tree *tree)
     for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
         least = key_of(pool_entry(heap, slot));
         least.address++;
-        settle_piece(heap, slot);
+        settle_extent(heap, slot);
     }
 }
 
@@ -540,7 +540,7 @@ static void settle_tree(pool_heap *heap, const pool_tree *tree)
     changes found = {.count = 0};
     list_changes(heap, tree->root, &found);
     for (size_t i = 0; i < found.count && found.count < CHANGES; i++)
-        settle_piece(heap, pool_heap_around(heap, found.at[i]));
+        settle_extent(heap, pool_heap_around(heap, found.at[i]));
     if (found.count == CHANGES)
         settle_all(heap, tree);
 }
@@ -567,9 +567,9 @@ void pool_heap_settle(pool_heap *heap)
 /* Whether a piece is free, and waits for nobody but `timeline`. */
 static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
-    const pool_piece *piece = slot ? pool_piece_at(heap, slot) : NULL;
-    return piece && piece->state == POOL_FREE &&
-           (timeline == POOL_HOME_SEVERAL || piece->home == POOL_HOME_NONE || piece->home == timeline);
+    const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
+    return extent && extent->state == POOL_FREE &&
+           (timeline == POOL_HOME_SEVERAL || extent->home == POOL_HOME_NONE || extent->home == timeline);
 }
 
 /* Joins two free neighbours, the second of which waits for nobody but `timeline`; the piece that they are in then. */
@@ -587,19 +587,19 @@ static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_
 
 void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
-    const uint32_t previous = pool_piece_at(heap, slot)->previous;
+    const uint32_t previous = pool_extent_at(heap, slot)->previous;
     const uint32_t joined = join_if(heap, previous, slot, previous, timeline);
     slot = joined ? joined : slot;
-    const uint32_t next = pool_piece_at(heap, slot)->next;
+    const uint32_t next = pool_extent_at(heap, slot)->next;
     join_if(heap, slot, next, next, timeline);
 }
 
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes)
 {
     const uint32_t first = pool_heap_around(heap, address);
-    for (uint32_t slot = first; slot; slot = pool_piece_at(heap, slot)->next) {
+    for (uint32_t slot = first; slot; slot = pool_extent_at(heap, slot)->next) {
         const strata_entry *entry = pool_entry(heap, slot);
-        if (pool_piece_at(heap, slot)->state != POOL_FREE)
+        if (pool_extent_at(heap, slot)->state != POOL_FREE)
             return 0;
         if (pool_address_of(entry) + pool_bytes_of(entry) >= address + bytes)
             return first;
@@ -621,7 +621,7 @@ static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 /* Appends the free piece behind a taken one to it, up to `bytes` bytes in all. False without host memory. */
 static bool append(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
-    const uint32_t next = pool_piece_at(heap, slot)->next;
+    const uint32_t next = pool_extent_at(heap, slot)->next;
     pool_heap_take(heap, next);
     if (!shorten(heap, next, bytes - pool_bytes_of(pool_entry(heap, slot))) ||
         !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, next))) {
@@ -665,16 +665,16 @@ typedef struct run_search {
  * are one piece, so that the one before it, if that is complete, begins the run. */
 static void look_at_run(const pool_heap *heap, uint32_t slot, run_search *search)
 {
-    const uint32_t previous = pool_piece_at(heap, slot)->previous;
+    const uint32_t previous = pool_extent_at(heap, slot)->previous;
     if (is_of(heap, previous, search->timeline)) {
-        const pool_piece *before = pool_piece_at(heap, previous);
+        const pool_extent *before = pool_extent_at(heap, previous);
         if (before->home != POOL_HOME_NONE || is_of(heap, before->previous, search->timeline))
             return;
         slot = previous;
     }
     const CUdeviceptr start = pool_address_of(pool_entry(heap, slot));
     uint64_t run = 0;
-    for (; is_of(heap, slot, search->timeline); slot = pool_piece_at(heap, slot)->next)
+    for (; is_of(heap, slot, search->timeline); slot = pool_extent_at(heap, slot)->next)
         run += pool_bytes_of(pool_entry(heap, slot));
     if (run < search->bytes || run > search->least || (run == search->least && start > search->best))
         return;
@@ -685,8 +685,8 @@ static void look_at_run(const pool_heap *heap, uint32_t slot, run_search *search
 /* A tree's height is some times the logarithm of its size. */
 static void look_at_runs(const pool_heap *heap, uint32_t root, run_search *search)
 {
-    for (uint32_t slot = root; slot; slot = pool_piece_at(heap, slot)->right) {
-        look_at_runs(heap, pool_piece_at(heap, slot)->left, search);
+    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
+        look_at_runs(heap, pool_extent_at(heap, slot)->left, search);
         look_at_run(heap, slot, search);
     }
 }
@@ -744,7 +744,7 @@ size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *po
 {
     pending found = {.after = after, .most = most, .points = points};
     for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
-        const uint8_t state = pool_piece_at(heap, slot)->state;
+        const uint8_t state = pool_extent_at(heap, slot)->state;
         if (state == POOL_FREE || state == POOL_AWAITED)
             strata_uses_visit(pool_entry(heap, slot), note_pending, &found);
     }

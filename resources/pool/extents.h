@@ -39,7 +39,7 @@ typedef enum pool_state {
 } pool_state;
 
 /* The pool's bytes of an entry. */
-typedef struct pool_piece {
+typedef struct pool_extent {
     uint32_t previous, next; /* pieces before and behind it in its range, 0: none */
     union {
         struct {
@@ -50,7 +50,7 @@ typedef struct pool_piece {
     uint32_t chain; /* the next one of a bundle, or of the voids of a window; in a thread's cache its own number */
     uint16_t home;  /* whose tree a free piece is in */
     uint8_t state;  /* a pool_state */
-} pool_piece;
+} pool_extent;
 
 typedef struct pool_tree {
     uint32_t root;
@@ -84,14 +84,14 @@ static inline strata_entry *pool_entry(const pool_heap *heap, uint32_t slot)
     return strata_table_entry(heap->table, slot);
 }
 
-static inline pool_piece *pool_piece_in(const pool_heap *heap, strata_entry *entry)
+static inline pool_extent *pool_extent_in(const pool_heap *heap, strata_entry *entry)
 {
-    return (pool_piece *)(void *)((char *)entry + heap->offset);
+    return (pool_extent *)(void *)((char *)entry + heap->offset);
 }
 
-static inline pool_piece *pool_piece_at(const pool_heap *heap, uint32_t slot)
+static inline pool_extent *pool_extent_at(const pool_heap *heap, uint32_t slot)
 {
-    return pool_piece_in(heap, pool_entry(heap, slot));
+    return pool_extent_in(heap, pool_entry(heap, slot));
 }
 
 static inline uint64_t pool_bytes_of(const strata_entry *entry)

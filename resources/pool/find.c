@@ -288,7 +288,7 @@ static strata_status make_wait(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
-bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
+bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
 {
     const uint16_t home = pool_points_home(pool_entry(&self->heap, slot));
     strata_error_suppress_begin();
@@ -303,7 +303,7 @@ bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_
         atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);
         return true;
     }
-    pool_give_piece(self, slot);
+    pool_give_extent(self, slot);
     return false;
 }
 
@@ -317,7 +317,7 @@ static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cel
     const uint32_t first = pool_depot_take(self, keeps, pool_granules(want->bytes));
     if (!first)
         return POOL_NOTHING;
-    const bool waited = pool_wait_for_piece(self, want, first, NULL);
+    const bool waited = pool_wait_for_extent(self, want, first, NULL);
     if (keeps)
         pool_cache_fill(self, keeps, waited ? want->stream->timeline : NULL);
     if (!waited)
@@ -396,7 +396,7 @@ static pool_look look_beside_legacy(pool *self, const pool_want *want, pool_atte
     const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(want), spares_legacy, self->device->legacy);
     const pool_look look = pool_take_fit(self, want, fit, slot);
     strata_spin_release(&self->lock);
-    return look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt) ? POOL_NOTHING : look;
+    return look == POOL_FOUND && !pool_wait_for_extent(self, want, *slot, attempt) ? POOL_NOTHING : look;
 }
 
 static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
@@ -404,7 +404,7 @@ static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt 
     strata_spin_take(&self->lock);
     const pool_look look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
-    if (look != POOL_FOUND || pool_wait_for_piece(self, want, *slot, attempt))
+    if (look != POOL_FOUND || pool_wait_for_extent(self, want, *slot, attempt))
         return look;
     return attempt->why.status == STRATA_ERROR_STREAM_CAPTURE ? look_beside_legacy(self, want, attempt, slot)
                                                               : POOL_NOTHING;

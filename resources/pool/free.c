@@ -97,7 +97,7 @@ static void keep_for_unknown(pool *self, pool_cell *cell, strata_entry *entry, u
     const bool own = cell && timeline && !stream->known && strata_entry_is_renewable(entry) &&
                      pool_points_home(entry) == timeline->number;
     if (!own) {
-        pool_give_piece(self, slot);
+        pool_give_extent(self, slot);
         return;
     }
     pool_points_join(entry);
@@ -133,7 +133,7 @@ static strata_status carry_out(strata_resource *resource, strata_entry *entry, c
     } else {
         report(self, block->id, bytes);
         end_block(entry, block->id.generation);
-        pool_give_piece(self, block->id.slot);
+        pool_give_extent(self, block->id.slot);
     }
     if (status == STRATA_SUCCESS)
         strata_counters_add(&self->deferred, strata_thread_self(), 0, -(int64_t)bytes);

@@ -41,12 +41,12 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone
 {
     uint64_t bytes = 0;
     for (;;) {
-        const pool_piece *at = pool_piece_at(&self->heap, slot);
+        const pool_extent *at = pool_extent_at(&self->heap, slot);
         slot = before ? at->previous : at->next;
-        const pool_piece *piece = slot ? pool_piece_at(&self->heap, slot) : NULL;
-        if (!piece || piece->state != POOL_FREE)
+        const pool_extent *extent = slot ? pool_extent_at(&self->heap, slot) : NULL;
+        if (!extent || extent->state != POOL_FREE)
             return bytes;
-        bool usable = !alone || piece->home == POOL_HOME_NONE || piece->home == want->stream->timeline->number;
+        bool usable = !alone || extent->home == POOL_HOME_NONE || extent->home == want->stream->timeline->number;
         bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
         if (alone)
             return bytes;
@@ -121,7 +121,7 @@ static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped
     if (look == POOL_NOTHING && !attempt->alone)
         look = pool_take_others(self, want, slot);
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt))
+    if (look == POOL_FOUND && !pool_wait_for_extent(self, want, *slot, attempt))
         look = POOL_NOTHING;
     return look;
 }

@@ -142,7 +142,7 @@ typedef struct pool_attempt {
 } pool_attempt;
 
 /* Makes a piece of the caller's free. */
-static inline void pool_give_piece(pool *self, uint32_t slot)
+static inline void pool_give_extent(pool *self, uint32_t slot)
 {
     strata_spin_take(&self->lock);
     pool_heap_give(&self->heap, slot, POOL_FREE);
@@ -172,7 +172,7 @@ pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot);
 
 /* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again, and the
  * attempt, if there is one, knows why. */
-bool pool_wait_for_piece(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt);
+bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt);
 
 /* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
 void pool_settle(pool *self);

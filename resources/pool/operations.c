@@ -135,8 +135,8 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
 /* Blocks that pieces are cut from are the pool's own affair. */
 static bool pool_keeps(strata_resource *resource, strata_block_id id)
 {
-    const pool_piece *piece = strata_block_layer_bytes(resource, id);
-    return piece && piece->state == POOL_CHUNK;
+    const pool_extent *extent = strata_block_layer_bytes(resource, id);
+    return extent && extent->state == POOL_CHUNK;
 }
 
 /* Only now it is known whether a layer stands below. */
@@ -178,7 +178,7 @@ static strata_status synchronize(strata_point point, void *data)
 static void wait_for_all(pool *self)
 {
     for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot))
-        if (pool_piece_at(&self->heap, slot)->state != POOL_VOID)
+        if (pool_extent_at(&self->heap, slot)->state != POOL_VOID)
             strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
 }
 
@@ -205,7 +205,7 @@ static void pool_destroy(strata_resource *resource)
 
 const strata_resource_ops pool_ops = {
     .size = sizeof(strata_resource_ops),
-    .block_bytes = sizeof(pool_piece),
+    .block_bytes = sizeof(pool_extent),
     .passes_facts = true,
     .name = "pool",
     .allocate = pool_allocate,

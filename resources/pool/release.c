@@ -19,7 +19,7 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
     *complete = first != 0;
     for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
         *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
-        slot = pool_piece_at(heap, slot)->next;
+        slot = pool_extent_at(heap, slot)->next;
     }
     return first != 0;
 }

@@ -183,7 +183,7 @@ static strata_status synchronize(strata_point point, void *data)
 static void set_state(pool *self, uint32_t slot, pool_state state)
 {
     strata_spin_take(&self->lock);
-    pool_piece_at(&self->heap, slot)->state = (uint8_t)state;
+    pool_extent_at(&self->heap, slot)->state = (uint8_t)state;
     strata_spin_release(&self->lock);
 }
 
@@ -231,8 +231,8 @@ static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t num
     uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
-    for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_piece_at(heap, slot)->next) {
-        const bool free_now = pool_piece_at(heap, slot)->home == POOL_HOME_NONE;
+    for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_extent_at(heap, slot)->next) {
+        const bool free_now = pool_extent_at(heap, slot)->home == POOL_HOME_NONE;
         pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
     }
     return pick->around && (pick->complete || patient);

@@ -5,7 +5,7 @@
 #include "resources/pool/ops.h"
 #include "resources/pool/thread_cache.h"
 
-enum { PIECES_AT_ONCE = 64 }; /* that are looked at under the lock */
+enum { EXTENTS_AT_ONCE = 64 }; /* that are looked at under the lock */
 
 /* The largest piece that a thread or the depot keeps of some that follow an address: taken, and no block lives in it.
  * False: there are no more. */
@@ -13,11 +13,11 @@ static bool look_for_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
     uint32_t slot = self->begun ? pool_heap_from(&self->heap, *from) : 0;
-    for (int i = 0; slot && i < PIECES_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
+    for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
         const uint64_t bytes = pool_bytes_of(entry);
-        if (pool_piece_at(&self->heap, slot)->state == POOL_TAKEN &&
+        if (pool_extent_at(&self->heap, slot)->state == POOL_TAKEN &&
             (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_FREED && bytes > *largest)
             *largest = bytes;
         *from = pool_address_of(entry) + bytes;
@@ -223,31 +223,31 @@ strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t v
 
 /* ---- the snapshot ---- */
 
-typedef struct seen_piece {
+typedef struct seen_extent {
     CUdeviceptr address;
     uint64_t bytes, requested;
     uint16_t home;
     uint8_t state;
     bool live;
     strata_tag tag;
-} seen_piece;
+} seen_extent;
 
 /* The pieces from an address on; the lock is held only so long, as what is written of them may go to a file. */
-static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
+static size_t look_at_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;
     strata_spin_take(&self->lock);
     uint32_t slot = pool_heap_from(&self->heap, *from);
-    for (; slot && count < PIECES_AT_ONCE; slot = pool_heap_behind(&self->heap, slot)) {
+    for (; slot && count < EXTENTS_AT_ONCE; slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_piece *piece = pool_piece_at(&self->heap, slot);
+        const pool_extent *extent = pool_extent_at(&self->heap, slot);
         const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-        seen[count++] = (seen_piece){
+        seen[count++] = (seen_extent){
             .address = pool_address_of(entry),
             .bytes = pool_bytes_of(entry),
             .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
-            .home = piece->home,
-            .state = piece->state,
+            .home = extent->home,
+            .state = extent->state,
             .live = (word & STRATA_BLOCK_LIVE) != 0,
             .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
         };
@@ -257,26 +257,26 @@ static size_t look_at_pieces(pool *self, CUdeviceptr *from, seen_piece *seen)
     return count;
 }
 
-static const char *state_name(const seen_piece *piece)
+static const char *state_name(const seen_extent *extent)
 {
-    if (piece->state == POOL_VOID || piece->state == POOL_AWAY)
+    if (extent->state == POOL_VOID || extent->state == POOL_AWAY)
         return "void";
-    if (piece->state == POOL_AWAITED)
+    if (extent->state == POOL_AWAITED)
         return "free, in order";
-    if (piece->state == POOL_FREE)
-        return piece->home == POOL_HOME_NONE ? "free" : "free, in order";
-    return piece->live ? "block" : "cached";
+    if (extent->state == POOL_FREE)
+        return extent->home == POOL_HOME_NONE ? "free" : "free, in order";
+    return extent->live ? "block" : "cached";
 }
 
-static void describe_piece(strata_emitter *to, const seen_piece *piece)
+static void describe_extent(strata_emitter *to, const seen_extent *extent)
 {
     strata_emit_object_begin(to, NULL);
-    strata_emit_hex(to, "address", piece->address);
-    strata_emit_bytes(to, "bytes", piece->bytes);
-    strata_emit_text(to, "state", state_name(piece));
-    if (piece->state == POOL_TAKEN && piece->live) {
-        strata_emit_bytes(to, "requested", piece->requested);
-        strata_emit_text(to, "tag", strata_tag_name(piece->tag));
+    strata_emit_hex(to, "address", extent->address);
+    strata_emit_bytes(to, "bytes", extent->bytes);
+    strata_emit_text(to, "state", state_name(extent));
+    if (extent->state == POOL_TAKEN && extent->live) {
+        strata_emit_bytes(to, "requested", extent->requested);
+        strata_emit_text(to, "tag", strata_tag_name(extent->tag));
     }
     strata_emit_object_end(to);
 }
@@ -294,7 +294,7 @@ static size_t look_at_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->growth);
-    for (; *from < self->pages.chunk_count && count < PIECES_AT_ONCE; ++*from) {
+    for (; *from < self->pages.chunk_count && count < EXTENTS_AT_ONCE; ++*from) {
         const pool_chunk *chunk = &self->pages.chunks[*from];
         if (pool_chunk_bytes(chunk) && chunk->address && !chunk->leaving && !chunk->useless)
             seen[count++] = (seen_chunk){chunk->address, pool_chunk_bytes(chunk), chunk->held != 0};
@@ -337,7 +337,7 @@ static bool is_brief(pool *self, const strata_emitter *to)
 
 static void describe_chunks(pool *self, strata_emitter *to)
 {
-    seen_chunk seen[PIECES_AT_ONCE], run = {0};
+    seen_chunk seen[EXTENTS_AT_ONCE], run = {0};
     uint32_t from = 1;
     uint64_t alike = 0;
     const bool brief = is_brief(self, to);
@@ -363,15 +363,15 @@ static void describe_chunks(pool *self, strata_emitter *to)
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;
-    seen_piece seen[PIECES_AT_ONCE];
+    seen_extent seen[EXTENTS_AT_ONCE];
     CUdeviceptr from = 0;
     strata_emit_list_begin(to, "pieces");
     if (atomic_load_explicit(&self->begun, memory_order_acquire))
-        for (size_t count; (count = look_at_pieces(self, &from, seen));)
+        for (size_t count; (count = look_at_extents(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
                 if ((seen[i].state != POOL_VOID && seen[i].state != POOL_AWAY) ||
                     seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
-                    describe_piece(to, &seen[i]);
+                    describe_extent(to, &seen[i]);
     strata_emit_list_end(to);
     describe_chunks(self, to);
 }

@@ -7,7 +7,7 @@
 static void give_list(pool *self, uint32_t slot)
 {
     while (slot) {
-        const uint32_t next = pool_piece_at(&self->heap, slot)->chain;
+        const uint32_t next = pool_extent_at(&self->heap, slot)->chain;
         pool_heap_give(&self->heap, slot, POOL_FREE);
         slot = next;
     }
@@ -18,9 +18,9 @@ static bool give_bin(pool *self, pool_bin *bin)
 {
     const bool any = bin->last != NULL;
     for (strata_entry *entry = bin->last; entry;) {
-        const pool_piece *piece = pool_piece_in(&self->heap, entry);
-        entry = piece->below;
-        pool_heap_give(&self->heap, piece->chain, POOL_FREE);
+        const pool_extent *extent = pool_extent_in(&self->heap, entry);
+        entry = extent->below;
+        pool_heap_give(&self->heap, extent->chain, POOL_FREE);
     }
     bin->last = NULL;
     return any;
@@ -83,7 +83,7 @@ static void bin_for(pool *self, pool_cache *cache, uint32_t granules)
     pool_bin *bin = pool_bin_of(cache, granules);
     if (bin->granules == granules)
         return;
-    for (strata_entry *each = bin->last; each; each = pool_piece_in(&self->heap, each)->below)
+    for (strata_entry *each = bin->last; each; each = pool_extent_in(&self->heap, each)->below)
         cache->granules -= bin->granules;
     give_bin(self, bin);
     *bin = (pool_bin){.granules = granules};
@@ -150,7 +150,7 @@ static void hand_over(pool *self, pool_bundle *bundle)
 {
     if (!bundle->first)
         return;
-    pool_piece *first = pool_piece_at(&self->heap, bundle->first);
+    pool_extent *first = pool_extent_at(&self->heap, bundle->first);
     _Atomic uint32_t *bucket = &self->depot[bundle->granules % POOL_DEPOT];
     first->left = atomic_load_explicit(bucket, memory_order_relaxed);
     atomic_store_explicit(bucket, bundle->first, memory_order_relaxed);
@@ -170,8 +170,8 @@ void pool_bundle_keep_slow(pool *self, pool_cell *cell, const strata_timeline *t
         hand_over(self, bundle);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
         *bundle = (pool_bundle){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
-        pool_piece_in(&self->heap, entry)->chain = 0;
-        pool_piece_in(&self->heap, entry)->below = NULL;
+        pool_extent_in(&self->heap, entry)->chain = 0;
+        pool_extent_in(&self->heap, entry)->below = NULL;
     } else {
         pool_heap_give(&self->heap, slot, POOL_FREE);
     }
@@ -190,12 +190,12 @@ static uint32_t take_bundle(pool *self, uint32_t granules)
         if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
             break;
         before = found;
-        found = looked < POOL_SEARCHED ? pool_piece_at(&self->heap, found)->left : 0;
+        found = looked < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
     }
     if (found && before)
-        pool_piece_at(&self->heap, before)->left = pool_piece_at(&self->heap, found)->left;
+        pool_extent_at(&self->heap, before)->left = pool_extent_at(&self->heap, found)->left;
     else if (found)
-        atomic_store_explicit(bucket, pool_piece_at(&self->heap, found)->left, memory_order_relaxed);
+        atomic_store_explicit(bucket, pool_extent_at(&self->heap, found)->left, memory_order_relaxed);
     return found;
 }
 
@@ -207,7 +207,7 @@ uint32_t pool_depot_take(pool *self, pool_cell *cell, uint32_t granules)
         return 0;
     strata_spin_take(&self->lock);
     const uint32_t found = take_bundle(self, granules);
-    const uint32_t rest = found ? pool_piece_at(&self->heap, found)->chain : 0;
+    const uint32_t rest = found ? pool_extent_at(&self->heap, found)->chain : 0;
     if (cell)
         cell->rest = rest;
     else
@@ -231,9 +231,9 @@ static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t fi
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
-    for (uint32_t slot = first; slot; slot = pool_piece_at(&self->heap, slot)->chain) {
+    for (uint32_t slot = first; slot; slot = pool_extent_at(&self->heap, slot)->chain) {
         strata_entry *entry = pool_entry(&self->heap, slot);
-        fetch(pool_piece_in(&self->heap, entry)->below);
+        fetch(pool_extent_in(&self->heap, entry)->below);
         pool_points_clear(entry);
         atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
         bytes += pool_bytes_of(entry);
@@ -253,7 +253,7 @@ static void fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_
             give_all(self, cache);
         bin_for(self, cache, granules);
         for (uint32_t slot = first, next; slot; slot = next) {
-            next = pool_piece_at(&self->heap, slot)->chain;
+            next = pool_extent_at(&self->heap, slot)->chain;
             if (!pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules))
                 pool_heap_give(&self->heap, slot, POOL_FREE);
         }
@@ -279,7 +279,7 @@ static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {
         for (uint32_t first; (first = atomic_load_explicit(&self->depot[i], memory_order_relaxed));) {
-            atomic_store_explicit(&self->depot[i], pool_piece_at(&self->heap, first)->left, memory_order_relaxed);
+            atomic_store_explicit(&self->depot[i], pool_extent_at(&self->heap, first)->left, memory_order_relaxed);
             give_list(self, first);
         }
     }

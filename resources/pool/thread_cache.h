@@ -217,9 +217,9 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_cache *cac
     strata_entry *entry = bin->last;
     if (__builtin_expect(bin->granules != granules || !entry, 0))
         return NULL;
-    const pool_piece *piece = pool_piece_in(heap, entry);
-    *slot = piece->chain;
-    bin->last = piece->below;
+    const pool_extent *extent = pool_extent_in(heap, entry);
+    *slot = extent->chain;
+    bin->last = extent->below;
     cache->granules -= granules;
     return entry;
 }
@@ -233,9 +233,9 @@ static inline bool pool_bin_put(const pool *self, pool_cache *cache, strata_entr
     const uint64_t full = cache->granules + granules;
     if (__builtin_expect(bin->granules != granules || full > self->cache_granules, 0))
         return false;
-    pool_piece *piece = pool_piece_in(&self->heap, entry);
-    piece->below = bin->last;
-    piece->chain = slot;
+    pool_extent *extent = pool_extent_in(&self->heap, entry);
+    extent->below = bin->last;
+    extent->chain = slot;
     bin->last = entry;
     cache->granules = full;
     return true;
@@ -260,9 +260,9 @@ static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_ti
             atomic_load_explicit(&pool_entry(&self->heap, bundle->first)->last_write, memory_order_relaxed);
         if (first > write) /* of one timeline, the greater is the later */
             atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
-        pool_piece *piece = pool_piece_in(&self->heap, entry);
-        piece->chain = bundle->first;
-        piece->below = bundle->latest[bundle->count % POOL_AHEAD];
+        pool_extent *extent = pool_extent_in(&self->heap, entry);
+        extent->chain = bundle->first;
+        extent->below = bundle->latest[bundle->count % POOL_AHEAD];
         bundle->latest[bundle->count % POOL_AHEAD] = entry;
         bundle->first = slot;
         bundle->count++;

@@ -60,11 +60,11 @@ static bool is_free(const pool *self, const pool_chunk *chunk, bool patient)
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
     uint32_t slot = pool_heap_free_at(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     bool complete = slot != 0;
-    for (; complete && !patient && slot; slot = pool_piece_at(&self->heap, slot)->next) {
+    for (; complete && !patient && slot; slot = pool_extent_at(&self->heap, slot)->next) {
         strata_entry *entry = pool_entry(&self->heap, slot);
         if (pool_address_of(entry) >= end)
             break;
-        if (pool_piece_at(&self->heap, slot)->home != POOL_HOME_NONE)
+        if (pool_extent_at(&self->heap, slot)->home != POOL_HOME_NONE)
             pool_points_forget_complete(entry);
         complete = pool_points_home(entry) == POOL_HOME_NONE;
     }
@@ -84,7 +84,7 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *ch
         if (is_free(self, chunk, patient))
             *slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
         if (*slot)
-            pool_piece_at(&self->heap, *slot)->state = POOL_AWAITED;
+            pool_extent_at(&self->heap, *slot)->state = POOL_AWAITED;
         strata_spin_release(&self->lock);
         taken = *slot != 0;
     }
@@ -117,7 +117,7 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
     strata_spin_take(&self->lock);
-    pool_piece_at(&self->heap, *slot)->state = POOL_TAKEN;
+    pool_extent_at(&self->heap, *slot)->state = POOL_TAKEN;
     if (status == STRATA_SUCCESS) {
         pool_heap_leave(&self->heap, *slot);
         *slot = 0;

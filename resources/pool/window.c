@@ -38,11 +38,11 @@ static uint64_t in_granules(const pool *self, uint64_t bytes)
 }
 
 /* Whether a piece can lie in a window. */
-static bool is_usable(const pool_search *search, const pool_piece *piece)
+static bool is_usable(const pool_search *search, const pool_extent *extent)
 {
-    if (piece->state != POOL_FREE || !search->terms->alone)
-        return piece->state == POOL_FREE || piece->state == POOL_VOID;
-    return piece->home == POOL_HOME_NONE || piece->home == search->timeline;
+    if (extent->state != POOL_FREE || !search->terms->alone)
+        return extent->state == POOL_FREE || extent->state == POOL_VOID;
+    return extent->home == POOL_HOME_NONE || extent->home == search->timeline;
 }
 
 /* Whether enough can be had for a window: made, or moved from where it is not. */
@@ -68,13 +68,13 @@ typedef struct pool_walk {
 
 static uint32_t step(const pool *self, const pool_walk *walk, uint32_t slot)
 {
-    const pool_piece *piece = pool_piece_at(&self->heap, slot);
-    return walk->forwards ? piece->next : piece->previous;
+    const pool_extent *extent = pool_extent_at(&self->heap, slot);
+    return walk->forwards ? extent->next : extent->previous;
 }
 
 static uint64_t void_bytes(const pool *self, uint32_t slot)
 {
-    return pool_piece_at(&self->heap, slot)->state == POOL_VOID ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
+    return pool_extent_at(&self->heap, slot)->state == POOL_VOID ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
 }
 
 /* The granules that a window begins to use which has so many of a piece's bytes. */
@@ -88,7 +88,7 @@ static uint64_t begun_by(const pool *self, const pool_walk *walk, uint32_t slot,
 static bool fill(const pool_search *search, pool_walk *walk)
 {
     const pool *self = search->self;
-    while (walk->next && is_usable(search, pool_piece_at(&self->heap, walk->next))) {
+    while (walk->next && is_usable(search, pool_extent_at(&self->heap, walk->next))) {
         const uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, walk->next));
         if (walk->bytes + bytes >= search->bytes)
             return true;
@@ -202,7 +202,7 @@ static uint32_t cut_void(pool *self, const pool_window *window, uint32_t slot)
 
 static uint32_t next_void(const pool *self, uint32_t slot)
 {
-    return pool_piece_at(&self->heap, slot)->chain;
+    return pool_extent_at(&self->heap, slot)->chain;
 }
 
 /* Makes taken voids, through `chain`, void again. */
@@ -220,20 +220,20 @@ static uint32_t take_voids(pool *self, const pool_window *window)
 {
     pool_heap *heap = &self->heap;
     uint32_t first = 0, last = 0;
-    for (uint32_t slot = pool_heap_around(heap, window->from); slot; slot = pool_piece_at(heap, slot)->next) {
+    for (uint32_t slot = pool_heap_around(heap, window->from); slot; slot = pool_extent_at(heap, slot)->next) {
         if (pool_address_of(pool_entry(heap, slot)) >= window->to)
             break;
-        if (pool_piece_at(heap, slot)->state != POOL_VOID)
+        if (pool_extent_at(heap, slot)->state != POOL_VOID)
             continue;
         pool_heap_take(heap, slot);
         if (!(slot = cut_void(self, window, slot))) {
             give_voids(self, first);
             return 0;
         }
-        pool_piece_at(heap, slot)->state = POOL_AWAY;
-        pool_piece_at(heap, slot)->chain = 0;
+        pool_extent_at(heap, slot)->state = POOL_AWAY;
+        pool_extent_at(heap, slot)->chain = 0;
         if (last)
-            pool_piece_at(heap, last)->chain = slot;
+            pool_extent_at(heap, last)->chain = slot;
         first = first ? first : slot;
         last = slot;
     }
@@ -332,7 +332,7 @@ static pool_look cut_out(pool *self, const pool_want *want, const pool_window *w
         look = *slot ? POOL_FOUND : POOL_FAILED;
     }
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_piece(self, want, *slot, attempt))
+    if (look == POOL_FOUND && !pool_wait_for_extent(self, want, *slot, attempt))
         look = POOL_NOTHING;
     return look;
 }

@@ -288,31 +288,31 @@ static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **
 
 /* ---- one answer for many pieces ---- */
 
-enum { PIECES = 200, PIECE = 8192 };
+enum { EXTENTS = 200, PIECE = 8192 };
 
 static void all_that_a_stream_has_finished_is_complete_at_once(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block blocks[2 * PIECES], got[PIECES];
+    strata_block blocks[2 * EXTENTS], got[EXTENTS];
     empty_the_pool(fixture);
     test_needs_truthful_queries();
-    for (int i = 0; i < 2 * PIECES; i++)
+    for (int i = 0; i < 2 * EXTENTS; i++)
         blocks[i] = test_allocate(fixture, PIECE, first);
     const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
     set_limit(fixture, reserved);
     strata_block rest = {0};
-    if (reserved > sizeof(char[2 * PIECES][PIECE]))
-        rest = test_allocate(fixture, reserved - 2 * PIECES * PIECE, first);
-    for (int i = 0; i < 2 * PIECES; i += 2)
+    if (reserved > sizeof(char[2 * EXTENTS][PIECE]))
+        rest = test_allocate(fixture, reserved - 2 * EXTENTS * PIECE, first);
+    for (int i = 0; i < 2 * EXTENTS; i += 2)
         test_free_on(fixture, &blocks[i], first);
     test_synchronize(first);
     test_calls calls;
     test_calls_begin(&calls);
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < EXTENTS; i++)
         got[i] = test_allocate(fixture, PIECE, second);
     assert_int_equal(test_calls_of(&calls, "cuStreamQuery"), 1);
     assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
-    for (int i = 0; i < PIECES; i++) {
+    for (int i = 0; i < EXTENTS; i++) {
         test_free_on(fixture, &got[i], second);
         test_free_on(fixture, &blocks[2 * i + 1], first);
     }

@@ -173,7 +173,7 @@ static void an_initial_size_that_was_given_back_is_had_again_if_there_is_memory(
 /* ---- what is free ---- */
 
 /* Whoever keeps it: the thread's cache, for long or until it next asks the heap, or a bundle for others. */
-static void the_largest_free_piece_may_be_one_that_a_thread_keeps(test_fixture *fixture)
+static void the_largest_free_extent_may_be_one_that_a_thread_keeps(test_fixture *fixture)
 {
     static const size_t sizes[] = {1000, 100 * 1024, 3 * MIB, 48 * MIB};
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -275,7 +275,7 @@ static void requests_that_the_layer_below_refuses_leave_no_numbers(void **state)
 int main(void)
 {
     static const char *const stacks[] = {"pool", "pool, direct"};
-    static const test_case cases[] = {TEST_CASE(the_largest_free_piece_may_be_one_that_a_thread_keeps)};
+    static const test_case cases[] = {TEST_CASE(the_largest_free_extent_may_be_one_that_a_thread_keeps)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slack_beyond_all_memory_is_all_memory),
         cmocka_unit_test(sizes_can_be_shares_of_the_device),

@@ -575,7 +575,7 @@ static void a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its
 }
 
 /* One piece of a bundle was written later than the others. */
-static void a_bundle_waits_for_the_latest_writes_of_all_its_pieces(test_fixture *fixture)
+static void a_bundle_waits_for_the_latest_writes_of_all_its_extents(test_fixture *fixture)
 {
     enum { COUNT = 33, BUNDLE = 32 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -688,7 +688,7 @@ int main(void)
         TEST_CASE(what_is_free_is_no_more_than_there_is_while_a_request_waits),
         TEST_CASE(what_a_request_holds_in_hand_is_not_given_back),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_waits_for),
-        TEST_CASE(a_bundle_waits_for_the_latest_writes_of_all_its_pieces),
+        TEST_CASE(a_bundle_waits_for_the_latest_writes_of_all_its_extents),
         TEST_CASE(a_bundle_behind_one_of_another_size_is_handed_over_once),
         TEST_CASE(what_is_left_of_a_bundle_is_waited_for_by_whoever_gets_it),
     };

@@ -16,7 +16,7 @@
 
 /* ---- what fits is served ---- */
 
-static void usage_says_what_is_live_free_and_in_one_piece(test_fixture *fixture)
+static void usage_says_what_is_live_free_and_in_one_extent(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, 2 * ALL);
@@ -70,24 +70,24 @@ static void a_request_that_fits_is_served_though_no_more_than_that_is_left(test_
 /* Free memory of another stream between blocks that live, none large enough: together they are. */
 static void a_request_that_fits_is_served_by_memory_that_is_moved(test_fixture *fixture)
 {
-    enum { PIECES = 6 };
-    strata_block gaps[PIECES], walls[PIECES];
+    enum { EXTENTS = 6 };
+    strata_block gaps[EXTENTS], walls[EXTENTS];
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
-    set_limit(fixture, PIECES * 6 * MIB);
-    for (size_t i = 0; i < PIECES; i++) {
+    set_limit(fixture, EXTENTS * 6 * MIB);
+    for (size_t i = 0; i < EXTENTS; i++) {
         gaps[i] = test_allocate(fixture, 4 * MIB, a);
         walls[i] = test_allocate(fixture, 2 * MIB, a);
         test_write(fixture, &walls[i], (unsigned char)i, a);
     }
-    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), PIECES * 6 * MIB);
-    for (size_t i = 0; i < PIECES; i++) {
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), EXTENTS * 6 * MIB);
+    for (size_t i = 0; i < EXTENTS; i++) {
         test_write(fixture, &gaps[i], 0x99, a);
         test_free_on(fixture, &gaps[i], a);
     }
-    strata_block block = test_allocate(fixture, PIECES * 4 * MIB, b);
+    strata_block block = test_allocate(fixture, EXTENTS * 4 * MIB, b);
     test_write(fixture, &block, 0x44, b);
     check_ends(fixture, &block, 0x44, b);
-    for (size_t i = 0; i < PIECES; i++) {
+    for (size_t i = 0; i < EXTENTS; i++) {
         check_ends(fixture, &walls[i], (unsigned char)i, a);
         test_free_on(fixture, &walls[i], a);
     }
@@ -208,7 +208,7 @@ static void memory_of_threads_that_ended_is_not_lost_and_not_given_too_early(tes
 }
 
 /* The second one of a piece's new owners is held back: the third need not wait for it. */
-static void those_who_share_a_piece_do_not_wait_for_each_other(test_fixture *fixture)
+static void those_who_share_a_extent_do_not_wait_for_each_other(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -829,13 +829,13 @@ int main(int count, char **arguments)
                                               TEST_SCENARIO(serve_more_threads_than_have_numbers)};
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
-        TEST_CASE(usage_says_what_is_live_free_and_in_one_piece),
+        TEST_CASE(usage_says_what_is_live_free_and_in_one_extent),
         TEST_CASE(a_request_that_fits_is_served_though_no_more_than_that_is_left),
         TEST_CASE(a_request_that_fits_is_served_by_memory_that_is_moved),
         TEST_CASE(a_request_that_cannot_be_served_waits_for_nobody),
         TEST_CASE(a_request_that_new_memory_serves_waits_for_nobody),
         TEST_CASE(a_stale_block_is_recognised_whatever_became_of_its_memory),
-        TEST_CASE(those_who_share_a_piece_do_not_wait_for_each_other),
+        TEST_CASE(those_who_share_a_extent_do_not_wait_for_each_other),
         TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
         TEST_CASE(memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free),
         TEST_CASE(memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event),

@@ -63,7 +63,7 @@ static void memory_that_moves_through_three_streams_waits_for_all_of_them(test_f
         through_three(fixture, kinds_of_three[i], false);
 }
 
-static void pieces_that_a_refused_request_has_joined_wait_for_all_their_streams(test_fixture *fixture)
+static void extents_that_a_refused_request_has_joined_wait_for_all_their_streams(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
     for (size_t i = 0; i < KINDS_OF_THREE; i++)
@@ -107,7 +107,7 @@ static double time_searches(test_fixture *fixture, size_t holes, CUstream stream
 }
 
 /* Looking at each of them in turn would take 500 times as long. */
-static void many_free_pieces_are_searched_quickly(test_fixture *fixture)
+static void many_free_extents_are_searched_quickly(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     const size_t many = test_is_swept() ? FEW : test_effort(MANY, FEW);
@@ -116,19 +116,19 @@ static void many_free_pieces_are_searched_quickly(test_fixture *fixture)
         fail_msg("%zu free pieces: %.0f ns a request, %d: %.0f ns", many, all * 1e9, FEW, few * 1e9);
 }
 
-static _Atomic size_t pieces_settled;
+static _Atomic size_t extents_settled;
 
 void __real_pool_points_forget_complete(strata_entry *entry);
 void __wrap_pool_points_forget_complete(strata_entry *entry);
 
 void __wrap_pool_points_forget_complete(strata_entry *entry)
 {
-    atomic_fetch_add(&pieces_settled, 1);
+    atomic_fetch_add(&extents_settled, 1);
     __real_pool_points_forget_complete(entry);
 }
 
 /* A request that nothing fits finds out what is complete, which nothing can be of a stream that is no further. */
-static void pieces_of_a_stream_that_is_no_further_are_not_settled_again(test_fixture *fixture)
+static void extents_of_a_stream_that_is_no_further_are_not_settled_again(test_fixture *fixture)
 {
     enum { HOLES = 500, LARGE = 3 << 20 };
     if (test_is_swept())
@@ -144,11 +144,11 @@ static void pieces_of_a_stream_that_is_no_further_are_not_settled_again(test_fix
         test_free_on(fixture, &holes[i], streams[0]);
     for (size_t i = 0; i < 3; i++) {
         const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
-        pieces_settled = 0;
+        extents_settled = 0;
         large[i] = test_allocate(fixture, LARGE, streams[1]);
         assert_true(value_of(fixture->runtime, "pool.frames.made") > made); /* nothing fitted */
     }
-    const size_t again = pieces_settled;
+    const size_t again = extents_settled;
     test_stall_end(stall);
     for (size_t i = 0; i < 3; i++)
         test_free_on(fixture, &large[i], streams[1]);
@@ -264,7 +264,7 @@ static void neighbours_of_two_streams_come_together(test_fixture *fixture)
     test_free_on(fixture, &block, streams[2]);
 }
 
-static void what_is_left_of_a_piece_comes_back_to_it(test_fixture *fixture)
+static void what_is_left_of_a_extent_comes_back_to_it(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, ALL);
@@ -525,7 +525,7 @@ static void a_free_that_cannot_be_remembered_is_waited_for(test_fixture *fixture
 
 /* ---- 11: what is left of a piece ---- */
 
-static void what_is_left_of_a_piece_waits_for_what_the_whole_did(test_fixture *fixture)
+static void what_is_left_of_a_extent_waits_for_what_the_whole_did(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
     CUstream streams[4];
@@ -708,22 +708,22 @@ int main(void)
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
         TEST_CASE(memory_that_moves_through_three_streams_waits_for_all_of_them),
-        TEST_CASE(pieces_that_a_refused_request_has_joined_wait_for_all_their_streams),
-        TEST_CASE(many_free_pieces_are_searched_quickly),
-        TEST_CASE(pieces_of_a_stream_that_is_no_further_are_not_settled_again),
+        TEST_CASE(extents_that_a_refused_request_has_joined_wait_for_all_their_streams),
+        TEST_CASE(many_free_extents_are_searched_quickly),
+        TEST_CASE(extents_of_a_stream_that_is_no_further_are_not_settled_again),
         TEST_CASE(finished_memory_is_handed_over_without_a_wait),
         TEST_CASE(memory_that_several_streams_have_finished_with_is_handed_over_without_a_wait),
         TEST_CASE(memory_waits_for_what_touched_it_and_not_for_the_streams_later_work),
         TEST_CASE(a_request_that_free_memory_serves_makes_no_driver_call),
         TEST_CASE(neighbours_of_two_streams_come_together),
-        TEST_CASE(what_is_left_of_a_piece_comes_back_to_it),
+        TEST_CASE(what_is_left_of_a_extent_comes_back_to_it),
         TEST_CASE(ones_own_memory_does_not_come_to_wait_for_its_neighbours),
         TEST_CASE(streams_that_come_and_go_leave_nothing_behind),
         TEST_CASE(memory_is_given_back_on_request),
         TEST_CASE(double_wrong_size_and_foreign_frees_are_refused),
         TEST_CASE(frees_never_fail_for_want_of_memory),
         TEST_CASE(a_free_that_cannot_be_remembered_is_waited_for),
-        TEST_CASE(what_is_left_of_a_piece_waits_for_what_the_whole_did),
+        TEST_CASE(what_is_left_of_a_extent_waits_for_what_the_whole_did),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
         TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),
         TEST_CASE(an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing),
