@@ -109,16 +109,16 @@ static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
     return found;
 }
 
-uint32_t pool_heap_first_void(const pool_heap *heap)
+uint32_t pool_heap_first_hole(const pool_heap *heap)
 {
-    return find_from(heap, heap->voids.root, (pool_key){0, 0});
+    return find_from(heap, heap->holes.root, (pool_key){0, 0});
 }
 
-uint32_t pool_heap_next_void(const pool_heap *heap, uint32_t slot)
+uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot)
 {
     pool_key key = key_of(pool_entry(heap, slot));
     key.address++;
-    return find_from(heap, heap->voids.root, key);
+    return find_from(heap, heap->holes.root, key);
 }
 
 static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
@@ -180,8 +180,8 @@ static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
 
 static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
 {
-    if (extent->state == POOL_VOID)
-        return &heap->voids;
+    if (extent->state == POOL_HOLE)
+        return &heap->holes;
     uint16_t number = extent->home;
     return tree_for(heap, &number); /* the home is there */
 }
@@ -337,7 +337,7 @@ static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
     if (!extent || extent->state != state)
         return false;
-    return state == POOL_VOID || extent->home == home ||
+    return state == POOL_HOLE || extent->home == home ||
            (extent->home == POOL_HOME_NONE && pool_bytes_of(entry) <= complete);
 }
 
@@ -350,7 +350,7 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
         home = pool_points_home(entry);
     else
         pool_points_clear(entry);
-    pool_tree *tree = state == POOL_VOID ? &heap->voids : tree_for(heap, &home);
+    pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &home);
     const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, home) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream are one point; of several the neighbour's have to find room. */
@@ -393,7 +393,7 @@ static bool is_last(const pool_heap *heap, uint32_t slot)
 {
     const uint32_t behind = pool_extent_at(heap, slot)->next;
     const pool_extent *extent = behind ? pool_extent_at(heap, behind) : NULL;
-    return extent && extent->state == POOL_VOID && !extent->next;
+    return extent && extent->state == POOL_HOLE && !extent->next;
 }
 
 /* The best fit in a tree but the last piece, which is noted instead. */

@@ -31,7 +31,7 @@ enum { POOL_GRANULE = 512 }; /* sizes and addresses of pieces are multiples of i
 typedef enum pool_state {
     POOL_TAKEN,
     POOL_FREE,
-    POOL_VOID,
+    POOL_HOLE,
     POOL_AWAITED, /* taken, by a thread that waits on the host for its points and leaves them as they are */
     POOL_AWAY,    /* taken addresses that no memory is mapped at, or none that anybody can use */
     POOL_CHUNK,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/chunks_upstream.c
@@ -72,7 +72,7 @@ typedef struct pool_heap {
     strata_table *table;
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
-    pool_tree complete, several, voids; /* free memory that waits for nobody, and for several; voids */
+    pool_tree complete, several, holes; /* free memory that waits for nobody, and for several; voids */
     pool_home *homes;                   /* through next */
     pool_home *pages[STRATA_TIMELINE_LIMIT / POOL_HOMES]; /* of homes, by their numbers; NULL: none of them */
     uint64_t free_bytes;
@@ -176,8 +176,8 @@ uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t byt
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
 /* The first and the next void, by size and address; 0: none. */
-uint32_t pool_heap_first_void(const pool_heap *heap);
-uint32_t pool_heap_next_void(const pool_heap *heap, uint32_t slot);
+uint32_t pool_heap_first_hole(const pool_heap *heap);
+uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 
 /* Calls visit(point, data) for each point of memory that waits for several streams. */
 void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data);

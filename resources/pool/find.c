@@ -123,7 +123,7 @@ static bool is_scarce(const pool *self)
 /* Where memory is scarce, whole granules are what requests fail for, and not bytes: what is left of them beside blocks
  * adds up. A request that would begin to use some, though the ends of two free pieces and what is moved between them
  * would do with fewer, is served by those. */
-static pool_look look_across_voids(pool *self, const pool_want *want, uint32_t *slot)
+static pool_look look_across_holes(pool *self, const pool_want *want, uint32_t *slot)
 {
     if (want->bytes < self->pages.granule || !self->pages.source->moves)
         return POOL_NOTHING;
@@ -420,7 +420,7 @@ static bool begin_heap(pool *self)
     const uint32_t slot = pool_heap_enter(&self->heap, self->pages.base, self->pages.bytes);
     if (!slot)
         return false;
-    pool_heap_give(&self->heap, slot, POOL_VOID);
+    pool_heap_give(&self->heap, slot, POOL_HOLE);
     return true;
 }
 
@@ -550,7 +550,7 @@ static strata_status find(pool *self, const pool_want *want, const strata_reques
     if (self->takes_finished && is_time_to_settle(self, want))
         pool_settle(self);
     pool_cache_give(self, cell, want->stream->timeline, false);
-    pool_look look = look_across_voids(self, want, slot);
+    pool_look look = look_across_holes(self, want, slot);
     if (look == POOL_NOTHING)
         look = look_at_own(self, want, slot);
     if (look == POOL_NOTHING)

@@ -84,7 +84,7 @@ static bool find_place(const pool *self, const pool_want *want, bool alone, uint
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
-    for (uint32_t slot = pool_heap_first_void(heap); slot; slot = pool_heap_next_void(heap, slot)) {
+    for (uint32_t slot = pool_heap_first_hole(heap); slot; slot = pool_heap_next_hole(heap, slot)) {
         pool_place here;
         if (!place_in(self, want, alone, slot, extra, &here) || (found && !is_better_place(&here, place)))
             continue;
@@ -104,7 +104,7 @@ static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t byte
         return slot;
     const uint32_t rest = bytes ? pool_heap_split(heap, slot, place->at_end ? place->room - bytes : bytes) : 0;
     const uint32_t kept = place->at_end ? rest : slot;
-    pool_heap_give(heap, place->at_end || !rest ? slot : rest, POOL_VOID);
+    pool_heap_give(heap, place->at_end || !rest ? slot : rest, POOL_HOLE);
     return rest ? kept : 0;
 }
 
@@ -148,7 +148,7 @@ static pool_look use_chunks(pool *self, const pool_want *want, const pool_place 
         return finish_place(self, want, kept, attempt, slot);
     if (kept && gone) {
         strata_spin_take(&self->lock);
-        pool_heap_give(&self->heap, kept, POOL_VOID);
+        pool_heap_give(&self->heap, kept, POOL_HOLE);
         strata_spin_release(&self->lock);
     }
     return POOL_NOTHING;
@@ -209,7 +209,7 @@ static bool take_place(pool *self, const pool_want *want, bool alone, uint64_t e
 static void leave_place(pool *self, const pool_place *place)
 {
     strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, place->slot, POOL_VOID);
+    pool_heap_give(&self->heap, place->slot, POOL_HOLE);
     strata_spin_release(&self->lock);
 }
 
@@ -335,7 +335,7 @@ static pool_look fill_window(pool *self, const pool_want *want, const pool_terms
     return look;
 }
 
-static pool_look move_across_voids(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
+static pool_look move_across_holes(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
                                    uint32_t *slot)
 {
     const pool_terms terms = {most_to_be_had(self, attempt), UINT64_MAX, attempt->alone, patient};
@@ -380,7 +380,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if (look == POOL_NOTHING && !attempt->host)
         look = move(self, want, self->chunk_bytes, spare, patient, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host && attempt->result == CUDA_ERROR_OUT_OF_MEMORY)
-        look = move_across_voids(self, want, patient, attempt, slot);
+        look = move_across_holes(self, want, patient, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 

@@ -178,7 +178,7 @@ static strata_status synchronize(strata_point point, void *data)
 static void wait_for_all(pool *self)
 {
     for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot))
-        if (pool_extent_at(&self->heap, slot)->state != POOL_VOID)
+        if (pool_extent_at(&self->heap, slot)->state != POOL_HOLE)
             strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
 }
 

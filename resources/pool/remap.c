@@ -291,7 +291,7 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     const CUresult result = status == STRATA_SUCCESS ? pool_chunks_unmap(&self->pages, &number, 1) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
-    give_range(self, slot, status == STRATA_SUCCESS ? POOL_VOID : POOL_FREE);
+    give_range(self, slot, status == STRATA_SUCCESS ? POOL_HOLE : POOL_FREE);
     return status;
 }
 
@@ -327,7 +327,7 @@ static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
     for (CUdeviceptr at = to; at > from;) {
         const uint32_t slot = pool_heap_around(&self->heap, at - 1);
         at = pool_address_of(pool_entry(&self->heap, slot));
-        pool_heap_give(&self->heap, slot, gone ? POOL_VOID : POOL_FREE);
+        pool_heap_give(&self->heap, slot, gone ? POOL_HOLE : POOL_FREE);
     }
     strata_spin_release(&self->lock);
     return gone;

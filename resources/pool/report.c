@@ -259,7 +259,7 @@ static size_t look_at_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 
 static const char *state_name(const seen_extent *extent)
 {
-    if (extent->state == POOL_VOID || extent->state == POOL_AWAY)
+    if (extent->state == POOL_HOLE || extent->state == POOL_AWAY)
         return "void";
     if (extent->state == POOL_AWAITED)
         return "free, in order";
@@ -369,7 +369,7 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
     if (atomic_load_explicit(&self->begun, memory_order_acquire))
         for (size_t count; (count = look_at_extents(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
-                if ((seen[i].state != POOL_VOID && seen[i].state != POOL_AWAY) ||
+                if ((seen[i].state != POOL_HOLE && seen[i].state != POOL_AWAY) ||
                     seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
                     describe_extent(to, &seen[i]);
     strata_emit_list_end(to);

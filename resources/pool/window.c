@@ -41,7 +41,7 @@ static uint64_t in_granules(const pool *self, uint64_t bytes)
 static bool is_usable(const pool_search *search, const pool_extent *extent)
 {
     if (extent->state != POOL_FREE || !search->terms->alone)
-        return extent->state == POOL_FREE || extent->state == POOL_VOID;
+        return extent->state == POOL_FREE || extent->state == POOL_HOLE;
     return extent->home == POOL_HOME_NONE || extent->home == search->timeline;
 }
 
@@ -72,9 +72,9 @@ static uint32_t step(const pool *self, const pool_walk *walk, uint32_t slot)
     return walk->forwards ? extent->next : extent->previous;
 }
 
-static uint64_t void_bytes(const pool *self, uint32_t slot)
+static uint64_t hole_bytes(const pool *self, uint32_t slot)
 {
-    return pool_extent_at(&self->heap, slot)->state == POOL_VOID ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
+    return pool_extent_at(&self->heap, slot)->state == POOL_HOLE ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
 }
 
 /* The granules that a window begins to use which has so many of a piece's bytes. */
@@ -93,7 +93,7 @@ static bool fill(const pool_search *search, pool_walk *walk)
         if (walk->bytes + bytes >= search->bytes)
             return true;
         walk->bytes += bytes;
-        walk->needed += void_bytes(self, walk->next);
+        walk->needed += hole_bytes(self, walk->next);
         walk->granules += begun_by(self, walk, walk->next, bytes);
         walk->next = step(self, walk, walk->next);
     }
@@ -111,7 +111,7 @@ static pool_window window_at(const pool_search *search, const pool_walk *walk)
     return (pool_window){
         .from = from,
         .to = from + search->bytes,
-        .needed = walk->needed + (void_bytes(self, walk->next) ? in_granules(self, rest) : 0),
+        .needed = walk->needed + (hole_bytes(self, walk->next) ? in_granules(self, rest) : 0),
         .granules = walk->granules + begun_by(self, walk, walk->next, rest),
     };
 }
@@ -126,7 +126,7 @@ static void let_go_of_first(const pool *self, pool_walk *walk)
         return;
     }
     walk->bytes -= pool_bytes_of(pool_entry(&self->heap, first));
-    walk->needed -= void_bytes(self, first);
+    walk->needed -= hole_bytes(self, first);
     walk->granules -= begun_by(self, walk, first, pool_bytes_of(pool_entry(&self->heap, first)));
 }
 
@@ -180,7 +180,7 @@ static pool_window find_window(const pool *self, const pool_want *want, const po
 /* ---- taking its voids ---- */
 
 /* What of a void is in a window, as whole granules; the rest becomes void again. 0 without host memory. */
-static uint32_t cut_void(pool *self, const pool_window *window, uint32_t slot)
+static uint32_t cut_hole(pool *self, const pool_window *window, uint32_t slot)
 {
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
@@ -189,45 +189,45 @@ static uint32_t cut_void(pool *self, const pool_window *window, uint32_t slot)
     const CUdeviceptr from = window->from > start ? end - in_granules(self, end - window->from) : start;
     if (to < end) {
         const uint32_t rest = pool_heap_split(heap, slot, to - start);
-        pool_heap_give(heap, rest ? rest : slot, POOL_VOID);
+        pool_heap_give(heap, rest ? rest : slot, POOL_HOLE);
         if (!rest)
             return 0;
     }
     if (from == start)
         return slot;
     const uint32_t kept = pool_heap_split(heap, slot, from - start);
-    pool_heap_give(heap, slot, POOL_VOID);
+    pool_heap_give(heap, slot, POOL_HOLE);
     return kept;
 }
 
-static uint32_t next_void(const pool *self, uint32_t slot)
+static uint32_t next_hole(const pool *self, uint32_t slot)
 {
     return pool_extent_at(&self->heap, slot)->chain;
 }
 
 /* Makes taken voids, through `chain`, void again. */
-static void give_voids(pool *self, uint32_t first)
+static void give_holes(pool *self, uint32_t first)
 {
     for (uint32_t slot = first, next; slot; slot = next) {
-        next = next_void(self, slot);
-        pool_heap_give(&self->heap, slot, POOL_VOID);
+        next = next_hole(self, slot);
+        pool_heap_give(&self->heap, slot, POOL_HOLE);
     }
 }
 
 /* Takes the voids in a window: the first one, each with the next one in `chain`. 0 without host memory: then none is
  * taken. The lock is held. */
-static uint32_t take_voids(pool *self, const pool_window *window)
+static uint32_t take_holes(pool *self, const pool_window *window)
 {
     pool_heap *heap = &self->heap;
     uint32_t first = 0, last = 0;
     for (uint32_t slot = pool_heap_around(heap, window->from); slot; slot = pool_extent_at(heap, slot)->next) {
         if (pool_address_of(pool_entry(heap, slot)) >= window->to)
             break;
-        if (pool_extent_at(heap, slot)->state != POOL_VOID)
+        if (pool_extent_at(heap, slot)->state != POOL_HOLE)
             continue;
         pool_heap_take(heap, slot);
-        if (!(slot = cut_void(self, window, slot))) {
-            give_voids(self, first);
+        if (!(slot = cut_hole(self, window, slot))) {
+            give_holes(self, first);
             return 0;
         }
         pool_extent_at(heap, slot)->state = POOL_AWAY;
@@ -244,15 +244,15 @@ bool pool_window_take(pool *self, const pool_want *want, const pool_terms *terms
 {
     strata_spin_take(&self->lock);
     *window = find_window(self, want, terms);
-    window->voids = window->needed ? take_voids(self, window) : 0;
+    window->holes = window->needed ? take_holes(self, window) : 0;
     strata_spin_release(&self->lock);
-    return window->voids != 0;
+    return window->holes != 0;
 }
 
 void pool_window_leave(pool *self, const pool_window *window)
 {
     strata_spin_take(&self->lock);
-    give_voids(self, window->voids);
+    give_holes(self, window->holes);
     strata_spin_release(&self->lock);
 }
 
@@ -278,12 +278,12 @@ static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_
 }
 
 /* Has frames for all voids, one void's behind the other's. */
-static CUresult collect_for_voids(pool *self, const pool_terms *terms, const pool_window *window,
+static CUresult collect_for_holes(pool *self, const pool_terms *terms, const pool_window *window,
                                   pool_chunk_list *chunks, pool_attempt *attempt)
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t bytes = 0;
-    for (uint32_t slot = window->voids; slot && result == CUDA_SUCCESS; slot = next_void(self, slot)) {
+    for (uint32_t slot = window->holes; slot && result == CUDA_SUCCESS; slot = next_hole(self, slot)) {
         bytes += pool_bytes_of(pool_entry(&self->heap, slot));
         const pool_moving how = {window->from, window->to, bytes, bytes, terms->patient};
         result = collect(self, &how, terms->most, chunks, attempt);
@@ -301,11 +301,11 @@ static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, s
 }
 
 /* Maps the frames in the voids. On failure some may be mapped. */
-static CUresult map_in_voids(pool *self, uint32_t first, const pool_chunk_list *all, const char **call)
+static CUresult map_in_holes(pool *self, uint32_t first, const pool_chunk_list *all, const char **call)
 {
     CUresult result = CUDA_SUCCESS;
     size_t used = 0;
-    for (uint32_t slot = first; slot && result == CUDA_SUCCESS; slot = next_void(self, slot)) {
+    for (uint32_t slot = first; slot && result == CUDA_SUCCESS; slot = next_hole(self, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_chunk_list chunks = chunks_of(self, all, used, pool_bytes_of(entry));
         result = pool_chunk_list_map(self, &chunks, pool_address_of(entry), call);
@@ -321,8 +321,8 @@ static pool_look cut_out(pool *self, const pool_want *want, const pool_window *w
 {
     pool_look look = POOL_NOTHING;
     strata_spin_take(&self->lock);
-    for (uint32_t mapped = window->voids, next; mapped; mapped = next) {
-        next = next_void(self, mapped);
+    for (uint32_t mapped = window->holes, next; mapped; mapped = next) {
+        next = next_hole(self, mapped);
         pool_decay_note(self, mapped);
         pool_heap_give(&self->heap, mapped, POOL_FREE);
     }
@@ -344,9 +344,9 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
 {
     pool_chunk_list chunks = {0};
     const uint64_t began = pool_slack_clock(self);
-    attempt->result = collect_for_voids(self, terms, window, &chunks, attempt);
+    attempt->result = collect_for_holes(self, terms, window, &chunks, attempt);
     if (attempt->result == CUDA_SUCCESS)
-        attempt->result = map_in_voids(self, window->voids, &chunks, &attempt->call);
+        attempt->result = map_in_holes(self, window->holes, &chunks, &attempt->call);
     const bool mapped = attempt->result == CUDA_SUCCESS;
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);

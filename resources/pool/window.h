@@ -16,7 +16,7 @@ typedef struct pool_window {
     CUdeviceptr from, to;
     uint64_t needed;   /* bytes of the voids in it, in granules */
     uint64_t granules; /* that it begins to use */
-    uint32_t voids;    /* the first of them, each with the next one in its `chain`: they are the caller's */
+    uint32_t holes;    /* the first of them, each with the next one in its `chain`: they are the caller's */
 } pool_window;
 
 /* Finds the window that begins to use the fewest granules, of those that enough can be had for, and takes its voids.

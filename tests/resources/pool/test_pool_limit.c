@@ -99,7 +99,7 @@ static void scatter(test_fixture *fixture, scattered *all, CUstream stream, cons
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
 }
 
-static void all_that_is_free_serves_one_request_across_several_voids(test_fixture *fixture)
+static void all_that_is_free_serves_one_request_across_several_holes(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     scattered all;
@@ -116,7 +116,7 @@ static void all_that_is_free_serves_one_request_across_several_voids(test_fixtur
 }
 
 /* By which a pool that keeps moving tells so (test_pool_slack.c). */
-static void what_is_moved_into_several_voids_counts_as_moved(test_fixture *fixture)
+static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixture)
 {
     test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -158,7 +158,7 @@ static void what_a_window_is_too_little_for_moves_nothing(test_fixture *fixture)
 }
 
 /* Whoever gets it waits for all who had a part of it, and for what is moved. */
-static void a_request_across_voids_waits_for_all_that_free_what_is_between(test_fixture *fixture)
+static void a_request_across_holes_waits_for_all_that_free_what_is_between(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     CUstream c = test_stream(fixture, TEST_STREAM_UNKNOWN), d = test_stream(fixture, TEST_STREAM_POOL);
@@ -173,7 +173,7 @@ static void a_request_across_voids_waits_for_all_that_free_what_is_between(test_
     test_free_on(fixture, &block, d);
 }
 
-static void without_waits_memory_between_voids_that_another_stream_has_freed_is_left_alone(test_fixture *fixture)
+static void without_waits_memory_between_holes_that_another_stream_has_freed_is_left_alone(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     scattered all;
@@ -187,7 +187,7 @@ static void without_waits_memory_between_voids_that_another_stream_has_freed_is_
 }
 
 /* The limit is the device's. */
-static void where_the_device_is_full_several_voids_are_used_too(test_fixture *fixture)
+static void where_the_device_is_full_several_holes_are_used_too(test_fixture *fixture)
 {
     test_needs_simulated_driver("all of the device's memory is used");
     if (test_under_valgrind()) /* which has not the addresses for it */
@@ -214,7 +214,7 @@ static void where_the_device_is_full_several_voids_are_used_too(test_fixture *fi
 
 /* The driver refuses a call for the second void: nothing is mapped that was not before, and the next request is served.
  */
-static void a_refused_call_for_one_of_several_voids_leaves_nothing_behind(test_fixture *fixture)
+static void a_refused_call_for_one_of_several_holes_leaves_nothing_behind(test_fixture *fixture)
 {
     static const struct {
         const char *call;
@@ -247,7 +247,7 @@ static void a_refused_call_for_one_of_several_voids_leaves_nothing_behind(test_f
 /* ---- frames that are too large ---- */
 
 /* Where there is much memory frames are of 4 MiB. One of them lies free, and what is missing is a void of 2. */
-static void a_chunk_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not(test_fixture *fixture)
+static void a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     blocks_row row;
@@ -420,23 +420,23 @@ int main(void)
     static const char *const stacks[] = {"pool", "pool(deterministic=on)",
                                          "pool(internal_dependencies=off, opportunistic=off)"};
     static const test_case cases[] = {
-        TEST_CASE(all_that_is_free_serves_one_request_across_several_voids),
+        TEST_CASE(all_that_is_free_serves_one_request_across_several_holes),
         TEST_CASE(near_a_limit_a_request_uses_what_is_left_beside_blocks),
     };
     static const test_case with_waits[] = {
         TEST_CASE(memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream),
-        TEST_CASE(a_request_across_voids_waits_for_all_that_free_what_is_between),
-        TEST_CASE(what_is_moved_into_several_voids_counts_as_moved),
+        TEST_CASE(a_request_across_holes_waits_for_all_that_free_what_is_between),
+        TEST_CASE(what_is_moved_into_several_holes_counts_as_moved),
         TEST_CASE(what_a_window_is_too_little_for_moves_nothing),
-        TEST_CASE(where_the_device_is_full_several_voids_are_used_too),
-        TEST_CASE(a_refused_call_for_one_of_several_voids_leaves_nothing_behind),
-        TEST_CASE(a_chunk_that_is_too_large_for_a_void_is_replaced_by_one_that_is_not),
+        TEST_CASE(where_the_device_is_full_several_holes_are_used_too),
+        TEST_CASE(a_refused_call_for_one_of_several_holes_leaves_nothing_behind),
+        TEST_CASE(a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not),
         TEST_CASE(nothing_is_given_back_for_a_request_that_is_refused_all_the_same),
         TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_chunks),
         TEST_CASE(far_from_a_limit_free_memory_is_used_as_it_lies),
     };
     static const test_case without[] = {
-        TEST_CASE(without_waits_memory_between_voids_that_another_stream_has_freed_is_left_alone),
+        TEST_CASE(without_waits_memory_between_holes_that_another_stream_has_freed_is_left_alone),
     };
     test_before_clearing = lift_limit;
     test_open_driver();
