@@ -35,10 +35,10 @@ static bool renew_extent(pool *self, uint32_t *slot)
 static strata_status check_request(const pool *self, const strata_request *request)
 {
     strata_status status = strata_check_alignment(&self->resource, request, MOST_ALIGNMENT);
-    if (status != STRATA_SUCCESS || request->bytes <= self->pages.bytes)
+    if (status != STRATA_SUCCESS || request->bytes <= self->store.bytes)
         return status;
     return strata_fail_allocation_in_steps((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
-                                           self->pages.source->make_call, self->pages.granule);
+                                           self->store.source->make_call, self->store.granule);
 }
 
 static strata_status make_wait(strata_point point, void *stream)

@@ -15,7 +15,7 @@
 #include <strata/async.h>
 #include <strata/resource.h>
 
-struct pool_chunks;
+struct pool_chunk_store;
 struct pool_chunk;
 
 /* Who is to have the memory, beside the pool's own device and process. */
@@ -31,26 +31,26 @@ typedef struct pool_source {
 
     /* Finds out what sizes frames have (pages->granule) and where they can be mapped (pages->base, pages->bytes: no
      * request can be larger). Errors: DRIVER, OUT_OF_MEMORY and what is below. */
-    strata_status (*open)(struct pool_chunks *pages, const pool_sharing *sharing);
+    strata_status (*open)(struct pool_chunk_store *store, const pool_sharing *sharing);
 
     /* After the last frame was dropped, or could not be. Also where open failed. */
-    void (*close)(struct pool_chunks *pages);
+    void (*close)(struct pool_chunk_store *store);
 
     /* Makes a frame of `bytes`, a multiple of the granule, and fills in what is the source's, and its address if it
      * does not move. drop gives it back, whose memory nothing can touch any more. Errors: OUT_OF_MEMORY, DRIVER, and
      * what a layer below has; they are raised. */
-    strata_status (*make)(struct pool_chunks *pages, uint64_t bytes, struct pool_chunk *out);
-    strata_status (*drop)(struct pool_chunks *pages, const struct pool_chunk *chunk);
+    strata_status (*make)(struct pool_chunk_store *store, uint64_t bytes, struct pool_chunk *out);
+    strata_status (*drop)(struct pool_chunk_store *store, const struct pool_chunk *chunk);
 
     /* Where frames move; else NULL. Nothing can use what was mapped until access was given to it. */
-    CUresult (*map)(struct pool_chunks *pages, const struct pool_chunk *chunk, CUdeviceptr address);
-    CUresult (*give_access)(struct pool_chunks *pages, CUdeviceptr address, uint64_t bytes);
-    CUresult (*unmap)(struct pool_chunks *pages, CUdeviceptr address, uint64_t bytes); /* of frames as a whole */
-    CUresult (*share)(struct pool_chunks *pages, const struct pool_chunk *chunk,
-                      void *out); /* see pool_chunks_export */
+    CUresult (*map)(struct pool_chunk_store *store, const struct pool_chunk *chunk, CUdeviceptr address);
+    CUresult (*give_access)(struct pool_chunk_store *store, CUdeviceptr address, uint64_t bytes);
+    CUresult (*unmap)(struct pool_chunk_store *store, CUdeviceptr address, uint64_t bytes); /* of frames as a whole */
+    CUresult (*share)(struct pool_chunk_store *store, const struct pool_chunk *chunk,
+                      void *out); /* see pool_chunk_store_export */
 
     /* Waits until what was dropped is free below, so that it can be had again. NULL: it is at once. */
-    strata_status (*settle)(struct pool_chunks *pages);
+    strata_status (*settle)(struct pool_chunk_store *store);
 } pool_source;
 
 extern const pool_source pool_source_mapped, pool_source_below, pool_source_direct;

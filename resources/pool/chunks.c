@@ -8,10 +8,10 @@
 
 enum { TRIES_TO_END = 16 /* what nobody can try later */ };
 
-strata_status pool_chunks_open(pool_chunks *pages, strata_resource *pool, strata_device *device,
-                               const pool_sharing *sharing)
+strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
+                                    const pool_sharing *sharing)
 {
-    *pages = (pool_chunks){.device = device, .pool = pool, .chunk_count = 1};
+    *store = (pool_chunk_store){.device = device, .pool = pool, .chunk_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
     const char *asked = sharing->export_type != STRATA_EXPORT_NONE ? "export"
                         : sharing->peers || sharing->all_peers     ? "peers"
@@ -22,105 +22,105 @@ strata_status pool_chunks_open(pool_chunks *pages, strata_resource *pool, strata
                            pool->upstream ? "this one takes its memory from a layer below"
                                           : "the device has no virtual memory management",
                            asked, pool->upstream ? ", or that layer" : "");
-    pages->source = pool->upstream ? &pool_source_below : maps ? &pool_source_mapped : &pool_source_direct;
-    strata_status status = pages->source->open(pages, sharing);
+    store->source = pool->upstream ? &pool_source_below : maps ? &pool_source_mapped : &pool_source_direct;
+    strata_status status = store->source->open(store, sharing);
     if (status != STRATA_SUCCESS)
-        pool_chunks_close(pages);
+        pool_chunk_store_close(store);
     return status;
 }
 
 /* What fails is tried again, a few times: nobody else could do it later. */
-static void end_chunk(pool_chunks *pages, uint32_t chunk)
+static void end_chunk(pool_chunk_store *store, uint32_t chunk)
 {
-    const pool_chunk *at = &pages->chunks[chunk];
-    for (int i = 0; i < TRIES_TO_END && pages->source->moves && at->address; i++)
-        pool_chunks_unmap(pages, &chunk, 1);
-    for (int i = 0; i < TRIES_TO_END && pool_chunk_bytes(at) && !(pages->source->moves && at->address); i++)
-        pool_chunks_drop(pages, chunk);
+    const pool_chunk *at = &store->chunks[chunk];
+    for (int i = 0; i < TRIES_TO_END && store->source->moves && at->address; i++)
+        pool_chunk_store_unmap(store, &chunk, 1);
+    for (int i = 0; i < TRIES_TO_END && pool_chunk_bytes(at) && !(store->source->moves && at->address); i++)
+        pool_chunk_store_drop(store, chunk);
 }
 
-static void end_all(pool_chunks *pages)
+static void end_all(pool_chunk_store *store)
 {
-    for (uint32_t chunk = 1; chunk < pages->chunk_count; chunk++)
-        end_chunk(pages, chunk);
-    pages->source->close(pages);
+    for (uint32_t chunk = 1; chunk < store->chunk_count; chunk++)
+        end_chunk(store, chunk);
+    store->source->close(store);
 }
 
 /* The driver is called for frames that move with a context of the device, which nobody could make current later. */
-static void end_in_scope(pool_chunks *pages)
+static void end_in_scope(pool_chunk_store *store)
 {
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
     for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
-        status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+        status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return;
-    end_all(pages);
+    end_all(store);
     strata_scope_leave(&scope);
 }
 
 /* What the layer below has given of frames that could not be given back. */
-static void forget_below(pool_chunks *pages)
+static void forget_below(pool_chunk_store *store)
 {
-    for (uint32_t number = pages->chunk_free, next; number; number = next) {
-        next = pages->chunks[number].next;
-        pages->chunks[number] = (pool_chunk){0};
+    for (uint32_t number = store->chunk_free, next; number; number = next) {
+        next = store->chunks[number].next;
+        store->chunks[number] = (pool_chunk){0};
     }
-    for (uint32_t chunk = 1; chunk < pages->chunk_count; chunk++)
-        strata_host_free(pages->chunks[chunk].below);
+    for (uint32_t chunk = 1; chunk < store->chunk_count; chunk++)
+        strata_host_free(store->chunks[chunk].below);
 }
 
-void pool_chunks_close(pool_chunks *pages)
+void pool_chunk_store_close(pool_chunk_store *store)
 {
     strata_error_suppress_begin();
-    if (pages->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        (pages->source->moves ? end_in_scope : end_all)(pages);
+    if (store->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
+        (store->source->moves ? end_in_scope : end_all)(store);
     strata_error_suppress_end(false);
-    if (pages->source && !pages->source->moves)
-        forget_below(pages);
-    strata_host_free(pages->chunks);
-    *pages = (pool_chunks){0};
+    if (store->source && !store->source->moves)
+        forget_below(store);
+    strata_host_free(store->chunks);
+    *store = (pool_chunk_store){0};
 }
 
-uint32_t pool_chunks_number(pool_chunks *pages)
+uint32_t pool_chunk_store_number(pool_chunk_store *store)
 {
-    const uint32_t recycled = pages->chunk_free;
+    const uint32_t recycled = store->chunk_free;
     if (recycled) {
-        pages->chunk_free = pages->chunks[recycled].next;
-        pages->chunks[recycled] = (pool_chunk){0};
+        store->chunk_free = store->chunks[recycled].next;
+        store->chunks[recycled] = (pool_chunk){0};
         return recycled;
     }
-    if (pages->chunk_count >= pages->chunk_capacity) {
+    if (store->chunk_count >= store->chunk_capacity) {
         const uint32_t capacity =
-            pages->chunk_capacity + (pages->chunk_capacity < 1024 ? 64 : pages->chunk_capacity / 16);
+            store->chunk_capacity + (store->chunk_capacity < 1024 ? 64 : store->chunk_capacity / 16);
         pool_chunk *larger = strata_host_zalloc(capacity * sizeof *larger);
         if (!larger)
             return 0;
-        if (pages->chunks)
-            memcpy(larger, pages->chunks, pages->chunk_count * sizeof *larger);
-        strata_host_free(pages->chunks);
-        pages->chunks = larger;
-        pages->chunk_capacity = capacity;
+        if (store->chunks)
+            memcpy(larger, store->chunks, store->chunk_count * sizeof *larger);
+        strata_host_free(store->chunks);
+        store->chunks = larger;
+        store->chunk_capacity = capacity;
     }
-    return pages->chunk_count++;
+    return store->chunk_count++;
 }
 
-void pool_chunks_forget(pool_chunks *pages, uint32_t number)
+void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number)
 {
-    pages->reserved -= pool_chunk_bytes(&pages->chunks[number]);
-    pages->chunks[number] = (pool_chunk){.next = pages->chunk_free};
-    pages->chunk_free = number;
+    store->reserved -= pool_chunk_bytes(&store->chunks[number]);
+    store->chunks[number] = (pool_chunk){.next = store->chunk_free};
+    store->chunk_free = number;
 }
 
-strata_status pool_chunks_ask(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
+strata_status pool_chunk_store_ask(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     *out = (pool_chunk){.units = pool_chunk_units(bytes)};
-    return pages->source->make(pages, bytes, out);
+    return store->source->make(store, bytes, out);
 }
 
-strata_status pool_chunks_return(pool_chunks *pages, const pool_chunk *chunk)
+strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk)
 {
-    return pages->source->drop(pages, chunk);
+    return store->source->drop(store, chunk);
 }
 
 /* A source's answer as the driver's. */
@@ -132,31 +132,31 @@ static CUresult result_of(strata_status status)
     return said ? said : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-CUresult pool_chunks_make(pool_chunks *pages, uint64_t bytes, uint32_t *chunk, bool *host)
+CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *host)
 {
-    *chunk = pool_chunks_number(pages);
+    *chunk = pool_chunk_store_number(store);
     *host = !*chunk;
     if (!*chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool_chunk made;
     strata_error_suppress_begin();
-    const CUresult result = result_of(pool_chunks_ask(pages, bytes, &made));
+    const CUresult result = result_of(pool_chunk_store_ask(store, bytes, &made));
     strata_error_suppress_end(false);
     if (result != CUDA_SUCCESS) {
-        pool_chunks_forget(pages, *chunk);
+        pool_chunk_store_forget(store, *chunk);
         *chunk = 0;
         return result;
     }
     made.in_hand = true;
-    pages->chunks[*chunk] = made;
-    pages->reserved += bytes;
+    store->chunks[*chunk] = made;
+    store->reserved += bytes;
     return CUDA_SUCCESS;
 }
 
-CUresult pool_chunks_map(pool_chunks *pages, uint32_t chunk, CUdeviceptr address)
+CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address)
 {
-    pool_chunk *mapped = &pages->chunks[chunk];
-    CUresult result = pages->source->map(pages, mapped, address);
+    pool_chunk *mapped = &store->chunks[chunk];
+    CUresult result = store->source->map(store, mapped, address);
     if (result == CUDA_SUCCESS) {
         mapped->address = address;
         mapped->in_hand = false;
@@ -164,38 +164,38 @@ CUresult pool_chunks_map(pool_chunks *pages, uint32_t chunk, CUdeviceptr address
     return result;
 }
 
-CUresult pool_chunks_give_access(pool_chunks *pages, CUdeviceptr address, uint64_t bytes)
+CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes)
 {
-    return pages->source->give_access(pages, address, bytes);
+    return store->source->give_access(store, address, bytes);
 }
 
-CUresult pool_chunks_unmap(pool_chunks *pages, const uint32_t *chunks, size_t count)
+CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count)
 {
-    const CUdeviceptr address = pages->chunks[chunks[count - 1]].address;
+    const CUdeviceptr address = store->chunks[chunks[count - 1]].address;
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        bytes += pool_chunk_bytes(&pages->chunks[chunks[i]]);
-    const CUresult result = pages->source->unmap(pages, address, bytes);
+        bytes += pool_chunk_bytes(&store->chunks[chunks[i]]);
+    const CUresult result = store->source->unmap(store, address, bytes);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        pages->chunks[chunks[i]].address = 0;
-        pages->chunks[chunks[i]].in_hand = true;
+        store->chunks[chunks[i]].address = 0;
+        store->chunks[chunks[i]].in_hand = true;
     }
     return result;
 }
 
-CUresult pool_chunks_drop(pool_chunks *pages, uint32_t chunk)
+CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)
 {
     strata_error_suppress_begin();
-    const CUresult result = result_of(pool_chunks_return(pages, &pages->chunks[chunk]));
+    const CUresult result = result_of(pool_chunk_store_return(store, &store->chunks[chunk]));
     strata_error_suppress_end(false);
     if (result == CUDA_SUCCESS)
-        pool_chunks_forget(pages, chunk);
+        pool_chunk_store_forget(store, chunk);
     else
-        pages->chunks[chunk].in_hand = false; /* nobody else has use for it: whoever gives memory back tries again */
+        store->chunks[chunk].in_hand = false; /* nobody else has use for it: whoever gives memory back tries again */
     return result;
 }
 
-CUresult pool_chunks_export(pool_chunks *pages, uint32_t chunk, void *out)
+CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out)
 {
-    return pages->source->share(pages, &pages->chunks[chunk], out);
+    return store->source->share(store, &store->chunks[chunk], out);
 }

@@ -2,7 +2,7 @@
  * time, whole; the range that it is mapped in is many times as large as the device's memory, so that a place for a
  * mapping is always found next to what it is to join. Nothing here knows what is free: the pool says what is mapped and
  * unmapped and given back, and that nothing submitted can touch it any more. All is guarded by the pool's growth lock,
- * but for what pool_chunks_ask and pool_chunks_return do. */
+ * but for what pool_chunk_store_ask and pool_chunk_store_return do. */
 #ifndef STRATA_RESOURCES_POOL_CHUNKS_H
 #define STRATA_RESOURCES_POOL_CHUNKS_H
 
@@ -45,7 +45,7 @@ static inline uint32_t pool_chunk_units(uint64_t bytes)
     return bytes < POOL_CHUNK_MOST ? (uint32_t)(bytes / POOL_CHUNK_UNIT) : UINT32_MAX;
 }
 
-typedef struct pool_chunks {
+typedef struct pool_chunk_store {
     strata_device *device;
     const pool_source *source;
     strata_resource *pool; /* whose they are */
@@ -62,42 +62,42 @@ typedef struct pool_chunks {
     struct strata_timeline *timeline; /* of that */
     strata_tag tag;                   /* of the frames; the same */
     _Atomic bool unaligned; /* the layer below has given blocks that do not begin where pieces do; any thread */
-} pool_chunks;
+} pool_chunk_store;
 
 /* Opens the pages of a pool that stands in a stack: over the layer below, or where there is none over the device's
  * virtual memory, or where there is none of that over cuMemAlloc. Errors: UNSUPPORTED (an export type or peers without
  * virtual memory, peers that have no access), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
-strata_status pool_chunks_open(pool_chunks *pages, strata_resource *pool, strata_device *device,
-                               const pool_sharing *sharing);
+strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
+                                    const pool_sharing *sharing);
 
 /* Gives everything back. No work can touch it any more. */
-void pool_chunks_close(pool_chunks *pages);
+void pool_chunk_store_close(pool_chunk_store *store);
 
 /* Makes a frame, mapped nowhere; *frame is its number. The driver's answer; OUT_OF_MEMORY too without host memory, with
  * *host set. */
-CUresult pool_chunks_make(pool_chunks *pages, uint64_t bytes, uint32_t *chunk, bool *host);
+CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *host);
 
-/* Maps a frame that is mapped nowhere. Nothing can access it until pool_chunks_give_access. */
-CUresult pool_chunks_map(pool_chunks *pages, uint32_t chunk, CUdeviceptr address);
+/* Maps a frame that is mapped nowhere. Nothing can access it until pool_chunk_store_give_access. */
+CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address);
 
 /* Lets the device and its peers read and write what was mapped in a range. */
-CUresult pool_chunks_give_access(pool_chunks *pages, CUdeviceptr address, uint64_t bytes);
+CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes);
 
 /* Takes frames out of their places, which lie one before the other, the last one lowest. On failure none of them. */
-CUresult pool_chunks_unmap(pool_chunks *pages, const uint32_t *chunks, size_t count);
+CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
 /* Gives a frame that is mapped nowhere back to the device. */
-CUresult pool_chunks_drop(pool_chunks *pages, uint32_t chunk);
+CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
 /* Makes a handle of a frame that other processes can import: *out is a file descriptor, an int, or a CUmemFabricHandle,
  * as the pages' export type says. */
-CUresult pool_chunks_export(pool_chunks *pages, uint32_t chunk, void *out);
+CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out);
 
 /* The same for frames that stay where they are, step by step: a number for one, 0 without host memory; what is asked of
  * the source, without any lock; and the end of a number, whose frame was given back or never came. */
-uint32_t pool_chunks_number(pool_chunks *pages);
-strata_status pool_chunks_ask(pool_chunks *pages, uint64_t bytes, pool_chunk *out);
-strata_status pool_chunks_return(pool_chunks *pages, const pool_chunk *chunk);
-void pool_chunks_forget(pool_chunks *pages, uint32_t number);
+uint32_t pool_chunk_store_number(pool_chunk_store *store);
+strata_status pool_chunk_store_ask(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
+strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk);
+void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number);
 
 #endif

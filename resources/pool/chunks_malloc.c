@@ -4,23 +4,23 @@
 
 enum { LEAST_CHUNK = 2 << 20 };
 
-static strata_status direct_open(pool_chunks *pages, const pool_sharing *sharing)
+static strata_status direct_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
     (void)sharing;
-    pages->granule = LEAST_CHUNK;
-    pages->bytes = pages->device->info.total_bytes;
+    store->granule = LEAST_CHUNK;
+    store->bytes = store->device->info.total_bytes;
     return STRATA_SUCCESS;
 }
 
-static void direct_close(pool_chunks *pages)
+static void direct_close(pool_chunk_store *store)
 {
-    (void)pages;
+    (void)store;
 }
 
-static strata_status direct_make(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
+static strata_status direct_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_status status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemAlloc(&out->address, (size_t)bytes);
@@ -30,10 +30,10 @@ static strata_status direct_make(pool_chunks *pages, uint64_t bytes, pool_chunk 
                : strata_fail_driver(result, "cuMemAlloc", "taking %llu bytes of memory", (unsigned long long)bytes);
 }
 
-static strata_status direct_drop(pool_chunks *pages, const pool_chunk *chunk)
+static strata_status direct_drop(pool_chunk_store *store, const pool_chunk *chunk)
 {
     strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_status status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFree(chunk->address);

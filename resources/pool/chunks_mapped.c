@@ -39,38 +39,38 @@ static strata_status check_export(const strata_device *device, strata_export_typ
 }
 
 /* A machine may have fewer addresses to give than one would like. */
-static CUresult reserve(pool_chunks *pages)
+static CUresult reserve(pool_chunk_store *store)
 {
-    const uint64_t total = (pages->device->info.total_bytes + pages->granule - 1) & ~(pages->granule - 1);
+    const uint64_t total = (store->device->info.total_bytes + store->granule - 1) & ~(store->granule - 1);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     for (uint64_t times = TIMES_THE_DEVICE; result != CUDA_SUCCESS && times >= LEAST_TIMES; times /= 2) {
-        pages->bytes = times * total;
-        result = strata_cu.MemAddressReserve(&pages->base, (size_t)pages->bytes, (size_t)pages->granule, 0, 0);
+        store->bytes = times * total;
+        result = strata_cu.MemAddressReserve(&store->base, (size_t)store->bytes, (size_t)store->granule, 0, 0);
     }
     return result;
 }
 
-static strata_status mapped_open(pool_chunks *pages, const pool_sharing *sharing)
+static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
-    strata_status status = check_export(pages->device, sharing->export_type);
-    pages->peers = sharing->peers;
+    strata_status status = check_export(store->device, sharing->export_type);
+    store->peers = sharing->peers;
     if (status == STRATA_SUCCESS)
-        status = pool_peers_ask(pages->device, sharing->all_peers, &pages->peers);
+        status = pool_peers_ask(store->device, sharing->all_peers, &store->peers);
     if (status != STRATA_SUCCESS)
         return status;
-    pages->properties = properties_of(pages->device, sharing->export_type);
+    store->properties = properties_of(store->device, sharing->export_type);
     strata_scope scope;
-    status = strata_scope_enter(&scope, pages->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     size_t granule = 0;
     const char *call = "cuMemGetAllocationGranularity";
     CUresult result =
-        strata_cu.MemGetAllocationGranularity(&granule, &pages->properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-    pages->granule = granule;
+        strata_cu.MemGetAllocationGranularity(&granule, &store->properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    store->granule = granule;
     if (result == CUDA_SUCCESS) {
         call = "cuMemAddressReserve";
-        result = reserve(pages);
+        result = reserve(store);
     }
     strata_scope_leave(&scope);
     return result == CUDA_SUCCESS
@@ -79,54 +79,54 @@ static strata_status mapped_open(pool_chunks *pages, const pool_sharing *sharing
                                     "reserving addresses for a pool on device %d, at least %d times "
                                     "its %zu bytes of memory (a limit on the process's addresses, "
                                     "as ulimit -v, may be in the way; \"pool, direct\" needs none)",
-                                    pages->device->ordinal, LEAST_TIMES, pages->device->info.total_bytes);
+                                    store->device->ordinal, LEAST_TIMES, store->device->info.total_bytes);
 }
 
-static void mapped_close(pool_chunks *pages)
+static void mapped_close(pool_chunk_store *store)
 {
-    CUresult result = pages->base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    CUresult result = store->base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
     for (int i = 0; i < TRIES_TO_END && result != CUDA_SUCCESS; i++)
-        result = strata_cu.MemAddressFree(pages->base, (size_t)pages->bytes);
+        result = strata_cu.MemAddressFree(store->base, (size_t)store->bytes);
 }
 
-static strata_status mapped_make(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
+static strata_status mapped_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
-    CUresult result = strata_cu.MemCreate(&out->handle, (size_t)bytes, &pages->properties, 0);
+    CUresult result = strata_cu.MemCreate(&out->handle, (size_t)bytes, &store->properties, 0);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, "cuMemCreate", "making %llu bytes of memory", (unsigned long long)bytes);
 }
 
-static strata_status mapped_drop(pool_chunks *pages, const pool_chunk *chunk)
+static strata_status mapped_drop(pool_chunk_store *store, const pool_chunk *chunk)
 {
-    (void)pages;
+    (void)store;
     CUresult result = strata_cu.MemRelease(chunk->handle);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
 }
 
-static CUresult mapped_map(pool_chunks *pages, const pool_chunk *chunk, CUdeviceptr address)
+static CUresult mapped_map(pool_chunk_store *store, const pool_chunk *chunk, CUdeviceptr address)
 {
-    (void)pages;
+    (void)store;
     return strata_cu.MemMap(address, (size_t)pool_chunk_bytes(chunk), 0, chunk->handle, 0);
 }
 
-static CUresult mapped_give_access(pool_chunks *pages, CUdeviceptr address, uint64_t bytes)
+static CUresult mapped_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes)
 {
     CUmemAccessDesc access[STRATA_DEVICE_LIMIT];
-    const size_t count = pool_peers_access(pages->device, pages->peers, access);
+    const size_t count = pool_peers_access(store->device, store->peers, access);
     return strata_cu.MemSetAccess(address, (size_t)bytes, access, count);
 }
 
-static CUresult mapped_unmap(pool_chunks *pages, CUdeviceptr address, uint64_t bytes)
+static CUresult mapped_unmap(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes)
 {
-    (void)pages;
+    (void)store;
     return strata_cu.MemUnmap(address, (size_t)bytes);
 }
 
-static CUresult mapped_share(pool_chunks *pages, const pool_chunk *chunk, void *out)
+static CUresult mapped_share(pool_chunk_store *store, const pool_chunk *chunk, void *out)
 {
-    return strata_cu.MemExportToShareableHandle(out, chunk->handle, pages->properties.requestedHandleTypes, 0);
+    return strata_cu.MemExportToShareableHandle(out, chunk->handle, store->properties.requestedHandleTypes, 0);
 }
 
 const pool_source pool_source_mapped = {

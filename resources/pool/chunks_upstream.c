@@ -16,49 +16,49 @@ enum {
     TRIES_TO_END = 16, /* what nobody can try later */
 };
 
-static strata_resource *below(const pool_chunks *pages)
+static strata_resource *below(const pool_chunk_store *store)
 {
-    return pages->pool->upstream;
+    return store->pool->upstream;
 }
 
 /* Made streams are known. */
-static strata_status below_open(pool_chunks *pages, const pool_sharing *sharing)
+static strata_status below_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
     (void)sharing;
-    pages->granule = LEAST_CHUNK;
-    pages->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
-    strata_status status = strata_tag_intern("pool", &pages->tag);
+    store->granule = LEAST_CHUNK;
+    store->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
+    strata_status status = strata_tag_intern("pool", &store->tag);
     if (status == STRATA_SUCCESS)
         status =
-            strata_internal_stream_create(pages->device, false, "a stream for the frames of a pool", &pages->stream);
+            strata_internal_stream_create(store->device, false, "a stream for the frames of a pool", &store->stream);
     if (status == STRATA_SUCCESS)
-        pages->timeline = strata_known_timeline(pages->device, pages->stream);
+        store->timeline = strata_known_timeline(store->device, store->stream);
     return status;
 }
 
 /* Waits for what the pool's own stream does, so that what was given back there is free, and the layers below hear of
  * it. */
-static strata_status wait_for_own_stream(pool_chunks *pages, strata_reap_mode mode)
+static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mode mode)
 {
     size_t bytes;
-    strata_status status = strata_point_synchronize(strata_timeline_now(pages->timeline));
-    return status == STRATA_SUCCESS ? below(pages)->ops->reap(below(pages), mode, &bytes) : status;
+    strata_status status = strata_point_synchronize(strata_timeline_now(store->timeline));
+    return status == STRATA_SUCCESS ? below(store)->ops->reap(below(store), mode, &bytes) : status;
 }
 
-static strata_status below_settle(pool_chunks *pages)
+static strata_status below_settle(pool_chunk_store *store)
 {
-    return wait_for_own_stream(pages, STRATA_REAP_FINISHED);
+    return wait_for_own_stream(store, STRATA_REAP_FINISHED);
 }
 
 /* A layer that holds freed blocks back lets them go where everything is waited for. */
-static void below_close(pool_chunks *pages)
+static void below_close(pool_chunk_store *store)
 {
-    bool gone = !pages->stream;
-    strata_status status = gone || !pages->pool->stack ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
+    bool gone = !store->stream;
+    strata_status status = gone || !store->pool->stack ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
     for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
-        status = wait_for_own_stream(pages, STRATA_REAP_WAIT);
+        status = wait_for_own_stream(store, STRATA_REAP_WAIT);
     for (int i = 0; i < TRIES_TO_END && !gone; i++)
-        strata_internal_stream_destroy(pages->device, pages->stream, &gone);
+        strata_internal_stream_destroy(store->device, store->stream, &gone);
 }
 
 /* The part of a block where pieces can be. */
@@ -72,75 +72,75 @@ static void set_range(pool_chunk *chunk)
 
 /* Nobody beside the pool meets the block any more: it is the pool's alone, under another identity. From before that its
  * entry says whose it is, for pool_keeps. */
-static strata_status hold(pool_chunks *pages, strata_block *block)
+static strata_status hold(pool_chunk_store *store, strata_block *block)
 {
-    pool_extent *extent = strata_block_layer_bytes(pages->pool, block->id);
+    pool_extent *extent = strata_block_layer_bytes(store->pool, block->id);
     strata_block_id held;
     if (!extent)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s gave a block that is none of this stack",
-                           below(pages)->ops->name);
+                           below(store)->ops->name);
     extent->state = POOL_CHUNK;
-    strata_status status = strata_block_quarantine(pages->pool, block, block, &held);
+    strata_status status = strata_block_quarantine(store->pool, block, block, &held);
     if (status == STRATA_SUCCESS)
         block->id = held;
     return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* the entry's last generation: it stays */
 }
 
-static strata_status give(pool_chunks *pages, const strata_block *block)
+static strata_status give(pool_chunk_store *store, const strata_block *block)
 {
-    return below(pages)->ops->deallocate(below(pages), block, pages->stream);
+    return below(store)->ops->deallocate(below(store), block, store->stream);
 }
 
 /* Gives back what is of no use, for good: nobody would know of it later. */
-static void give_unused(pool_chunks *pages, const strata_block *block)
+static void give_unused(pool_chunk_store *store, const strata_block *block)
 {
     strata_status status = STRATA_ERROR_BUSY;
     strata_error_suppress_begin();
     for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
-        status = give(pages, block);
+        status = give(store, block);
     strata_error_suppress_end(false);
 }
 
 /* A block with room for a frame of so many bytes; *fits: it has it. */
-static strata_status take(pool_chunks *pages, uint64_t bytes, bool *fits, pool_chunk *out)
+static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, pool_chunk *out)
 {
-    const uint64_t more = atomic_load_explicit(&pages->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
-    const strata_request request = {.bytes = (size_t)(bytes + more), .stream = pages->stream, .tag = pages->tag};
+    const uint64_t more = atomic_load_explicit(&store->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
+    const strata_request request = {.bytes = (size_t)(bytes + more), .stream = store->stream, .tag = store->tag};
     *fits = true;
     strata_block *block = &out->below->block;
-    strata_status status = below(pages)->ops->allocate(below(pages), &request, block);
-    if (status == STRATA_SUCCESS && (status = hold(pages, block)) != STRATA_SUCCESS)
-        give_unused(pages, block);
+    strata_status status = below(store)->ops->allocate(below(store), &request, block);
+    if (status == STRATA_SUCCESS && (status = hold(store, block)) != STRATA_SUCCESS)
+        give_unused(store, block);
     if (status != STRATA_SUCCESS)
         return status;
-    out->below->ready = strata_timeline_now(pages->timeline);
+    out->below->ready = strata_timeline_now(store->timeline);
     set_range(out);
     *fits = pool_chunk_bytes(out) >= bytes;
     return STRATA_SUCCESS;
 }
 
 /* A block that begins between two granules is too small by less than one. */
-static strata_status take_large_enough(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
+static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     bool fits;
-    strata_status status = take(pages, bytes, &fits, out);
+    strata_status status = take(store, bytes, &fits, out);
     for (int i = 0; status == STRATA_SUCCESS && !fits; i++) {
-        give_unused(pages, &out->below->block);
+        give_unused(store, &out->below->block);
         if (i)
             return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s gave %zu bytes where %llu were asked for",
-                               below(pages)->ops->name, out->below->block.bytes, (unsigned long long)bytes);
-        atomic_store_explicit(&pages->unaligned, true, memory_order_relaxed);
-        status = take(pages, bytes, &fits, out);
+                               below(store)->ops->name, out->below->block.bytes, (unsigned long long)bytes);
+        atomic_store_explicit(&store->unaligned, true, memory_order_relaxed);
+        status = take(store, bytes, &fits, out);
     }
     return status;
 }
 
-static strata_status below_make(pool_chunks *pages, uint64_t bytes, pool_chunk *out)
+static strata_status below_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     out->below = strata_host_zalloc(sizeof *out->below);
     if (!out->below)
         return strata_fail_host_memory("a frame of a pool");
-    const strata_status status = take_large_enough(pages, bytes, out);
+    const strata_status status = take_large_enough(store, bytes, out);
     if (status == STRATA_SUCCESS)
         return status;
     strata_host_free(out->below);
@@ -148,9 +148,9 @@ static strata_status below_make(pool_chunks *pages, uint64_t bytes, pool_chunk *
     return status;
 }
 
-static strata_status below_drop(pool_chunks *pages, const pool_chunk *chunk)
+static strata_status below_drop(pool_chunk_store *store, const pool_chunk *chunk)
 {
-    const strata_status status = give(pages, &chunk->below->block);
+    const strata_status status = give(store, &chunk->below->block);
     if (status == STRATA_SUCCESS)
         strata_host_free(chunk->below);
     return status;

@@ -77,7 +77,7 @@ static void set_all(pool_marks *marks, uint32_t turn, uint64_t value)
 /* Whether a frame has been of no use since the last window began; one that is in use now is noted. Growth is held. */
 static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
 {
-    const pool_chunk *chunk = &self->pages.chunks[number];
+    const pool_chunk *chunk = &self->store.chunks[number];
     bool complete;
     if (!pool_chunk_bytes(chunk) || chunk->held || chunk->in_hand)
         return false;
@@ -106,11 +106,11 @@ static void end_window(pool *self, uint64_t windows)
     set_all(marks, turn, 0);
     atomic_store_explicit(&marks->turn, turn, memory_order_relaxed);
     uint64_t unused = 0;
-    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
-        unused += is_unused(self, marks, number) ? pool_chunk_bytes(&self->pages.chunks[number]) : 0;
+    for (uint32_t number = 1; number < self->store.chunk_count; number++)
+        unused += is_unused(self, marks, number) ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
     const uint64_t rest = windows < 64 ? unused >> windows : 0;
     atomic_store_explicit(&decay->quota, unused - rest, memory_order_relaxed);
-    decay->next = self->pages.chunk_count;
+    decay->next = self->store.chunk_count;
 }
 
 /* Of the frames that are of no use those with the last numbers, which mostly were made last. What is not complete stays
@@ -123,11 +123,11 @@ static strata_status give_back(pool *self, unsigned most)
     const uint64_t keep = pool_kept_bytes(self);
     while (quota && most && decay->next > 1 && status == STRATA_SUCCESS) {
         const uint32_t number = --decay->next;
-        const uint64_t before = self->pages.reserved, bytes = pool_chunk_bytes(&self->pages.chunks[number]);
+        const uint64_t before = self->store.reserved, bytes = pool_chunk_bytes(&self->store.chunks[number]);
         if (before - bytes < keep || !is_unused(self, marks_of(self), number))
             continue;
         status = pool_give_back_chunk(self, number, false);
-        const uint64_t given = before - self->pages.reserved;
+        const uint64_t given = before - self->store.reserved;
         atomic_fetch_add_explicit(&self->counts.decayed, given, memory_order_relaxed);
         quota -= given < quota ? given : quota;
         most -= given != 0;
@@ -201,7 +201,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     if (nanoseconds && self->deterministic)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "pool: decay goes by the clock, so that a deterministic pool can have none");
-    if (nanoseconds && self->pages.source && !self->pages.source->moves)
+    if (nanoseconds && self->store.source && !self->store.source->moves)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->growth);

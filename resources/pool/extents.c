@@ -147,14 +147,14 @@ uint64_t pool_heap_largest(const pool_heap *heap)
 
 static pool_home *look_for_home(const pool_heap *heap, uint16_t timeline)
 {
-    pool_home *page = heap->pages[timeline / POOL_HOMES];
+    pool_home *page = heap->list_pages[timeline / POOL_HOMES];
     return page && page[timeline % POOL_HOMES].timeline ? &page[timeline % POOL_HOMES] : NULL;
 }
 
 /* A home stays, for whoever has the number of its timeline next. NULL without host memory. */
 static pool_home *home_of(pool_heap *heap, uint16_t timeline)
 {
-    pool_home **page = &heap->pages[timeline / POOL_HOMES];
+    pool_home **page = &heap->list_pages[timeline / POOL_HOMES];
     if (!*page && !(*page = strata_host_zalloc(POOL_HOMES * sizeof **page)))
         return NULL;
     pool_home *home = &(*page)[timeline % POOL_HOMES];
@@ -230,8 +230,8 @@ void pool_heap_leave(pool_heap *heap, uint32_t slot)
 
 void pool_heap_end(pool_heap *heap)
 {
-    for (size_t i = 0; i < sizeof heap->pages / sizeof *heap->pages; i++)
-        strata_host_free(heap->pages[i]);
+    for (size_t i = 0; i < sizeof heap->list_pages / sizeof *heap->list_pages; i++)
+        strata_host_free(heap->list_pages[i]);
     strata_index_destroy(&heap->index);
 }
 

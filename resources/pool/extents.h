@@ -74,7 +74,7 @@ typedef struct pool_heap {
     strata_address_index index;
     pool_tree complete, several, holes; /* free memory that waits for nobody, and for several; voids */
     pool_home *homes;                   /* through next */
-    pool_home *pages[STRATA_TIMELINE_LIMIT / POOL_HOMES]; /* of homes, by their numbers; NULL: none of them */
+    pool_home *list_pages[STRATA_TIMELINE_LIMIT / POOL_HOMES]; /* of homes, by their numbers; NULL: none of them */
     uint64_t free_bytes;
     bool joins_complete; /* with what waits for a stream; constant */
 } pool_heap;

@@ -41,10 +41,10 @@ void pool_note_peak(pool *self, const pool_want *want)
 
 pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
 {
-    if (!self->pages.source->moves)
+    if (!self->store.source->moves)
         return (pool_begun){0};
     const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
-    const uint64_t granule = self->pages.granule, first = (start + granule - 1) / granule, last = end / granule;
+    const uint64_t granule = self->store.granule, first = (start + granule - 1) / granule, last = end / granule;
     if (first >= last)
         return (pool_begun){0};
     const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
@@ -125,7 +125,7 @@ static bool is_scarce(const pool *self)
  * would do with fewer, is served by those. */
 static pool_look look_across_holes(pool *self, const pool_want *want, uint32_t *slot)
 {
-    if (want->bytes < self->pages.granule || !self->pages.source->moves)
+    if (want->bytes < self->store.granule || !self->store.source->moves)
         return POOL_NOTHING;
     const uint64_t bytes = pool_room_for(want);
     strata_spin_take(&self->lock);
@@ -250,7 +250,7 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
 {
     const uint16_t own = want->stream->timeline->number;
     const bool along =
-        !self->pages.source->moves || atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed);
+        !self->store.source->moves || atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed);
     self->bought.asked_in_need += settle(self, own, along);
     return look_at_own(self, want, slot);
 }
@@ -415,9 +415,9 @@ static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt 
 /* Addresses that memory can be mapped in are one void. */
 static bool begin_heap(pool *self)
 {
-    if (!self->pages.source->moves)
+    if (!self->store.source->moves)
         return true;
-    const uint32_t slot = pool_heap_enter(&self->heap, self->pages.base, self->pages.bytes);
+    const uint32_t slot = pool_heap_enter(&self->heap, self->store.base, self->store.bytes);
     if (!slot)
         return false;
     pool_heap_give(&self->heap, slot, POOL_HOLE);
@@ -432,7 +432,7 @@ static bool begin(pool *self)
     if (!begun) {
         self->heap.table = strata_resource_table(&self->resource);
         self->heap.offset = self->resource.block_offset;
-        self->heap.joins_complete = self->pages.source->moves && self->takes_finished && self->waits;
+        self->heap.joins_complete = self->store.source->moves && self->takes_finished && self->waits;
         begun = begin_heap(self);
         atomic_store_explicit(&self->begun, begun, memory_order_release);
     }
@@ -523,7 +523,7 @@ static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *at
 static strata_status find_with_all_means(pool *self, const pool_want *want, const strata_request *request,
                                          uint32_t *slot)
 {
-    const pool_source *source = self->pages.source;
+    const pool_source *source = self->store.source;
     pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
     const pool_look look =
         source->moves ? find_mapped(self, want, &attempt, slot) : pool_find_still(self, want, &attempt, slot);
@@ -538,7 +538,7 @@ static strata_status find_with_all_means(pool *self, const pool_want *want, cons
     if (attempt.below.status != STRATA_SUCCESS)
         return pool_refuse_still(self, request, &attempt.below);
     const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
-    return strata_fail_allocation_in_steps(&self->resource, request, result, attempt.call, self->pages.granule);
+    return strata_fail_allocation_in_steps(&self->resource, request, result, attempt.call, self->store.granule);
 }
 
 static strata_status find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)

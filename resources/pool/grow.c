@@ -57,7 +57,7 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone
 static bool place_in(const pool *self, const pool_want *want, bool alone, uint32_t slot, uint64_t extra,
                      pool_place *place)
 {
-    const uint64_t granule = self->pages.granule, all = pool_room_for(want);
+    const uint64_t granule = self->store.granule, all = pool_room_for(want);
     const strata_entry *entry = pool_entry(&self->heap, slot);
     const CUdeviceptr from = pool_address_of(entry), to = from + pool_bytes_of(entry);
     const uint64_t room = to - from;
@@ -173,15 +173,15 @@ static uint64_t most_to_be_had(const pool *self, const pool_attempt *attempt)
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
 static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
 {
-    const uint64_t granule = self->pages.granule;
-    uint64_t share = round_up(self->pages.reserved / GROWTH_SHARE, granule);
+    const uint64_t granule = self->store.granule;
+    uint64_t share = round_up(self->store.reserved / GROWTH_SHARE, granule);
     if (share > GROWTH_MOST * granule)
         share = GROWTH_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
     const uint64_t initial = pool_initial_size(self);
-    if (self->pages.reserved + bytes < initial)
-        bytes = initial - self->pages.reserved;
-    return bytes <= place->room && self->pages.reserved + bytes <= most ? bytes : place->needed;
+    if (self->store.reserved + bytes < initial)
+        bytes = initial - self->store.reserved;
+    return bytes <= place->room && self->store.reserved + bytes <= most ? bytes : place->needed;
 }
 
 /* What makes and maps memory is done in this scope. False if it cannot be entered: the attempt says why. */
@@ -218,7 +218,7 @@ static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_att
 {
     pool_place place;
     strata_scope scope;
-    const uint64_t reserved = self->pages.reserved;
+    const uint64_t reserved = self->store.reserved;
     if (reserved > most || !take_place(self, want, attempt->alone, 0, most - reserved, &place))
         return POOL_NOTHING;
     if (!enter_scope(self, &scope, attempt)) {
@@ -270,7 +270,7 @@ static void get_chunks(pool *self, const pool_want *want, const pool_moving *how
     if (!attempt->host)
         pool_chunk_list_collect(self, how, chunks, &attempt->host);
     const uint64_t missing = chunks->bytes < how->needed ? how->needed - chunks->bytes : 0;
-    if (attempt->host || (missing && self->pages.reserved + missing > making->most))
+    if (attempt->host || (missing && self->store.reserved + missing > making->most))
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (missing)
         attempt->result = pool_chunk_list_make(self, want->bytes, how->needed, chunks, attempt);
@@ -288,7 +288,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
         return POOL_NOTHING;
     const pool_moving how = {place.from, place.to, place.needed, place.room, patient};
     const pool_making making = {spare, missing_for(self, &how), most};
-    const bool enough = !making.missing || self->pages.reserved + making.missing <= most;
+    const bool enough = !making.missing || self->store.reserved + making.missing <= most;
     if (!enough || !enter_scope(self, &scope, attempt)) {
         attempt->result = enough ? attempt->result : CUDA_ERROR_OUT_OF_MEMORY;
         leave_place(self, &place);
@@ -312,9 +312,9 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
 static uint64_t within_slack(pool *self, const pool_want *want)
 {
     const uint64_t peak = pool_peak_with(self, want);
-    uint64_t most = pool_with_slack(peak, pool_slack_now(self), self->pages.granule);
+    uint64_t most = pool_with_slack(peak, pool_slack_now(self), self->store.granule);
     if (pool_is_tight(self, most))
-        most = pool_with_slack(peak, self->slack, self->pages.granule);
+        most = pool_with_slack(peak, self->slack, self->store.granule);
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
@@ -363,10 +363,10 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
         return POOL_NOTHING;
     attempt->ceiling = 0;
     const uint64_t most = most_to_be_had(self, attempt), slack = within_slack(self, want);
-    const uint64_t reserved = self->pages.reserved, cheap = slack < most ? slack : most;
+    const uint64_t reserved = self->store.reserved, cheap = slack < most ? slack : most;
     /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
      * is kept for what cannot be moved. */
-    const uint64_t granule = self->pages.granule;
+    const uint64_t granule = self->store.granule;
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
     const uint64_t spare = !limited && slack > reserved ? (slack - reserved) / granule * granule : 0;
     if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
@@ -390,7 +390,7 @@ pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granul
         return POOL_NOTHING;
     const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
     const pool_terms terms = {.most = slack < most ? slack : most, .granules = granules, .alone = true};
-    pool_attempt attempt = {.call = self->pages.source->make_call, .alone = true};
+    pool_attempt attempt = {.call = self->store.source->make_call, .alone = true};
     const pool_look look = fill_window(self, want, &terms, &attempt, slot);
     if (look == POOL_FOUND)
         pool_note_peak(self, want);

@@ -82,8 +82,8 @@ static size_t count_parts(const pool *self, const strata_block *block)
 {
     strata_pool_part part;
     size_t count = 0;
-    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
-        count += part_in(&self->pages.chunks[number], block, &part);
+    for (uint32_t number = 1; number < self->store.chunk_count; number++)
+        count += part_in(&self->store.chunks[number], block, &part);
     return count;
 }
 
@@ -114,7 +114,7 @@ static strata_pool_hold *make_hold(pool *self, size_t count)
 
 static void count_chunk(pool *self, uint32_t number, int by)
 {
-    pool_chunk *chunk = &self->pages.chunks[number];
+    pool_chunk *chunk = &self->store.chunks[number];
     const bool was = chunk->held != 0;
     chunk->held = (chunk->held + (uint32_t)by) & POOL_CHUNK_HOLDS;
     const bool is = chunk->held != 0;
@@ -131,8 +131,8 @@ static strata_pool_hold *hold_chunks(pool *self, const strata_block *block)
     if (!hold)
         return NULL;
     strata_pool_part part;
-    for (uint32_t number = 1; number < self->pages.chunk_count; number++) {
-        if (!part_in(&self->pages.chunks[number], block, &part))
+    for (uint32_t number = 1; number < self->store.chunk_count; number++) {
+        if (!part_in(&self->store.chunks[number], block, &part))
             continue;
         insert_part(hold, &part, number);
         count_chunk(self, number, 1);
@@ -175,8 +175,9 @@ static void close_files(const strata_pool_hold *hold)
 
 static strata_status export_part(pool *self, strata_pool_part *part, uint32_t chunk)
 {
-    const bool file = self->pages.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    const CUresult result = pool_chunks_export(&self->pages, chunk, file ? (void *)&part->fd : (void *)part->fabric);
+    const bool file = self->store.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const CUresult result =
+        pool_chunk_store_export(&self->store, chunk, file ? (void *)&part->fd : (void *)part->fabric);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     part->fd = -1;
@@ -237,7 +238,7 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
     strata_status status = check_call(resource, block, out, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    if (exports && self->pages.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE)
+    if (exports && self->store.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "this pool's memory cannot be exported: make it with export=fd or export=fabric");
     if (!strata_block_is_empty(block) && (status = check_copy(resource, block)) != STRATA_SUCCESS)

@@ -89,7 +89,7 @@ typedef struct pool {
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock patience, growth;
-    pool_chunks pages;                    /* guarded by growth, but for what is written before the first request */
+    pool_chunk_store store;               /* guarded by growth, but for what is written before the first request */
     _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/upstream.c */
     pool_decay decay;                     /* its members say by what */
     _Atomic uint64_t threshold;           /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
@@ -201,7 +201,7 @@ uint64_t pool_most_reserved(const pool *self);
 /* The initial size in whole pieces of memory, as far as the limit lets them; 0: none. */
 static inline uint64_t pool_initial_size(const pool *self)
 {
-    const uint64_t granule = self->pages.granule, most = pool_most_reserved(self) / granule * granule;
+    const uint64_t granule = self->store.granule, most = pool_most_reserved(self) / granule * granule;
     return self->initial_bytes < most ? (self->initial_bytes + granule - 1) / granule * granule : most;
 }
 
@@ -228,8 +228,8 @@ void pool_note_peak(pool *self, const pool_want *want);
 /* Memory went back: what may be kept beside what lives is measured by what there is now. Growth is held. */
 static inline void pool_forget_peak(pool *self)
 {
-    if (self->peak_live > self->pages.reserved)
-        self->peak_live = self->pages.reserved;
+    if (self->peak_live > self->store.reserved)
+        self->peak_live = self->store.reserved;
 }
 
 /* Whether nearly all that may be reserved is, if that is so much. */

@@ -147,20 +147,20 @@ static strata_status pool_begin(strata_resource *resource)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE,
                            "layer %u of the stack (pool) gives memory of device %d, the stack is for device %d",
                            resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
-    pool_chunks_close(&self->pages); /* of a stack that came to nothing */
-    strata_status status = pool_chunks_open(&self->pages, resource, self->device, &self->given.sharing);
+    pool_chunk_store_close(&self->store); /* of a stack that came to nothing */
+    strata_status status = pool_chunk_store_open(&self->store, resource, self->device, &self->given.sharing);
     if (status != STRATA_SUCCESS)
         return status;
-    const bool moves = self->pages.source->moves;
+    const bool moves = self->store.source->moves;
     if (!moves && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
-        pool_chunks_close(&self->pages);
+        pool_chunk_store_close(&self->store);
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: decay needs memory that the pool maps itself, and %s; leave decay out%s",
                            resource->upstream ? "this one takes its memory from a layer below"
                                               : "the device has no virtual memory management",
                            resource->upstream ? ", or that layer" : "");
     }
-    const uint64_t granule = self->pages.granule;
+    const uint64_t granule = self->store.granule;
     const uint64_t chunk = self->given.chunk ? self->given.chunk : moves ? CHUNK_MAPPED : CHUNK_STILL;
     const uint64_t slack = self->given.slack ? self->given.slack : moves ? SLACK_MAPPED : SLACK_STILL;
     self->chunk_bytes = (chunk + granule - 1) / granule * granule;
@@ -191,7 +191,7 @@ static void pool_destroy(strata_resource *resource)
         strata_error_suppress_end(false);
     }
     pool_holds_end(self);
-    pool_chunks_close(&self->pages);
+    pool_chunk_store_close(&self->store);
     pool_decay_end(self);
     pool_caches_end(self);
     pool_heap_end(&self->heap);

@@ -41,7 +41,7 @@ static void set_options(pool *self, const strata_pool_options *options)
 {
     self->limit = options->max_size;
     self->given.slack = options->slack;
-    self->given.frame = options->frame;
+    self->given.chunk = options->frame;
     self->given.sharing.export_type = options->export_type;
     self->cache_granules = (options->cache ? options->cache : DEFAULT_CACHE) / POOL_GRANULE;
     self->initial_bytes = options->initial_size;

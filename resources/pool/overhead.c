@@ -113,7 +113,7 @@ static bool moving_is_costly(const pool *self, uint64_t now)
 {
     const pool_spell *spell = &self->bought.spell;
     const uint64_t lasted = now - spell->began;
-    return spell->bytes && (spell->bytes >= self->pages.reserved / MEMORY_SHARE || spell->moving >= MUCH_NS) &&
+    return spell->bytes && (spell->bytes >= self->store.reserved / MEMORY_SHARE || spell->moving >= MUCH_NS) &&
            lasted >= LEAST_NS && spell->moving >= lasted / TIME_SHARE;
 }
 

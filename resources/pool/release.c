@@ -38,7 +38,7 @@ static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool patient)
 
 strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient)
 {
-    const pool_chunk chunk = self->pages.chunks[number];
+    const pool_chunk chunk = self->store.chunks[number];
     if (!chunk.units || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address) {
@@ -47,7 +47,7 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient)
         if (!slot || status != STRATA_SUCCESS)
             return status;
     }
-    const CUresult result = pool_chunks_drop(&self->pages, number);
+    const CUresult result = pool_chunk_store_drop(&self->store, number);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuMemRelease", "giving memory of a pool back");
     atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
@@ -63,7 +63,7 @@ typedef struct giving {
 
 static bool goes(const pool *self, const giving *how, uint32_t number)
 {
-    const uint64_t bytes = pool_chunk_bytes(&self->pages.chunks[number]), reserved = self->pages.reserved;
+    const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]), reserved = self->store.reserved;
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
@@ -73,12 +73,12 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->growth);
     pool_caches_flush(self);
-    const uint64_t before = self->pages.reserved;
+    const uint64_t before = self->store.reserved;
     if (before > how->keep && self->takes_finished)
         pool_settle(self);
     strata_error_suppress_begin();
-    for (uint32_t number = self->pages.chunk_count;
-         status == STRATA_SUCCESS && number-- > 1 && self->pages.reserved > how->keep;) {
+    for (uint32_t number = self->store.chunk_count;
+         status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
         if (goes(self, how, number))
             status = pool_give_back_chunk(self, number, how->patient);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
@@ -86,14 +86,14 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     strata_error_suppress_end(status != STRATA_SUCCESS);
     pool_forget_peak(self);
     pool_note_reserved(self);
-    *bytes = before > self->pages.reserved ? before - self->pages.reserved : 0;
+    *bytes = before > self->store.reserved ? before - self->store.reserved : 0;
     strata_lock_release(&self->growth);
     return status;
 }
 
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
 {
-    if (!self->pages.source->moves)
+    if (!self->store.source->moves)
         return pool_trim_still(self, keep, bytes);
     *bytes = 0;
     strata_scope scope;
@@ -120,7 +120,7 @@ strata_status pool_release(pool *self)
     if (!atomic_load_explicit(&self->threshold, memory_order_relaxed) ||
         atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
         return STRATA_SUCCESS;
-    if (!self->pages.source->moves)
+    if (!self->store.source->moves)
         return pool_release_still(self, keep);
     uint64_t bytes;
     strata_scope scope;

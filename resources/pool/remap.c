@@ -23,10 +23,10 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
 {
     bool gone = true;
     for (size_t i = 0; i < count; i++) {
-        if (self->pages.chunks[chunks[i]].address)
-            pool_chunks_unmap(&self->pages, &chunks[i], 1);
-        if (!self->pages.chunks[chunks[i]].address)
-            pool_chunks_drop(&self->pages, chunks[i]);
+        if (self->store.chunks[chunks[i]].address)
+            pool_chunk_store_unmap(&self->store, &chunks[i], 1);
+        if (!self->store.chunks[chunks[i]].address)
+            pool_chunk_store_drop(&self->store, chunks[i]);
         else
             gone = false;
     }
@@ -56,7 +56,7 @@ static bool add(pool_chunk_list *chunks, uint32_t number, uint64_t bytes)
  * lost to whoever needs more. */
 static uint64_t chunk_size(const pool *self)
 {
-    const uint64_t granule = self->pages.granule, reserved = self->pages.reserved;
+    const uint64_t granule = self->store.granule, reserved = self->store.reserved;
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
     const bool last = limit && reserved >= limit - limit / LAST_SHARE;
     uint64_t size = granule;
@@ -69,7 +69,7 @@ static uint64_t chunk_size(const pool *self)
  * what serves such requests is moved for them as a whole. */
 static uint64_t chunk_size_for(const pool *self, uint64_t request)
 {
-    uint64_t size = self->pages.granule;
+    uint64_t size = self->store.granule;
     while (size < self->chunk_bytes && size * REQUEST_CHUNKS < request)
         size *= 2;
     return size < self->chunk_bytes ? size : self->chunk_bytes;
@@ -83,13 +83,13 @@ static uint64_t roomy_bytes(const pool *self)
     size_t left, total;
     if (limit || self->deterministic)
         return (limit ? limit : self->device->info.total_bytes) / ROOMY_SHARE;
-    return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->pages.reserved + left) / ROOMY_SHARE : 0;
+    return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->store.reserved + left) / ROOMY_SHARE : 0;
 }
 
 static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, pool_attempt *attempt)
 {
     uint32_t number;
-    const CUresult result = pool_chunks_make(&self->pages, bytes, &number, &attempt->host);
+    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &attempt->host);
     if (result != CUDA_SUCCESS)
         return result;
     if (!add(chunks, number, bytes)) {
@@ -105,9 +105,9 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, po
 static uint64_t ceiling_below(const pool *self, uint64_t bytes)
 {
     size_t left, total;
-    const uint64_t most = bytes - self->pages.granule;
+    const uint64_t most = bytes - self->store.granule;
     const bool known = strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS;
-    return self->pages.reserved + (known && left < most ? left : most);
+    return self->store.reserved + (known && left < most ? left : most);
 }
 
 /* Whether the device has so many bytes, as its answer. Else, all that it has would be made and given back, and nobody
@@ -119,7 +119,7 @@ static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
     uint32_t number;
     if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
         return CUDA_SUCCESS;
-    const CUresult result = pool_chunks_make(&self->pages, bytes, &number, &attempt->host);
+    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &attempt->host);
     if (result == CUDA_SUCCESS)
         pool_chunk_list_drop(self, &number, 1);
     else if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
@@ -137,7 +137,7 @@ CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool
     const uint64_t roomy = large > chunk_size(self) ? roomy_bytes(self) : 0;
     while (result == CUDA_SUCCESS && chunks->bytes < bytes) {
         const uint64_t left = bytes - chunks->bytes, usual = chunk_size(self);
-        const uint64_t size = large > usual && self->pages.reserved + large <= roomy ? large : usual;
+        const uint64_t size = large > usual && self->store.reserved + large <= roomy ? large : usual;
         result = make_one(self, left < size ? left : size, chunks, attempt);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
             attempt->ceiling = ceiling_below(self, left < size ? left : size);
@@ -153,23 +153,23 @@ CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdevice
     CUresult result = CUDA_SUCCESS;
     size_t mapped = 0;
     for (; result == CUDA_SUCCESS && mapped < chunks->count; mapped += result == CUDA_SUCCESS) {
-        result = pool_chunks_map(&self->pages, chunks->numbers[mapped], at);
-        at += pool_chunk_bytes(&self->pages.chunks[chunks->numbers[mapped]]);
+        result = pool_chunk_store_map(&self->store, chunks->numbers[mapped], at);
+        at += pool_chunk_bytes(&self->store.chunks[chunks->numbers[mapped]]);
     }
     if (result == CUDA_SUCCESS) {
         *call = "cuMemSetAccess";
-        result = pool_chunks_give_access(&self->pages, address, chunks->bytes);
+        result = pool_chunk_store_give_access(&self->store, address, chunks->bytes);
     }
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
-        pool_chunks_unmap(&self->pages, &chunks->numbers[i], 1);
+        pool_chunk_store_unmap(&self->store, &chunks->numbers[i], 1);
     return result;
 }
 
 void pool_note_reserved(pool *self)
 {
-    atomic_store_explicit(&self->reserved, self->pages.reserved, memory_order_relaxed);
-    if (self->pages.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
-        atomic_store_explicit(&self->peak_reserved, self->pages.reserved, memory_order_relaxed);
+    atomic_store_explicit(&self->reserved, self->store.reserved, memory_order_relaxed);
+    if (self->store.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
+        atomic_store_explicit(&self->peak_reserved, self->store.reserved, memory_order_relaxed);
 }
 
 /* ---- moving ---- */
@@ -218,14 +218,14 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
         return a->complete;
     if (a->around != b->around)
         return a->around < b->around;
-    return pool_chunk_bytes(&self->pages.chunks[a->chunk]) > pool_chunk_bytes(&self->pages.chunks[b->chunk]);
+    return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
 /* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
 static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
-    const pool_chunk *chunk = &self->pages.chunks[number];
+    const pool_chunk *chunk = &self->store.chunks[number];
     if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || pool_chunk_bytes(chunk) > room)
         return false;
     uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
@@ -247,8 +247,8 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
 static size_t list_picks(const pool *self, const pool_moving *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;
-    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
-        count += !touches(&self->pages.chunks[number], how->from, how->to) &&
+    for (uint32_t number = 1; number < self->store.chunk_count; number++)
+        count += !touches(&self->store.chunks[number], how->from, how->to) &&
                  can_move(self, room, how->patient, number, &picks[count]);
     return count;
 }
@@ -258,7 +258,7 @@ static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint
 {
     pool_pick *best = NULL;
     for (pool_pick *pick = picks; pick < picks + count; pick++)
-        if (pick->chunk && pool_chunk_bytes(&self->pages.chunks[pick->chunk]) <= room &&
+        if (pick->chunk && pool_chunk_bytes(&self->store.chunks[pick->chunk]) <= room &&
             (!best || is_better_pick(self, pick, best)))
             best = pick;
     const uint32_t number = best ? best->chunk : 0;
@@ -271,9 +271,9 @@ uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr t
 {
     uint64_t bytes = 0;
     pool_pick pick;
-    for (uint32_t number = 1; number < self->pages.chunk_count; number++)
-        if (touches(&self->pages.chunks[number], from, to) && can_move(self, room, patient, number, &pick))
-            bytes += pool_chunk_bytes(&self->pages.chunks[number]);
+    for (uint32_t number = 1; number < self->store.chunk_count; number++)
+        if (touches(&self->store.chunks[number], from, to) && can_move(self, room, patient, number, &pick))
+            bytes += pool_chunk_bytes(&self->store.chunks[number]);
     return bytes;
 }
 
@@ -288,7 +288,7 @@ static void give_range(pool *self, uint32_t slot, pool_state state)
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 {
     strata_status status = wait_for_range(self, slot);
-    const CUresult result = status == STRATA_SUCCESS ? pool_chunks_unmap(&self->pages, &number, 1) : CUDA_SUCCESS;
+    const CUresult result = status == STRATA_SUCCESS ? pool_chunk_store_unmap(&self->store, &number, 1) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
     give_range(self, slot, status == STRATA_SUCCESS ? POOL_HOLE : POOL_FREE);
@@ -301,7 +301,7 @@ static bool take_chunk(pool *self, const pool_moving *how, uint32_t number, uint
 {
     pool_pick pick;
     strata_spin_take(&self->lock);
-    const pool_chunk *chunk = &self->pages.chunks[number];
+    const pool_chunk *chunk = &self->store.chunks[number];
     const bool can = !touches(chunk, how->from, how->to) && can_move(self, UINT64_MAX, how->patient, number, &pick);
     *slot = can ? pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk)) : 0;
     strata_spin_release(&self->lock);
@@ -319,10 +319,10 @@ static bool take_chunk(pool *self, const pool_moving *how, uint32_t number, uint
  * free memory again. */
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
-    const CUdeviceptr from = self->pages.chunks[numbers[count - 1]].address;
-    const pool_chunk *first = &self->pages.chunks[numbers[0]];
+    const CUdeviceptr from = self->store.chunks[numbers[count - 1]].address;
+    const pool_chunk *first = &self->store.chunks[numbers[0]];
     const CUdeviceptr to = first->address + pool_chunk_bytes(first);
-    const bool gone = pool_chunks_unmap(&self->pages, numbers, count) == CUDA_SUCCESS;
+    const bool gone = pool_chunk_store_unmap(&self->store, numbers, count) == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
     for (CUdeviceptr at = to; at > from;) {
         const uint32_t slot = pool_heap_around(&self->heap, at - 1);
@@ -336,7 +336,7 @@ static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 /* The highest one first. */
 static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
 {
-    const pool_chunk *chunks = self->pages.chunks;
+    const pool_chunk *chunks = self->store.chunks;
     for (size_t i = 1; i < count; i++) {
         const uint32_t number = numbers[i];
         size_t at = i;
@@ -348,7 +348,7 @@ static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
 
 static size_t run_length(const pool *self, const uint32_t *numbers, size_t count)
 {
-    const pool_chunk *chunks = self->pages.chunks;
+    const pool_chunk *chunks = self->store.chunks;
     size_t length = 1;
     while (length < count && chunks[numbers[length]].address + pool_chunk_bytes(&chunks[numbers[length]]) ==
                                  chunks[numbers[length - 1]].address)
@@ -367,7 +367,7 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
         length = run_length(self, numbers + i, count - i);
         uint64_t bytes = 0;
         for (size_t j = i; j < i + length; j++)
-            bytes += pool_chunk_bytes(&self->pages.chunks[numbers[j]]);
+            bytes += pool_chunk_bytes(&self->store.chunks[numbers[j]]);
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
@@ -385,7 +385,7 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 static bool take_chunks(pool *self, const pool_moving *how, pool_chunk_list *chunks, bool *host)
 {
     const size_t before = chunks->count;
-    pool_pick *picks = strata_host_zalloc((self->pages.chunk_count + 1) * sizeof *picks);
+    pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
     if ((*host = !picks))
         return false;
     strata_spin_take(&self->lock);
@@ -398,7 +398,7 @@ static bool take_chunks(pool *self, const pool_moving *how, pool_chunk_list *chu
             break;
         if (!take_chunk(self, how, number, &slot))
             continue;
-        *host = !add(chunks, number, pool_chunk_bytes(&self->pages.chunks[number]));
+        *host = !add(chunks, number, pool_chunk_bytes(&self->store.chunks[number]));
         if (*host)
             give_range(self, slot, POOL_FREE);
     }
@@ -418,21 +418,21 @@ void pool_chunk_list_collect(pool *self, const pool_moving *how, pool_chunk_list
 bool pool_chunk_list_give_back(pool *self, const pool_moving *how, uint64_t enough)
 {
     uint32_t slot, number = 0;
-    pool_pick *picks = strata_host_zalloc((self->pages.chunk_count + 1) * sizeof *picks);
+    pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
     if (picks) {
         strata_spin_take(&self->lock);
         const size_t count = list_picks(self, how, UINT64_MAX, picks);
         strata_spin_release(&self->lock);
         uint64_t all = 0;
         for (size_t i = 0; i < count; i++)
-            all += pool_chunk_bytes(&self->pages.chunks[picks[i].chunk]);
+            all += pool_chunk_bytes(&self->store.chunks[picks[i].chunk]);
         number = all >= enough ? take_best(self, picks, count, UINT64_MAX) : 0;
     }
     strata_host_free(picks);
-    const uint64_t bytes = number ? pool_chunk_bytes(&self->pages.chunks[number]) : 0;
+    const uint64_t bytes = number ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
     if (!number || !take_chunk(self, how, number, &slot) || !unmap_run(self, &number, 1))
         return false;
-    if (!pool_chunk_list_drop(self, &number, 1) || pool_chunk_bytes(&self->pages.chunks[number]))
+    if (!pool_chunk_list_drop(self, &number, 1) || pool_chunk_bytes(&self->store.chunks[number]))
         return false;
     atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);
     return true;

@@ -72,7 +72,7 @@ bool pool_initial_is_too_much(const pool *self, const pool_want *want)
     if (!pool_lacks_initial(self, want))
         return false;
     const uint64_t free = strata_device_free_bytes(self->device); /* 0: nobody knows */
-    const uint64_t most = free ? self->pages.reserved + free : self->device->info.total_bytes;
+    const uint64_t most = free ? self->store.reserved + free : self->device->info.total_bytes;
     return most < pool_initial_size(self);
 }
 
@@ -294,8 +294,8 @@ static size_t look_at_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->growth);
-    for (; *from < self->pages.chunk_count && count < EXTENTS_AT_ONCE; ++*from) {
-        const pool_chunk *chunk = &self->pages.chunks[*from];
+    for (; *from < self->store.chunk_count && count < EXTENTS_AT_ONCE; ++*from) {
+        const pool_chunk *chunk = &self->store.chunks[*from];
         if (pool_chunk_bytes(chunk) && chunk->address && !chunk->leaving && !chunk->useless)
             seen[count++] = (seen_chunk){chunk->address, pool_chunk_bytes(chunk), chunk->held != 0};
     }
@@ -330,7 +330,7 @@ enum { CHUNKS_IN_FULL = 200 };
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->growth);
-    const uint32_t count = self->pages.chunk_count;
+    const uint32_t count = self->store.chunk_count;
     strata_lock_release(&self->growth);
     return to->format == STRATA_FORMAT_TEXT && count > CHUNKS_IN_FULL;
 }
@@ -370,7 +370,7 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
         for (size_t count; (count = look_at_extents(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
                 if ((seen[i].state != POOL_HOLE && seen[i].state != POOL_AWAY) ||
-                    seen[i].address + seen[i].bytes < self->pages.base + self->pages.bytes)
+                    seen[i].address + seen[i].bytes < self->store.base + self->store.bytes)
                     describe_extent(to, &seen[i]);
     strata_emit_list_end(to);
     describe_chunks(self, to);

@@ -77,7 +77,7 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *ch
 {
     *slot = 0;
     strata_lock_take(&self->growth);
-    *chunk = number < self->pages.chunk_count ? self->pages.chunks[number] : (pool_chunk){0};
+    *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
     bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held;
     if (taken && !chunk->useless) {
         strata_spin_take(&self->lock);
@@ -89,7 +89,7 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *ch
         taken = *slot != 0;
     }
     if (taken)
-        self->pages.chunks[number].leaving = true;
+        self->store.chunks[number].leaving = true;
     strata_lock_release(&self->growth);
     return taken;
 }
@@ -98,7 +98,7 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *ch
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->growth);
-    pool_chunk *chunk = &self->pages.chunks[number];
+    pool_chunk *chunk = &self->store.chunks[number];
     chunk->leaving = false;
     strata_spin_take(&self->lock);
     if (!slot && !chunk->useless)
@@ -137,7 +137,7 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool patient, 
         return STRATA_SUCCESS;
     strata_status status = slot ? wait_for_chunk(self, &slot) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
-        status = pool_chunks_return(&self->pages, &chunk);
+        status = pool_chunk_store_return(&self->store, &chunk);
     if (status != STRATA_SUCCESS) {
         put_back(self, number, slot);
         return status;
@@ -145,7 +145,7 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool patient, 
     *bytes = pool_chunk_bytes(&chunk);
     atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
     strata_lock_take(&self->growth);
-    pool_chunks_forget(&self->pages, number);
+    pool_chunk_store_forget(&self->store, number);
     pool_note_reserved(self);
     strata_lock_release(&self->growth);
     return STRATA_SUCCESS;
@@ -154,7 +154,7 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool patient, 
 static uint32_t end_of_chunks(pool *self)
 {
     strata_lock_take(&self->growth);
-    const uint32_t end = self->pages.chunk_count;
+    const uint32_t end = self->store.chunk_count;
     strata_lock_release(&self->growth);
     return end;
 }
@@ -165,8 +165,8 @@ static uint64_t give_back_chunks(pool *self, uint64_t enough, bool patient)
     uint64_t given = 0, bytes;
     for (uint32_t number = end_of_chunks(self); number-- > 1 && given < enough; given += bytes)
         give_back_chunk(self, number, patient, &bytes);
-    if (given && self->pages.source->settle)
-        self->pages.source->settle(&self->pages);
+    if (given && self->store.source->settle)
+        self->store.source->settle(&self->store);
     return given;
 }
 
@@ -179,7 +179,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
 
 static uint64_t least_for(const pool *self, const pool_want *want)
 {
-    return round_up(pool_room_for(want), self->pages.granule);
+    return round_up(pool_room_for(want), self->store.granule);
 }
 
 /* How large a frame is to be for a request: as large as it needs, and the larger the more memory there is. */
@@ -187,7 +187,7 @@ static uint64_t chunk_for(const pool *self, const pool_want *want)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     const uint64_t least = least_for(self, want);
-    uint64_t size = self->pages.granule;
+    uint64_t size = self->store.granule;
     while (size < self->chunk_bytes && size * CHUNKS < reserved)
         size *= 2;
     size = size < self->chunk_bytes ? size : self->chunk_bytes;
@@ -199,13 +199,13 @@ static uint64_t chunk_for(const pool *self, const pool_want *want)
 /* A number for a frame of so many bytes, which count as asked for, if the limit lets them; else 0. */
 static uint32_t begin_to_ask(pool *self, uint64_t bytes, pool_attempt *attempt)
 {
-    pool_chunks *pages = &self->pages;
+    pool_chunk_store *store = &self->store;
     uint32_t number = 0;
     strata_lock_take(&self->growth);
-    if (pages->reserved + pages->asked + bytes <= pool_most_reserved(self)) {
-        number = pool_chunks_number(pages);
+    if (store->reserved + store->asked + bytes <= pool_most_reserved(self)) {
+        number = pool_chunk_store_number(store);
         attempt->host = !number;
-        pages->asked += number ? bytes : 0;
+        store->asked += number ? bytes : 0;
     }
     strata_lock_release(&self->growth);
     return number;
@@ -243,9 +243,9 @@ static uint32_t enter_chunk(pool *self, const pool_want *want, pool_chunk *chunk
 /* Notes what the source has answered, under the number that was kept for it, and gets the request's piece. */
 static uint32_t note_chunk(pool *self, const pool_want *want, uint32_t number, const pool_chunk *chunk, bool usable)
 {
-    pool_chunk *noted = &self->pages.chunks[number];
+    pool_chunk *noted = &self->store.chunks[number];
     *noted = *chunk;
-    self->pages.reserved += pool_chunk_bytes(chunk);
+    self->store.reserved += pool_chunk_bytes(chunk);
     noted->useless = !usable;
     if (usable)
         atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
@@ -266,7 +266,7 @@ static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool
                          bool *made)
 {
     strata_error_suppress_begin();
-    strata_status status = pool_chunks_ask(&self->pages, bytes, chunk);
+    strata_status status = pool_chunk_store_ask(&self->store, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
         status = follow_chunk(want, chunk, attempt->alone);
@@ -288,13 +288,13 @@ static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, p
     bool made;
     strata_status status = ask(self, want, bytes, attempt, &chunk, &made);
     strata_lock_take(&self->growth);
-    self->pages.asked -= bytes;
-    if (made && self->pages.reserved + self->pages.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
+    self->store.asked -= bytes;
+    if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
         chunk.units = pool_chunk_units(bytes); /* the layer below has given more than it was asked for */
     *slot = made ? note_chunk(self, want, number, &chunk, status == STRATA_SUCCESS) : 0;
-    const bool unused = made && self->pages.chunks[number].useless;
+    const bool unused = made && self->store.chunks[number].useless;
     if (!made)
-        pool_chunks_forget(&self->pages, number);
+        pool_chunk_store_forget(&self->store, number);
     pool_note_reserved(self);
     strata_lock_release(&self->growth);
     if (unused)
@@ -317,7 +317,7 @@ static uint64_t missing_for(pool *self, const pool_want *want, const pool_attemp
     if (attempt->below.status != STRATA_SUCCESS)
         return UINT64_MAX;
     strata_lock_take(&self->growth);
-    const uint64_t after = self->pages.reserved + self->pages.asked + least_for(self, want);
+    const uint64_t after = self->store.reserved + self->store.asked + least_for(self, want);
     const uint64_t most = pool_most_reserved(self);
     strata_lock_release(&self->growth);
     return after > most ? after - most : 1;
@@ -327,9 +327,9 @@ static uint64_t missing_for(pool *self, const pool_want *want, const pool_attemp
 static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
 {
     strata_lock_take(&self->growth);
-    uint64_t most = pool_with_slack(pool_peak_with(self, want), self->slack, self->pages.granule);
+    uint64_t most = pool_with_slack(pool_peak_with(self, want), self->slack, self->store.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
-    const uint64_t after = self->pages.reserved + self->pages.asked + bytes;
+    const uint64_t after = self->store.reserved + self->store.asked + bytes;
     strata_lock_release(&self->growth);
     if (after <= most)
         return;
@@ -403,7 +403,7 @@ strata_status pool_refuse_still(pool *self, const strata_request *request, const
         return strata_error_raise_again(below);
     if (below->driver_code == CUDA_ERROR_OUT_OF_MEMORY)
         return strata_fail_allocation_in_steps(&self->resource, request, below->driver_code, below->driver_call,
-                                               self->pages.granule);
+                                               self->store.granule);
     strata_error *error = strata_error_begin(below->status);
     *error = *below;
     error->requested = request->bytes;
@@ -430,8 +430,8 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
         status = give_back_chunk(self, number, true, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    if (status == STRATA_SUCCESS && self->pages.source->settle)
-        status = self->pages.source->settle(&self->pages);
+    if (status == STRATA_SUCCESS && self->store.source->settle)
+        status = self->store.source->settle(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     end_turn(self, turn);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -452,14 +452,14 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
         strata_lock_take(&self->growth);
-        const uint64_t reserved = self->pages.reserved, bytes = pool_chunk_bytes(&self->pages.chunks[number]);
+        const uint64_t reserved = self->store.reserved, bytes = pool_chunk_bytes(&self->store.chunks[number]);
         strata_lock_release(&self->growth);
         if (reserved >= keep && reserved - keep >= bytes)
             status = give_back_chunk(self, number, false, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    if (status == STRATA_SUCCESS && self->pages.source->settle)
-        status = self->pages.source->settle(&self->pages);
+    if (status == STRATA_SUCCESS && self->store.source->settle)
+        status = self->store.source->settle(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     end_turn(self, turn);
     return status;

@@ -33,7 +33,7 @@ typedef struct pool_search {
 
 static uint64_t in_granules(const pool *self, uint64_t bytes)
 {
-    const uint64_t granule = self->pages.granule;
+    const uint64_t granule = self->store.granule;
     return (bytes + granule - 1) / granule * granule;
 }
 
@@ -162,7 +162,7 @@ static void walk_windows(pool_search *search, bool forwards, pool_window *best)
 /* The best window of those that enough can be had for; .needed is 0 if there is none. The lock is held. */
 static pool_window find_window(const pool *self, const pool_want *want, const pool_terms *terms)
 {
-    const uint64_t reserved = self->pages.reserved;
+    const uint64_t reserved = self->store.reserved;
     pool_search search = {
         .self = self,
         .terms = terms,
@@ -269,9 +269,9 @@ static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_
         const uint64_t missing = how->needed - chunks->bytes;
         if (attempt->host)
             result = CUDA_ERROR_OUT_OF_MEMORY;
-        else if (missing && self->pages.reserved + missing <= most)
+        else if (missing && self->store.reserved + missing <= most)
             result = pool_chunk_list_make(self, 0, how->needed, chunks, attempt);
-        else if (missing && !pool_chunk_list_give_back(self, how, self->pages.reserved + missing - most))
+        else if (missing && !pool_chunk_list_give_back(self, how, self->store.reserved + missing - most))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
@@ -296,7 +296,7 @@ static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, s
 {
     pool_chunk_list chunks = {.numbers = all->numbers + from};
     while (chunks.bytes < bytes)
-        chunks.bytes += pool_chunk_bytes(&self->pages.chunks[chunks.numbers[chunks.count++]]);
+        chunks.bytes += pool_chunk_bytes(&self->store.chunks[chunks.numbers[chunks.count++]]);
     return chunks;
 }
 

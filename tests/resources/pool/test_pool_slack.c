@@ -113,8 +113,8 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
             continue;
     }
     print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
-                  (unsigned long long)all.self->pages.reserved / (2 * MIB), forgotten);
-    assert_true(moved(&all) * 2 * MIB > all.self->pages.reserved / 2 && all.self->bought.by_moving == 0);
+                  (unsigned long long)all.self->store.reserved / (2 * MIB), forgotten);
+    assert_true(moved(&all) * 2 * MIB > all.self->store.reserved / 2 && all.self->bought.by_moving == 0);
     end(&all);
 }
 
@@ -127,7 +127,7 @@ static void begin_rule(traffic *all, const char *stack, strata_block *block)
     begin(all, stack);
     *block = (strata_block){0};
     replace(all, block, CHUNKS * 2 * MIB);
-    assert_int_equal(all->self->pages.reserved, CHUNKS * 2 * MIB);
+    assert_int_equal(all->self->store.reserved, CHUNKS * 2 * MIB);
     pool_slack_now(all->self); /* what is live at most is known from here on */
 }
 
