@@ -86,7 +86,7 @@ static bool make_for_unknown(pool *self, pool_cell *cell, pool_cache *cache, con
     strata_entry *entry = pool_cache_take(self, cell, cache, granules, &slot);
     if (!entry)
         return false;
-    cache->homed++;
+    cache->live_blocks++;
     publish_again(self, cell, entry, slot, cache, false, granules, request, out);
     return true;
 }

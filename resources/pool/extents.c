@@ -134,10 +134,10 @@ static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
 
 uint64_t pool_heap_largest(const pool_heap *heap)
 {
-    uint64_t largest = largest_in(heap, heap->complete.root), other = largest_in(heap, heap->several.root);
+    uint64_t largest = largest_in(heap, heap->complete.root), other = largest_in(heap, heap->multi_stream.root);
     largest = other > largest ? other : largest;
-    for (const pool_home *home = heap->homes; home; home = home->next) {
-        other = largest_in(heap, home->tree.root);
+    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next) {
+        other = largest_in(heap, timeline->tree.root);
         largest = other > largest ? other : largest;
     }
     return largest;
@@ -145,44 +145,44 @@ uint64_t pool_heap_largest(const pool_heap *heap)
 
 /* ---- homes ---- */
 
-static pool_home *look_for_home(const pool_heap *heap, uint16_t timeline)
+static pool_stream_list *find_stream_list(const pool_heap *heap, uint16_t timeline)
 {
-    pool_home *page = heap->list_pages[timeline / POOL_HOMES];
-    return page && page[timeline % POOL_HOMES].timeline ? &page[timeline % POOL_HOMES] : NULL;
+    pool_stream_list *page = heap->list_pages[timeline / POOL_LISTS_PER_PAGE];
+    return page && page[timeline % POOL_LISTS_PER_PAGE].timeline ? &page[timeline % POOL_LISTS_PER_PAGE] : NULL;
 }
 
 /* A home stays, for whoever has the number of its timeline next. NULL without host memory. */
-static pool_home *home_of(pool_heap *heap, uint16_t timeline)
+static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 {
-    pool_home **page = &heap->list_pages[timeline / POOL_HOMES];
-    if (!*page && !(*page = strata_host_zalloc(POOL_HOMES * sizeof **page)))
+    pool_stream_list **page = &heap->list_pages[timeline / POOL_LISTS_PER_PAGE];
+    if (!*page && !(*page = strata_host_zalloc(POOL_LISTS_PER_PAGE * sizeof **page)))
         return NULL;
-    pool_home *home = &(*page)[timeline % POOL_HOMES];
-    if (!home->timeline) {
-        home->timeline = timeline;
-        home->next = heap->homes;
-        heap->homes = home;
+    pool_stream_list *timeline = &(*page)[timeline % POOL_LISTS_PER_PAGE];
+    if (!timeline->timeline) {
+        timeline->timeline = timeline;
+        timeline->next = heap->stream_lists;
+        heap->stream_lists = timeline;
     }
-    return home;
+    return timeline;
 }
 
 /* The tree that a piece belongs in; what has no tree of its own for want of host memory is among those of several. */
 static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
 {
-    if (*number == POOL_HOME_NONE)
+    if (*number == POOL_TIMELINE_NONE)
         return &heap->complete;
-    pool_home *home = *number == POOL_HOME_SEVERAL ? NULL : home_of(heap, *number);
-    if (home)
-        return &home->tree;
-    *number = POOL_HOME_SEVERAL;
-    return &heap->several;
+    pool_stream_list *timeline = *number == POOL_TIMELINE_MULTI ? NULL : stream_list_of(heap, *number);
+    if (timeline)
+        return &timeline->tree;
+    *number = POOL_TIMELINE_MULTI;
+    return &heap->multi_stream;
 }
 
 static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
 {
     if (extent->state == POOL_HOLE)
         return &heap->holes;
-    uint16_t number = extent->home;
+    uint16_t number = extent->timeline;
     return tree_for(heap, &number); /* the home is there */
 }
 
@@ -321,53 +321,53 @@ void pool_heap_take_away(pool_heap *heap, uint32_t slot)
  * it, too, then. Where nearly all that is not complete waits for that home, there are no others who would miss them,
  * and two pieces for one would be in the way of larger requests. Not so with the legacy stream, which cannot be waited
  * for while others are captured. */
-static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t home)
+static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };
-    if (!heap->joins_complete || home == POOL_HOME_NONE || home == POOL_HOME_SEVERAL)
+    if (!heap->joins_complete || timeline == POOL_TIMELINE_NONE || timeline == POOL_TIMELINE_MULTI)
         return false;
     const uint64_t pending = heap->free_bytes - heap->complete.bytes, others = pending - tree->bytes;
-    return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(home), NULL);
+    return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
 }
 
 /* Whether a neighbour is of the same kind, and of the same home or, if it has at most `complete` bytes, nobody's. */
-static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t home, uint64_t complete)
+static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)
 {
     const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
     if (!extent || extent->state != state)
         return false;
-    return state == POOL_HOLE || extent->home == home ||
-           (extent->home == POOL_HOME_NONE && pool_bytes_of(entry) <= complete);
+    return state == POOL_HOLE || extent->timeline == timeline ||
+           (extent->timeline == POOL_TIMELINE_NONE && pool_bytes_of(entry) <= complete);
 }
 
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
 {
     strata_entry *entry = pool_entry(heap, slot);
     pool_extent *extent = pool_extent_in(heap, entry);
-    uint16_t home = POOL_HOME_NONE;
+    uint16_t timeline = POOL_TIMELINE_NONE;
     if (state == POOL_FREE)
-        home = pool_points_home(entry);
+        timeline = pool_points_timeline(entry);
     else
         pool_points_clear(entry);
-    pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &home);
-    const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, home) ? pool_bytes_of(entry) : 0;
+    pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &timeline);
+    const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream are one point; of several the neighbour's have to find room. */
     const uint32_t next = extent->next;
-    if (is_like(heap, next, state, home, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
+    if (is_like(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
         leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
         join(heap, slot, next);
     }
     const uint32_t previous = extent->previous;
-    if (is_like(heap, previous, state, home, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
+    if (is_like(heap, previous, state, timeline, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
         leave(heap, tree_of(heap, pool_extent_at(heap, previous)), previous);
         join(heap, previous, slot);
         slot = previous;
         extent = pool_extent_at(heap, slot);
     }
     extent->state = (uint8_t)state;
-    extent->home = home;
+    extent->timeline = timeline;
     enter(heap, tree, slot);
 }
 
@@ -409,16 +409,16 @@ static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t b
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
-    const pool_home *home = look_for_home(heap, timeline);
-    const uint32_t own = home ? find_from(heap, home->tree.root, least) : 0;
+    const pool_stream_list *timeline = find_stream_list(heap, timeline);
+    const uint32_t own = timeline ? find_from(heap, timeline->tree.root, least) : 0;
     return better(heap, own, find_from(heap, heap->complete.root, least));
 }
 
 uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     uint32_t last = 0;
-    const pool_home *home = look_for_home(heap, timeline);
-    const uint32_t own = home ? find_but_last(heap, &home->tree, bytes, &last) : 0;
+    const pool_stream_list *timeline = find_stream_list(heap, timeline);
+    const uint32_t own = timeline ? find_but_last(heap, &timeline->tree, bytes, &last) : 0;
     const uint32_t found = better(heap, own, find_but_last(heap, &heap->complete, bytes, &last));
     return found ? found : last;
 }
@@ -427,9 +427,9 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
     uint32_t found =
-        better(heap, find_from(heap, heap->several.root, least), find_from(heap, heap->complete.root, least));
-    for (const pool_home *home = heap->homes; home; home = home->next)
-        found = better(heap, found, find_from(heap, home->tree.root, least));
+        better(heap, find_from(heap, heap->multi_stream.root, least), find_from(heap, heap->complete.root, least));
+    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
+        found = better(heap, found, find_from(heap, timeline->tree.root, least));
     return found;
 }
 
@@ -447,17 +447,18 @@ static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_
 uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data)
 {
-    uint32_t found = better(heap, find_accepted_in(heap, &heap->several, bytes, accepts, data),
+    uint32_t found = better(heap, find_accepted_in(heap, &heap->multi_stream, bytes, accepts, data),
                             find_accepted_in(heap, &heap->complete, bytes, accepts, data));
-    for (const pool_home *home = heap->homes; home; home = home->next)
-        found = better(heap, found, find_accepted_in(heap, &home->tree, bytes, accepts, data));
+    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
+        found = better(heap, found, find_accepted_in(heap, &timeline->tree, bytes, accepts, data));
     return found;
 }
 
-void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data)
+void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
+                                  void *data)
 {
     pool_key least = {0, 0};
-    for (uint32_t slot; (slot = find_from(heap, heap->several.root, least));) {
+    for (uint32_t slot; (slot = find_from(heap, heap->multi_stream.root, least));) {
         const strata_entry *entry = pool_entry(heap, slot);
         strata_uses_visit(entry, visit, data);
         least = key_of(entry);
@@ -467,8 +468,8 @@ void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strat
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline)
 {
-    const pool_home *home = look_for_home(heap, timeline);
-    return heap->free_bytes - heap->complete.bytes - (home ? home->tree.bytes : 0);
+    const pool_stream_list *timeline = find_stream_list(heap, timeline);
+    return heap->free_bytes - heap->complete.bytes - (timeline ? timeline->tree.bytes : 0);
 }
 
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
@@ -494,9 +495,9 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
 static void settle_extent(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
-    const uint16_t before = pool_extent_in(heap, entry)->home;
+    const uint16_t before = pool_extent_in(heap, entry)->timeline;
     pool_points_forget_complete(entry);
-    if (pool_points_home(entry) == before)
+    if (pool_points_timeline(entry) == before)
         return;
     pool_heap_take(heap, slot);
     pool_heap_give(heap, slot, POOL_FREE);
@@ -518,7 +519,7 @@ static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
         strata_entry *entry = pool_entry(heap, slot);
         list_changes(heap, pool_extent_at(heap, slot)->left, found);
         pool_points_forget_complete(entry);
-        if (pool_points_home(entry) != pool_extent_at(heap, slot)->home && found->count < CHANGES)
+        if (pool_points_timeline(entry) != pool_extent_at(heap, slot)->timeline && found->count < CHANGES)
             found->at[found->count++] = pool_address_of(entry);
     }
 }
@@ -546,22 +547,22 @@ static void settle_tree(pool_heap *heap, const pool_tree *tree)
 }
 
 /* The same where one stream is waited for: nothing has changed for as long as that is known to be no further. */
-static void settle_home(pool_heap *heap, pool_home *home)
+static void poll_stream_list(pool_heap *heap, pool_stream_list *timeline)
 {
-    const strata_timeline *timeline = strata_timeline_numbered(home->timeline);
+    const strata_timeline *timeline = strata_timeline_numbered(timeline->timeline);
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    if (!home->tree.root || (!home->tree.entered && completed == home->settled))
+    if (!timeline->tree.root || (!timeline->tree.entered && completed == timeline->settled))
         return;
-    home->tree.entered = false;
-    home->settled = completed;
-    settle_tree(heap, &home->tree);
+    timeline->tree.entered = false;
+    timeline->settled = completed;
+    settle_tree(heap, &timeline->tree);
 }
 
 void pool_heap_settle(pool_heap *heap)
 {
-    settle_tree(heap, &heap->several);
-    for (pool_home *home = heap->homes; home; home = home->next)
-        settle_home(heap, home);
+    settle_tree(heap, &heap->multi_stream);
+    for (pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
+        poll_stream_list(heap, timeline);
 }
 
 /* Whether a piece is free, and waits for nobody but `timeline`. */
@@ -569,7 +570,7 @@ static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
     return extent && extent->state == POOL_FREE &&
-           (timeline == POOL_HOME_SEVERAL || extent->home == POOL_HOME_NONE || extent->home == timeline);
+           (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
 }
 
 /* Joins two free neighbours, the second of which waits for nobody but `timeline`; the piece that they are in then. */
@@ -668,7 +669,7 @@ static void look_at_run(const pool_heap *heap, uint32_t slot, run_search *search
     const uint32_t previous = pool_extent_at(heap, slot)->previous;
     if (is_of(heap, previous, search->timeline)) {
         const pool_extent *before = pool_extent_at(heap, previous);
-        if (before->home != POOL_HOME_NONE || is_of(heap, before->previous, search->timeline))
+        if (before->timeline != POOL_TIMELINE_NONE || is_of(heap, before->previous, search->timeline))
             return;
         slot = previous;
     }
@@ -696,14 +697,14 @@ static void look_at_runs(const pool_heap *heap, uint32_t root, run_search *searc
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};
-    const bool all = timeline == POOL_HOME_SEVERAL;
+    const bool all = timeline == POOL_TIMELINE_MULTI;
     if (heap->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, timeline)) < bytes)
         return 0;
     if (all)
-        look_at_runs(heap, heap->several.root, &search);
-    for (const pool_home *home = heap->homes; home; home = home->next)
-        if (all || home->timeline == timeline)
-            look_at_runs(heap, home->tree.root, &search);
+        look_at_runs(heap, heap->multi_stream.root, &search);
+    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
+        if (all || timeline->timeline == timeline)
+            look_at_runs(heap, timeline->tree.root, &search);
     return search.best;
 }
 

@@ -47,9 +47,9 @@ typedef struct pool_extent {
         };
         strata_entry *below; /* the one under it in a thread's cache; some pieces on in a bundle, or NULL */
     };
-    uint32_t chain; /* the next one of a bundle, or of the voids of a window; in a thread's cache its own number */
-    uint16_t home;  /* whose tree a free piece is in */
-    uint8_t state;  /* a pool_state */
+    uint32_t chain;    /* the next one of a bundle, or of the voids of a window; in a thread's cache its own number */
+    uint16_t timeline; /* whose tree a free piece is in */
+    uint8_t state;     /* a pool_state */
 } pool_extent;
 
 typedef struct pool_tree {
@@ -59,22 +59,23 @@ typedef struct pool_tree {
 } pool_tree;
 
 /* The free memory that waits for one stream. */
-typedef struct pool_home {
+typedef struct pool_stream_list {
     pool_tree tree;
-    uint16_t timeline;      /* 0: there is none of this number yet */
-    uint64_t settled;       /* how far the stream was known to be when the tree was last settled */
-    struct pool_home *next; /* of all; homes are kept as long as the pool */
-} pool_home;
+    uint16_t timeline;             /* 0: there is none of this number yet */
+    uint64_t settled;              /* how far the stream was known to be when the tree was last settled */
+    struct pool_stream_list *next; /* of all; homes are kept as long as the pool */
+} pool_stream_list;
 
-enum { POOL_HOMES = 256 /* in a page */ };
+enum { POOL_LISTS_PER_PAGE = 256 /* in a page */ };
 
 typedef struct pool_heap {
     strata_table *table;
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
-    pool_tree complete, several, holes; /* free memory that waits for nobody, and for several; voids */
-    pool_home *homes;                   /* through next */
-    pool_home *list_pages[STRATA_TIMELINE_LIMIT / POOL_HOMES]; /* of homes, by their numbers; NULL: none of them */
+    pool_tree complete, multi_stream, holes; /* free memory that waits for nobody, and for several; voids */
+    pool_stream_list *stream_lists;          /* through next */
+    pool_stream_list
+        *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* of homes, by their numbers; NULL: none of them */
     uint64_t free_bytes;
     bool joins_complete; /* with what waits for a stream; constant */
 } pool_heap;
@@ -157,7 +158,8 @@ uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
 /* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
 void pool_heap_settle(pool_heap *heap);
 
-/* Joins a free piece with the free ones beside it that wait for nobody but `timeline`; POOL_HOME_SEVERAL: for anybody.
+/* Joins a free piece with the free ones beside it that wait for nobody but `timeline`; POOL_TIMELINE_MULTI: for
+ * anybody.
  */
 void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 
@@ -172,7 +174,7 @@ uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t 
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
 /* Where the shortest range of free neighbours begins that wait for nobody but `timeline` and have so many bytes
- * together; POOL_HOME_SEVERAL: whatever they wait for. 0: nowhere. */
+ * together; POOL_TIMELINE_MULTI: whatever they wait for. 0: nowhere. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
 /* The first and the next void, by size and address; 0: none. */
@@ -180,7 +182,8 @@ uint32_t pool_heap_first_hole(const pool_heap *heap);
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 
 /* Calls visit(point, data) for each point of memory that waits for several streams. */
-void pool_heap_visit_several(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data);
+void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
+                                  void *data);
 
 /* The bytes that are free and wait for others than `timeline`. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);

@@ -171,14 +171,14 @@ static strata_status note_number(strata_point point, void *data)
 }
 
 /* The streams that free memory waits for, by what is known. */
-static void list_homes(pool *self, pool_numbers *numbers)
+static void list_streams(pool *self, pool_numbers *numbers)
 {
     strata_spin_take(&self->lock);
     pool_heap_settle(&self->heap);
-    for (const pool_home *home = self->heap.homes; home; home = home->next)
-        if (home->tree.root)
-            note_number(strata_point_make(home->timeline, 1), numbers);
-    pool_heap_visit_several(&self->heap, note_number, numbers);
+    for (const pool_stream_list *timeline = self->heap.stream_lists; timeline; timeline = timeline->next)
+        if (timeline->tree.root)
+            note_number(strata_point_make(timeline->timeline, 1), numbers);
+    pool_heap_visit_multi_stream(&self->heap, note_number, numbers);
     strata_spin_release(&self->lock);
 }
 
@@ -220,7 +220,7 @@ static void ask(pool *self, const pool_numbers *numbers, unsigned count)
 static unsigned settle(pool *self, uint16_t own, bool along)
 {
     pool_numbers numbers = {0};
-    list_homes(self, &numbers);
+    list_streams(self, &numbers);
     const uint64_t mine = numbers.words[own / 64] & UINT64_C(1) << own % 64;
     numbers.words[own / 64] ^= along ? 0 : mine;
     const unsigned count = count_numbers(&numbers);
@@ -238,7 +238,7 @@ void pool_settle_own(pool *self, const pool_want *want)
 {
     const uint16_t own = want->stream->timeline->number;
     pool_numbers numbers = {0}, mine = {0};
-    list_homes(self, &numbers);
+    list_streams(self, &numbers);
     mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
     if (mine.words[own / 64])
         ask(self, &mine, 1);
@@ -290,7 +290,7 @@ static strata_status make_wait(strata_point point, void *stream)
 
 bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
 {
-    const uint16_t home = pool_points_home(pool_entry(&self->heap, slot));
+    const uint16_t timeline = pool_points_timeline(pool_entry(&self->heap, slot));
     strata_error_suppress_begin();
     strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
     if (status != STRATA_SUCCESS && attempt) {
@@ -299,7 +299,7 @@ bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool
     }
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {
-        const bool others = home != POOL_HOME_NONE && home != want->stream->timeline->number;
+        const bool others = timeline != POOL_TIMELINE_NONE && timeline != want->stream->timeline->number;
         atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);
         return true;
     }
@@ -375,7 +375,7 @@ pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot)
 {
     const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
     pool_look look = pool_take_fit(self, want, fit, slot);
-    return look == POOL_NOTHING ? take_run(self, want, POOL_HOME_SEVERAL, slot) : look;
+    return look == POOL_NOTHING ? take_run(self, want, POOL_TIMELINE_MULTI, slot) : look;
 }
 
 static strata_status look_for_legacy(strata_point point, void *legacy)

@@ -67,7 +67,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     return status;
 }
 
-static strata_status add_end_of_home(strata_entry *entry, const strata_block *block)
+static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_block *block)
 {
     strata_point end;
     strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
@@ -95,7 +95,7 @@ static void keep_for_unknown(pool *self, pool_cell *cell, strata_entry *entry, u
 {
     strata_timeline *timeline = stream->timeline;
     const bool own = cell && timeline && !stream->known && strata_entry_is_renewable(entry) &&
-                     pool_points_home(entry) == timeline->number;
+                     pool_points_timeline(entry) == timeline->number;
     if (!own) {
         pool_give_extent(self, slot);
         return;
@@ -110,8 +110,8 @@ static strata_status free_in_order(pool *self, pool_cell *cell, strata_entry *en
                                    CUstream handle)
 {
     strata_stream_ref stream = {.handle = handle};
-    strata_status status =
-        handle == STRATA_STREAM_GONE ? add_end_of_home(entry, block) : add_free_on(self, entry, handle, &stream);
+    strata_status status = handle == STRATA_STREAM_GONE ? add_end_of_alloc_stream(entry, block)
+                                                        : add_free_on(self, entry, handle, &stream);
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, check_marked, NULL);
     if (status != STRATA_SUCCESS)
@@ -178,7 +178,7 @@ static inline bool saw_one(const strata_entry *entry)
              (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed));
 }
 
-static inline bool home_was_known(const strata_entry *entry)
+static inline bool alloc_stream_was_known(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
 }
@@ -235,7 +235,7 @@ static inline __attribute__((always_inline)) void keep_seen_block(pool *self, po
 static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
-    if (timeline->early || !home_was_known(entry))
+    if (timeline->early || !alloc_stream_was_known(entry))
         return free_slow(self, entry, block, handle);
     pool_cache_open(self, cell, timeline);
     pool_cache *cache = pool_cache_find(cell, timeline, handle);
@@ -247,15 +247,15 @@ static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry
 }
 
 /* The end of a block of which the thread's cache knows that its stream is unknown. */
-static inline void leave_home(pool_cache *cache, const strata_entry *entry)
+static inline void leave_alloc_stream(pool_cache *cache, const strata_entry *entry)
 {
-    const uint16_t home = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
-    if (home_was_known(entry))
+    const uint16_t timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
+    if (alloc_stream_was_known(entry))
         return;
-    if (__builtin_expect(home == cache->timeline->number, 1))
-        cache->homed--;
+    if (__builtin_expect(timeline == cache->timeline->number, 1))
+        cache->live_blocks--;
     else
-        strata_timeline_remove_block(home);
+        strata_timeline_remove_block(timeline);
 }
 
 /* Frees what saw one stream, on that one, which is not known: the event of its last free covers this one too. */
@@ -270,7 +270,7 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
     const strata_point now = strata_timeline_now(cache->timeline);
     if (__builtin_expect(!strata_timeline_rerecord(&stream, now), 0))
         return free_slow(self, entry, block, handle);
-    leave_home(cache, entry);
+    leave_alloc_stream(cache, entry);
     keep_seen_block(self, cell, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
     return STRATA_SUCCESS;
 }
@@ -302,7 +302,7 @@ free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstrea
     if (__builtin_expect(!cell || !is_plain_free(self, entry), 0))
         return free_retired(self, entry, block, handle);
     pool_cache *cache = pool_cache_at(cell, handle);
-    if (__builtin_expect(!cache || !home_was_known(entry), 0))
+    if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
         return free_retired(self, entry, block, handle);
     strata_timeline *timeline = cache->timeline;
     if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))

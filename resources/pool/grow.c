@@ -46,7 +46,8 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone
         const pool_extent *extent = slot ? pool_extent_at(&self->heap, slot) : NULL;
         if (!extent || extent->state != POOL_FREE)
             return bytes;
-        bool usable = !alone || extent->home == POOL_HOME_NONE || extent->home == want->stream->timeline->number;
+        bool usable =
+            !alone || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == want->stream->timeline->number;
         bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
         if (alone)
             return bytes;

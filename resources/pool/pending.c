@@ -30,16 +30,16 @@ static inline void set_second(strata_entry *entry, strata_point point)
     atomic_store_explicit(&entry->last_read, point, memory_order_relaxed);
 }
 
-uint16_t pool_points_home(const strata_entry *entry)
+uint16_t pool_points_timeline(const strata_entry *entry)
 {
     const strata_point first = first_of(entry), second = second_of(entry);
     const strata_more_points *more = more_of(entry);
     if (more && more->count)
-        return POOL_HOME_SEVERAL;
+        return POOL_TIMELINE_MULTI;
     if (!first || !second)
         return strata_point_timeline(first | second);
     return strata_point_timeline(first) == strata_point_timeline(second) ? strata_point_timeline(first)
-                                                                         : POOL_HOME_SEVERAL;
+                                                                         : POOL_TIMELINE_MULTI;
 }
 
 void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, void *data), void *data)

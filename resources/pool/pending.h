@@ -10,12 +10,12 @@
 #include "core/streams/timeline.h"
 
 /* In place of a timeline's number: no point, and points of several. */
-enum { POOL_HOME_NONE = 0, POOL_HOME_SEVERAL = UINT16_MAX };
+enum { POOL_TIMELINE_NONE = 0, POOL_TIMELINE_MULTI = UINT16_MAX };
 
-_Static_assert((int)POOL_HOME_SEVERAL > (int)STRATA_TIMELINE_LAST, "no stream's memory is taken for that of several");
+_Static_assert((int)POOL_TIMELINE_MULTI > (int)STRATA_TIMELINE_LAST, "no stream's memory is taken for that of several");
 
 /* Whose points these are. */
-uint16_t pool_points_home(const strata_entry *entry);
+uint16_t pool_points_timeline(const strata_entry *entry);
 
 /* Forgets what is known to be complete. */
 void pool_points_forget_complete(strata_entry *entry);

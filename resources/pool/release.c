@@ -8,7 +8,7 @@ bool pool_is_complete(const strata_entry *entry)
 {
     strata_entry *own = (strata_entry *)entry;
     pool_points_forget_complete(own);
-    return pool_points_home(own) == POOL_HOME_NONE;
+    return pool_points_timeline(own) == POOL_TIMELINE_NONE;
 }
 
 bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)

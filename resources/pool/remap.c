@@ -232,7 +232,7 @@ static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t num
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
     for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_extent_at(heap, slot)->next) {
-        const bool free_now = pool_extent_at(heap, slot)->home == POOL_HOME_NONE;
+        const bool free_now = pool_extent_at(heap, slot)->timeline == POOL_TIMELINE_NONE;
         pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
     }
     return pick->around && (pick->complete || patient);

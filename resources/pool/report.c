@@ -226,7 +226,7 @@ strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t v
 typedef struct seen_extent {
     CUdeviceptr address;
     uint64_t bytes, requested;
-    uint16_t home;
+    uint16_t timeline;
     uint8_t state;
     bool live;
     strata_tag tag;
@@ -246,7 +246,7 @@ static size_t look_at_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
             .address = pool_address_of(entry),
             .bytes = pool_bytes_of(entry),
             .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
-            .home = extent->home,
+            .timeline = extent->timeline,
             .state = extent->state,
             .live = (word & STRATA_BLOCK_LIVE) != 0,
             .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
@@ -264,7 +264,7 @@ static const char *state_name(const seen_extent *extent)
     if (extent->state == POOL_AWAITED)
         return "free, in order";
     if (extent->state == POOL_FREE)
-        return extent->home == POOL_HOME_NONE ? "free" : "free, in order";
+        return extent->timeline == POOL_TIMELINE_NONE ? "free" : "free, in order";
     return extent->live ? "block" : "cached";
 }
 

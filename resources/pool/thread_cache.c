@@ -56,8 +56,8 @@ static pool_cache *claim_cache(pool *self, pool_cell *cell, strata_timeline *tim
         strata_spin_take(&self->lock);
         give_all(self, cache);
         strata_spin_release(&self->lock);
-        strata_timeline_unhold(cache->timeline, cache->homed);
-        cache->homed = 0;
+        strata_timeline_unhold(cache->timeline, cache->live_blocks);
+        cache->live_blocks = 0;
     } else if (!(cache = strata_host_zalloc(sizeof *cache))) {
         return NULL;
     }
@@ -340,7 +340,7 @@ void pool_caches_end(pool *self)
     for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));)
         for (size_t i = 0; i < POOL_CACHES; i++) {
             if (cell->caches[i])
-                strata_timeline_unhold(cell->caches[i]->timeline, cell->caches[i]->homed);
+                strata_timeline_unhold(cell->caches[i]->timeline, cell->caches[i]->live_blocks);
             strata_host_free(cell->caches[i]);
         }
     strata_per_thread_destroy(&self->cells);

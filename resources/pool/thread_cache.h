@@ -46,8 +46,9 @@ typedef struct pool_cache {
     uint64_t granules;         /* in bins */
     uint64_t origin;           /* of blocks made here: strata_entry_origin, without a tag */
     strata_point written;      /* a write of the stream, without its epoch */
-    uint32_t homed; /* blocks made here for the timeline's stream while it was unknown, less those that ended here */
-    uint32_t large; /* the last one freed that is too large to be kept; 0: none */
+    uint32_t
+        live_blocks; /* blocks made here for the timeline's stream while it was unknown, less those that ended here */
+    uint32_t large;  /* the last one freed that is too large to be kept; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_cache;
 
@@ -56,7 +57,7 @@ typedef struct pool_bundle {
     uint32_t granules; /* of each */
     uint32_t first;    /* through chain; 0: none */
     uint32_t count;
-    uint16_t home, timeline;          /* which they wait for: where they were written last, and freed */
+    uint16_t writer, timeline;        /* which they wait for: where they were written last, and freed */
     strata_entry *latest[POOL_AHEAD]; /* put in, by their place modulo POOL_AHEAD */
 } pool_bundle;
 
@@ -254,7 +255,7 @@ static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_ti
     pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
     const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     const bool kept = bundle->granules == granules && bundle->first && bundle->count < POOL_BUNDLED &&
-                      bundle->timeline == timeline->number && bundle->home == strata_point_timeline(write);
+                      bundle->timeline == timeline->number && bundle->writer == strata_point_timeline(write);
     if (__builtin_expect(kept, 1)) {
         const strata_point first =
             atomic_load_explicit(&pool_entry(&self->heap, bundle->first)->last_write, memory_order_relaxed);

@@ -64,9 +64,9 @@ static bool is_free(const pool *self, const pool_chunk *chunk, bool patient)
         strata_entry *entry = pool_entry(&self->heap, slot);
         if (pool_address_of(entry) >= end)
             break;
-        if (pool_extent_at(&self->heap, slot)->home != POOL_HOME_NONE)
+        if (pool_extent_at(&self->heap, slot)->timeline != POOL_TIMELINE_NONE)
             pool_points_forget_complete(entry);
-        complete = pool_points_home(entry) == POOL_HOME_NONE;
+        complete = pool_points_timeline(entry) == POOL_TIMELINE_NONE;
     }
     return complete;
 }

@@ -42,7 +42,7 @@ static bool is_usable(const pool_search *search, const pool_extent *extent)
 {
     if (extent->state != POOL_FREE || !search->terms->alone)
         return extent->state == POOL_FREE || extent->state == POOL_HOLE;
-    return extent->home == POOL_HOME_NONE || extent->home == search->timeline;
+    return extent->timeline == POOL_TIMELINE_NONE || extent->timeline == search->timeline;
 }
 
 /* Whether enough can be had for a window: made, or moved from where it is not. */

@@ -105,18 +105,18 @@ static void a_bundle_is_kept_in_place_of_what_was_there(test_fixture *fixture)
 /* A block out of a cache is written by work on its own stream that nobody has named: whoever reads it comes after. */
 static void work_on_its_own_stream_is_a_write_of_a_kept_block_too(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
-    have(fixture, 1, QUARTER, home);
+    CUstream timeline = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    have(fixture, 1, QUARTER, timeline);
     const uint64_t before = hits(fixture);
-    strata_block block = test_allocate(fixture, QUARTER, home);
+    strata_block block = test_allocate(fixture, QUARTER, timeline);
     assert_found(hits(fixture) - before, 1);
-    test_stall *stall = test_stall_begin(home);
-    test_fill(block.address, 0x77, QUARTER / 8, home);
+    test_stall *stall = test_stall_begin(timeline);
+    test_fill(block.address, 0x77, QUARTER / 8, timeline);
     const unsigned char *seen = test_read(fixture, &block, reader);
     test_stall_end(stall);
     test_synchronize(reader);
     check_bytes(seen, 0x77, QUARTER / 8);
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, timeline);
 }
 
 int main(void)

@@ -288,10 +288,10 @@ static void a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_wi
 {
     strata_stream_ref ref;
     strata_block block;
-    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), home = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), timeline = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, ALL);
     between.fixture = fixture;
-    between.block = test_allocate(fixture, ALL, home);
+    between.block = test_allocate(fixture, ALL, timeline);
     for (size_t i = 0; i < STREAMS; i++)
         check_cu(test_cu()->StreamCreate(&between.streams[i], CU_STREAM_NON_BLOCKING));
     check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
@@ -468,13 +468,13 @@ static void memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_th
 /* What the freeing stream was given before the free may use the memory, though no use of it was named. */
 static void memory_that_was_freed_on_another_stream_waits_for_that_one_too(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream timeline = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
     CUstream other = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, KEPT, home);
+    strata_block block = test_allocate(fixture, KEPT, timeline);
     set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
     strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), other);
-    test_write(fixture, &block, 0x11, home);
-    test_synchronize(home);
+    test_write(fixture, &block, 0x11, timeline);
+    test_synchronize(timeline);
     test_stall *stall = test_stall_begin(stream);
     const unsigned char *seen = test_copy_back(fixture, block.address, EDGE, stream);
     test_free_on(fixture, &block, stream);

@@ -308,13 +308,13 @@ static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixtur
 
 enum { SHORT_LIVED = 300, LEFT_EVENTS = 700, MOST_HOMES = 150 };
 
-static size_t count_homes(const test_fixture *fixture)
+static size_t count_stream_lists(const test_fixture *fixture)
 {
     const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(fixture->runtime), "pool", 0);
-    size_t homes = 0;
-    for (const pool_home *home = self->heap.homes; home; home = home->next)
-        homes++;
-    return homes;
+    size_t stream_lists = 0;
+    for (const pool_stream_list *timeline = self->heap.stream_lists; timeline; timeline = timeline->next)
+        stream_lists++;
+    return stream_lists;
 }
 
 static void live_shortly(test_fixture *fixture, size_t i)
@@ -341,7 +341,7 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
     }
     check_cu(test_sim_control()->get_accounts(&accounts));
     assert_true(accounts.events < LEFT_EVENTS);
-    assert_true(count_homes(fixture) <= MOST_HOMES);
+    assert_true(count_stream_lists(fixture) <= MOST_HOMES);
     assert_true(reserved[1] <= 2 * reserved[0]);
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     empty_the_pool(fixture);
@@ -495,30 +495,30 @@ static void frees_never_fail_for_want_of_memory(test_fixture *fixture)
 static void a_free_that_cannot_be_remembered_is_waited_for(test_fixture *fixture)
 {
     for (int gone = 0; gone < 2; gone++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_REGISTERED), next = test_stream(fixture, TEST_STREAM_POOL);
+        CUstream timeline = test_stream(fixture, TEST_STREAM_REGISTERED), next = test_stream(fixture, TEST_STREAM_POOL);
         CUstream writer = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
-        strata_block block = test_allocate(fixture, ALL, home);
+        strata_block block = test_allocate(fixture, ALL, timeline);
         test_write(fixture, &block, 0x11, writer);
         read_head(fixture, &block, reader);
         test_synchronize(writer);
-        const unsigned char *seen = test_copy_back(fixture, block.address, EDGE, home);
+        const unsigned char *seen = test_copy_back(fixture, block.address, EDGE, timeline);
         if (gone)
-            check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
+            check_ok(strata_runtime_unregister_stream(fixture->runtime, timeline));
         drought = true;
         const strata_status status = gone ? strata_runtime_deallocate(fixture->runtime, &block)
-                                          : strata_runtime_deallocate_on(fixture->runtime, &block, home);
+                                          : strata_runtime_deallocate_on(fixture->runtime, &block, timeline);
         drought = false;
         check_ok(status);
         if (gone)
-            check_ok(strata_runtime_register_stream(fixture->runtime, home));
+            check_ok(strata_runtime_register_stream(fixture->runtime, timeline));
         strata_block after = test_allocate(fixture, ALL, next);
         assert_true(overlap(&after, &block));
         test_write(fixture, &after, 0x22, next);
         test_synchronize(next);
-        test_synchronize(home);
+        test_synchronize(timeline);
         check_bytes(seen, 0x11, EDGE);
         test_free_on(fixture, &after, next);
-        test_stream_close(fixture, home);
+        test_stream_close(fixture, timeline);
         empty_the_pool(fixture);
     }
 }
@@ -649,10 +649,10 @@ static void a_free_never_waits_for_a_stream(test_fixture *fixture)
 {
     static const size_t sizes[] = {EDGE, 3 * MIB, 40 * MIB};
     test_calls calls;
-    for (test_stream_kind home = 0; home < TEST_STREAM_KINDS; home++)
+    for (test_stream_kind timeline = 0; timeline < TEST_STREAM_KINDS; timeline++)
         for (test_stream_kind on = 0; on < TEST_STREAM_KINDS; on++)
             for (size_t size = 0; size < sizeof sizes / sizeof sizes[0]; size++) {
-                CUstream a = test_stream(fixture, home), b = test_stream(fixture, on);
+                CUstream a = test_stream(fixture, timeline), b = test_stream(fixture, on);
                 CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
                 strata_block block = test_allocate(fixture, sizes[size], a);
                 write_head(fixture, &block, 0x11, a);
