@@ -200,8 +200,8 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     report(self, block->id, bytes);
     end_block(entry, block->id.generation);
     pool_count_live(cell, -(int64_t)bytes, -1);
-    if (__builtin_expect(!pool_bundle_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
-        pool_bundle_keep_slow(self, cell, timeline, slot);
+    if (__builtin_expect(!pool_magazine_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
+        pool_magazine_keep_slow(self, cell, timeline, slot);
     return STRATA_SUCCESS;
 }
 

@@ -146,30 +146,30 @@ void pool_cache_keep_slow(pool *self, pool_cell *cell, strata_timeline *timeline
 /* ---- bundles ---- */
 
 /* Bundles wait in the depot by their size: in the first piece, `left` is the next bundle's first. The lock is held. */
-static void hand_over(pool *self, pool_bundle *bundle)
+static void hand_over(pool *self, pool_magazine *magazine)
 {
-    if (!bundle->first)
+    if (!magazine->first)
         return;
-    pool_extent *first = pool_extent_at(&self->heap, bundle->first);
-    _Atomic uint32_t *bucket = &self->depot[bundle->granules % POOL_DEPOT];
+    pool_extent *first = pool_extent_at(&self->heap, magazine->first);
+    _Atomic uint32_t *bucket = &self->depot[magazine->granules % POOL_DEPOT];
     first->left = atomic_load_explicit(bucket, memory_order_relaxed);
-    atomic_store_explicit(bucket, bundle->first, memory_order_relaxed);
-    *bundle = (pool_bundle){0};
+    atomic_store_explicit(bucket, magazine->first, memory_order_relaxed);
+    *magazine = (pool_magazine){0};
 }
 
-void pool_bundle_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
+void pool_magazine_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
     const uint64_t bytes = pool_bytes_of(entry);
     const uint32_t granules = pool_granules(bytes);
     const bool entered = pool_cell_enter(self, cell);
-    const bool small = granules && (uint64_t)granules * POOL_BUNDLED <= self->cache_granules;
+    const bool small = granules && (uint64_t)granules * POOL_MAGAZINE_SIZE <= self->cache_granules;
     strata_spin_take(&self->lock);
     if (entered && small) {
-        pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
-        hand_over(self, bundle);
+        pool_magazine *magazine = &cell->magazines[granules % POOL_MAGAZINES];
+        hand_over(self, magazine);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-        *bundle = (pool_bundle){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
+        *magazine = (pool_magazine){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
         pool_extent_in(&self->heap, entry)->chain = 0;
         pool_extent_in(&self->heap, entry)->below = NULL;
     } else {
@@ -182,7 +182,7 @@ void pool_bundle_keep_slow(pool *self, pool_cell *cell, const strata_timeline *t
 }
 
 /* The lock is held. */
-static uint32_t take_bundle(pool *self, uint32_t granules)
+static uint32_t take_magazine(pool *self, uint32_t granules)
 {
     _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
     uint32_t found = *bucket, before = 0;
@@ -206,7 +206,7 @@ uint32_t pool_depot_take(pool *self, pool_cell *cell, uint32_t granules)
     if (cell && !pool_cell_enter(self, cell)) /* the depot is being emptied, too */
         return 0;
     strata_spin_take(&self->lock);
-    const uint32_t found = take_bundle(self, granules);
+    const uint32_t found = take_magazine(self, granules);
     const uint32_t rest = found ? pool_extent_at(&self->heap, found)->chain : 0;
     if (cell)
         cell->rest = rest;
@@ -319,9 +319,9 @@ void pool_caches_flush(pool *self)
             strata_spin_release(&self->lock);
         }
         strata_spin_take(&self->lock);
-        for (size_t i = 0; i < POOL_BUNDLES; i++) {
-            give_list(self, cell->bundles[i].first);
-            cell->bundles[i] = (pool_bundle){0};
+        for (size_t i = 0; i < POOL_MAGAZINES; i++) {
+            give_list(self, cell->magazines[i].first);
+            cell->magazines[i] = (pool_magazine){0};
         }
         give_list(self, cell->rest);
         cell->rest = 0;

@@ -28,12 +28,12 @@
 #include "resources/pool/internal.h"
 
 enum {
-    POOL_CACHES = 16,  /* streams that a thread keeps memory for */
-    POOL_BINS = 32,    /* sizes that it keeps of each */
-    POOL_BUNDLES = 8,  /* that a thread fills at a time */
-    POOL_BUNDLED = 32, /* pieces in a full one */
-    POOL_AHEAD = 4,    /* pieces of a bundle that are fetched before they are looked at */
-    POOL_SEARCHED = 8, /* bundles of a bucket of the depot that are looked at for one of the right size */
+    POOL_CACHES = 16,        /* streams that a thread keeps memory for */
+    POOL_BINS = 32,          /* sizes that it keeps of each */
+    POOL_MAGAZINES = 8,      /* that a thread fills at a time */
+    POOL_MAGAZINE_SIZE = 32, /* pieces in a full one */
+    POOL_AHEAD = 4,          /* pieces of a bundle that are fetched before they are looked at */
+    POOL_SEARCHED = 8,       /* bundles of a bucket of the depot that are looked at for one of the right size */
 };
 
 typedef struct pool_bin {
@@ -53,13 +53,13 @@ typedef struct pool_cache {
 } pool_cache;
 
 /* Pieces of one size. The first one's points are those of all. */
-typedef struct pool_bundle {
+typedef struct pool_magazine {
     uint32_t granules; /* of each */
     uint32_t first;    /* through chain; 0: none */
     uint32_t count;
     uint16_t writer, timeline;        /* which they wait for: where they were written last, and freed */
     strata_entry *latest[POOL_AHEAD]; /* put in, by their place modulo POOL_AHEAD */
-} pool_bundle;
+} pool_magazine;
 
 /* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
 typedef struct pool_cell {
@@ -69,7 +69,7 @@ typedef struct pool_cell {
     _Atomic int64_t live_beside_hits;   /* other blocks, less all that it freed; the same */
     pool_cache *caches[POOL_CACHES];    /* by the timeline's number */
     pool_cache *by_handle[POOL_CACHES]; /* the last one used for a handle with that hash: the thread's alone */
-    pool_bundle bundles[POOL_BUNDLES];
+    pool_magazine magazines[POOL_MAGAZINES];
     uint32_t rest; /* of a bundle whose first piece the thread waits for, through chain; 0: none */
 } pool_cell;
 
@@ -247,33 +247,33 @@ strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, ui
 
 /* Bundles a piece that waits for `home`, by its entry's last write, and for the stream on which it was freed, by its
  * last read; false if it needs more than a look. */
-static inline bool pool_bundle_keep(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot,
-                                    strata_entry *entry, uint32_t granules)
+static inline bool pool_magazine_keep(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot,
+                                      strata_entry *entry, uint32_t granules)
 {
     if (__builtin_expect(!pool_cell_enter(self, cell), 0))
         return false;
-    pool_bundle *bundle = &cell->bundles[granules % POOL_BUNDLES];
+    pool_magazine *magazine = &cell->magazines[granules % POOL_MAGAZINES];
     const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-    const bool kept = bundle->granules == granules && bundle->first && bundle->count < POOL_BUNDLED &&
-                      bundle->timeline == timeline->number && bundle->writer == strata_point_timeline(write);
+    const bool kept = magazine->granules == granules && magazine->first && magazine->count < POOL_MAGAZINE_SIZE &&
+                      magazine->timeline == timeline->number && magazine->writer == strata_point_timeline(write);
     if (__builtin_expect(kept, 1)) {
         const strata_point first =
-            atomic_load_explicit(&pool_entry(&self->heap, bundle->first)->last_write, memory_order_relaxed);
+            atomic_load_explicit(&pool_entry(&self->heap, magazine->first)->last_write, memory_order_relaxed);
         if (first > write) /* of one timeline, the greater is the later */
             atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
         pool_extent *extent = pool_extent_in(&self->heap, entry);
-        extent->chain = bundle->first;
-        extent->below = bundle->latest[bundle->count % POOL_AHEAD];
-        bundle->latest[bundle->count % POOL_AHEAD] = entry;
-        bundle->first = slot;
-        bundle->count++;
+        extent->chain = magazine->first;
+        extent->below = magazine->latest[magazine->count % POOL_AHEAD];
+        magazine->latest[magazine->count % POOL_AHEAD] = entry;
+        magazine->first = slot;
+        magazine->count++;
     }
     pool_cell_leave(cell);
     return kept;
 }
 
 /* Bundles a piece, handing over the bundle that is in its place, or gives it to the heap. */
-void pool_bundle_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
+void pool_magazine_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot);
 
 /* A bundle of that size out of the depot: its first piece; 0: none. The rest of it is the cell's then, where those who
  * empty the caches find it, or without a cell free. */

@@ -79,13 +79,13 @@ static void what_went_when_not_all_fitted_is_not_counted_with_what_is_kept(test_
 }
 
 /* What another stream has freed than had it comes by the bundle, and makes room for itself. */
-static void a_bundle_is_kept_in_place_of_what_was_there(test_fixture *fixture)
+static void a_magazine_is_kept_in_place_of_what_was_there(test_fixture *fixture)
 {
-    enum { BYTES = CACHE / 2 / POOL_BUNDLED };
-    strata_block blocks[POOL_BUNDLED + 1];
+    enum { BYTES = CACHE / 2 / POOL_MAGAZINE_SIZE };
+    strata_block blocks[POOL_MAGAZINE_SIZE + 1];
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     CUstream writer = test_stream(fixture, TEST_STREAM_POOL);
-    for (int i = 0; i <= POOL_BUNDLED; i++) {
+    for (int i = 0; i <= POOL_MAGAZINE_SIZE; i++) {
         blocks[i] = test_allocate(fixture, BYTES, writer);
         test_write(fixture, &blocks[i], 0x11, writer);
     }
@@ -93,12 +93,12 @@ static void a_bundle_is_kept_in_place_of_what_was_there(test_fixture *fixture)
     set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
     strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), other);
     test_order_after(other, writer);
-    for (int i = 0; i <= POOL_BUNDLED; i++) {
+    for (int i = 0; i <= POOL_MAGAZINE_SIZE; i++) {
         test_copy_back(fixture, blocks[i].address, EDGE, other); /* noted nowhere */
         test_free_on(fixture, &blocks[i], other);
     }
-    const unsigned found = have(fixture, POOL_BUNDLED, BYTES, stream);
-    assert_found(found, POOL_BUNDLED - 1); /* all but the one that the bundle was taken for */
+    const unsigned found = have(fixture, POOL_MAGAZINE_SIZE, BYTES, stream);
+    assert_found(found, POOL_MAGAZINE_SIZE - 1); /* all but the one that the bundle was taken for */
     test_free_on(fixture, &rest, other);
 }
 
@@ -127,7 +127,7 @@ int main(void)
         TEST_CASE(what_made_way_for_another_size_is_not_counted_with_what_is_kept),
         TEST_CASE(when_not_all_fits_what_was_freed_last_is_kept),
         TEST_CASE(what_went_when_not_all_fitted_is_not_counted_with_what_is_kept),
-        TEST_CASE(a_bundle_is_kept_in_place_of_what_was_there),
+        TEST_CASE(a_magazine_is_kept_in_place_of_what_was_there),
         TEST_CASE(work_on_its_own_stream_is_a_write_of_a_kept_block_too),
     };
     test_before_clearing = lift_limit;

@@ -274,7 +274,7 @@ static CUresult CUDAAPI wait_while_another_calls(CUstream stream, CUevent event,
 
 /* What one stream's blocks leave behind on another one's goes over in bundles, a wait for each. While a third stream's
  * thread puts in that wait, another one asks for what is left then, which is the rest of the bundle. */
-static void a_request_that_fits_is_served_while_a_bundle_is_handed_over(test_fixture *fixture)
+static void a_request_that_fits_is_served_while_a_magazine_is_handed_over(test_fixture *fixture)
 {
     enum { COUNT = 33, BYTES = 128 << 10 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -309,7 +309,7 @@ static void a_request_that_fits_is_served_while_a_bundle_is_handed_over(test_fix
 }
 
 /* With nobody else about, the thread has the rest for its stream. */
-static void a_bundle_is_handed_over_with_one_wait(test_fixture *fixture)
+static void a_magazine_is_handed_over_with_one_wait(test_fixture *fixture)
 {
     enum { COUNT = 33, BUNDLE = 32 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -345,7 +345,7 @@ static strata_block written(test_fixture *fixture, size_t bytes, CUstream stream
 
 /* Bundles of two sizes stand in one bucket of the depot, the second one before the first, which is taken all the same,
  * once. */
-static void a_bundle_behind_one_of_another_size_is_handed_over_once(test_fixture *fixture)
+static void a_magazine_behind_one_of_another_size_is_handed_over_once(test_fixture *fixture)
 {
     enum { BLOCKS = 5, GOT = 4 };
     static const size_t sizes[BLOCKS] = {PIECE, PIECE, COLLIDING, COLLIDING, PIECE};
@@ -373,7 +373,7 @@ static void a_bundle_behind_one_of_another_size_is_handed_over_once(test_fixture
 }
 
 /* The stream that has the rest of a bundle waits for who wrote it, and who gets that from there comes after it. */
-static void what_is_left_of_a_bundle_is_waited_for_by_whoever_gets_it(test_fixture *fixture)
+static void what_is_left_of_a_magazine_is_waited_for_by_whoever_gets_it(test_fixture *fixture)
 {
     enum { BLOCKS = 3 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -575,7 +575,7 @@ static void a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its
 }
 
 /* One piece of a bundle was written later than the others. */
-static void a_bundle_waits_for_the_latest_writes_of_all_its_extents(test_fixture *fixture)
+static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixture *fixture)
 {
     enum { COUNT = 33, BUNDLE = 32 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -678,9 +678,9 @@ int main(void)
     static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
     static const char *const still[] = {"pool(frame=2MiB), direct"};
     static const test_case cases[] = {
-        TEST_CASE(a_bundle_is_handed_over_with_one_wait),
+        TEST_CASE(a_magazine_is_handed_over_with_one_wait),
         /* not in sweeps: no two runs are the same, and another thread may have to wait for one that waits for it */
-        TEST_CASE(a_request_that_fits_is_served_while_a_bundle_is_handed_over),
+        TEST_CASE(a_request_that_fits_is_served_while_a_magazine_is_handed_over),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken),
     };
@@ -688,9 +688,9 @@ int main(void)
         TEST_CASE(what_is_free_is_no_more_than_there_is_while_a_request_waits),
         TEST_CASE(what_a_request_holds_in_hand_is_not_given_back),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_waits_for),
-        TEST_CASE(a_bundle_waits_for_the_latest_writes_of_all_its_extents),
-        TEST_CASE(a_bundle_behind_one_of_another_size_is_handed_over_once),
-        TEST_CASE(what_is_left_of_a_bundle_is_waited_for_by_whoever_gets_it),
+        TEST_CASE(a_magazine_waits_for_the_latest_writes_of_all_its_extents),
+        TEST_CASE(a_magazine_behind_one_of_another_size_is_handed_over_once),
+        TEST_CASE(what_is_left_of_a_magazine_is_waited_for_by_whoever_gets_it),
     };
     static const test_case of_turns[] = {
         TEST_CASE(one_chunk_does_for_all_who_want_memory_at_a_time),
