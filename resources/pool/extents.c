@@ -136,8 +136,8 @@ uint64_t pool_heap_largest(const pool_heap *heap)
 {
     uint64_t largest = largest_in(heap, heap->complete.root), other = largest_in(heap, heap->multi_stream.root);
     largest = other > largest ? other : largest;
-    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next) {
-        other = largest_in(heap, timeline->tree.root);
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next) {
+        other = largest_in(heap, list->tree.root);
         largest = other > largest ? other : largest;
     }
     return largest;
@@ -157,13 +157,13 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
     pool_stream_list **page = &heap->list_pages[timeline / POOL_LISTS_PER_PAGE];
     if (!*page && !(*page = strata_host_zalloc(POOL_LISTS_PER_PAGE * sizeof **page)))
         return NULL;
-    pool_stream_list *timeline = &(*page)[timeline % POOL_LISTS_PER_PAGE];
-    if (!timeline->timeline) {
-        timeline->timeline = timeline;
-        timeline->next = heap->stream_lists;
-        heap->stream_lists = timeline;
+    pool_stream_list *list = &(*page)[timeline % POOL_LISTS_PER_PAGE];
+    if (!list->timeline) {
+        list->timeline = timeline;
+        list->next = heap->stream_lists;
+        heap->stream_lists = list;
     }
-    return timeline;
+    return list;
 }
 
 /* The tree that a piece belongs in; what has no tree of its own for want of host memory is among those of several. */
@@ -409,16 +409,16 @@ static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t b
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
-    const pool_stream_list *timeline = find_stream_list(heap, timeline);
-    const uint32_t own = timeline ? find_from(heap, timeline->tree.root, least) : 0;
+    const pool_stream_list *list = find_stream_list(heap, timeline);
+    const uint32_t own = list ? find_from(heap, list->tree.root, least) : 0;
     return better(heap, own, find_from(heap, heap->complete.root, least));
 }
 
 uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     uint32_t last = 0;
-    const pool_stream_list *timeline = find_stream_list(heap, timeline);
-    const uint32_t own = timeline ? find_but_last(heap, &timeline->tree, bytes, &last) : 0;
+    const pool_stream_list *list = find_stream_list(heap, timeline);
+    const uint32_t own = list ? find_but_last(heap, &list->tree, bytes, &last) : 0;
     const uint32_t found = better(heap, own, find_but_last(heap, &heap->complete, bytes, &last));
     return found ? found : last;
 }
@@ -428,8 +428,8 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
     const pool_key least = {bytes, 0};
     uint32_t found =
         better(heap, find_from(heap, heap->multi_stream.root, least), find_from(heap, heap->complete.root, least));
-    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
-        found = better(heap, found, find_from(heap, timeline->tree.root, least));
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
+        found = better(heap, found, find_from(heap, list->tree.root, least));
     return found;
 }
 
@@ -449,8 +449,8 @@ uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
 {
     uint32_t found = better(heap, find_accepted_in(heap, &heap->multi_stream, bytes, accepts, data),
                             find_accepted_in(heap, &heap->complete, bytes, accepts, data));
-    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
-        found = better(heap, found, find_accepted_in(heap, &timeline->tree, bytes, accepts, data));
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
+        found = better(heap, found, find_accepted_in(heap, &list->tree, bytes, accepts, data));
     return found;
 }
 
@@ -468,8 +468,8 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline)
 {
-    const pool_stream_list *timeline = find_stream_list(heap, timeline);
-    return heap->free_bytes - heap->complete.bytes - (timeline ? timeline->tree.bytes : 0);
+    const pool_stream_list *list = find_stream_list(heap, timeline);
+    return heap->free_bytes - heap->complete.bytes - (list ? list->tree.bytes : 0);
 }
 
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
@@ -547,22 +547,22 @@ static void settle_tree(pool_heap *heap, const pool_tree *tree)
 }
 
 /* The same where one stream is waited for: nothing has changed for as long as that is known to be no further. */
-static void poll_stream_list(pool_heap *heap, pool_stream_list *timeline)
+static void poll_stream_list(pool_heap *heap, pool_stream_list *list)
 {
-    const strata_timeline *timeline = strata_timeline_numbered(timeline->timeline);
+    const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    if (!timeline->tree.root || (!timeline->tree.entered && completed == timeline->settled))
+    if (!list->tree.root || (!list->tree.entered && completed == list->settled))
         return;
-    timeline->tree.entered = false;
-    timeline->settled = completed;
-    settle_tree(heap, &timeline->tree);
+    list->tree.entered = false;
+    list->settled = completed;
+    settle_tree(heap, &list->tree);
 }
 
 void pool_heap_settle(pool_heap *heap)
 {
     settle_tree(heap, &heap->multi_stream);
-    for (pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
-        poll_stream_list(heap, timeline);
+    for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
+        poll_stream_list(heap, list);
 }
 
 /* Whether a piece is free, and waits for nobody but `timeline`. */
@@ -702,9 +702,9 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_
         return 0;
     if (all)
         look_at_runs(heap, heap->multi_stream.root, &search);
-    for (const pool_stream_list *timeline = heap->stream_lists; timeline; timeline = timeline->next)
-        if (all || timeline->timeline == timeline)
-            look_at_runs(heap, timeline->tree.root, &search);
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
+        if (all || list->timeline == timeline)
+            look_at_runs(heap, list->tree.root, &search);
     return search.best;
 }
 

@@ -175,9 +175,9 @@ static void list_streams(pool *self, pool_numbers *numbers)
 {
     strata_spin_take(&self->lock);
     pool_heap_settle(&self->heap);
-    for (const pool_stream_list *timeline = self->heap.stream_lists; timeline; timeline = timeline->next)
-        if (timeline->tree.root)
-            note_number(strata_point_make(timeline->timeline, 1), numbers);
+    for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
+        if (list->tree.root)
+            note_number(strata_point_make(list->timeline, 1), numbers);
     pool_heap_visit_multi_stream(&self->heap, note_number, numbers);
     strata_spin_release(&self->lock);
 }
