@@ -61,38 +61,37 @@ static strata_status begin_note(strata_use_record *note, strata_stream_ref *stre
 }
 
 /* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
-static inline __attribute__((always_inline)) void publish_again(pool *self, pool_cell *cell, strata_entry *entry,
-                                                                uint32_t slot, const pool_cache *cache, bool known,
-                                                                uint64_t granules, const strata_request *request,
-                                                                strata_block *out)
+static inline __attribute__((always_inline)) void
+publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
+              bool known, uint64_t granules, const strata_request *request, strata_block *out)
 {
     const uint32_t turn = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
     if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* there are layers with bytes of their own */
         strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
                                strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
-    pool_count_hit(cell, granules * POOL_GRANULE);
+    pool_count_hit(local, granules * POOL_GRANULE);
 }
 
 /* Makes a block for an unknown stream out of the thread's cache for it. The piece's point is the block's first one, and
  * there is nothing to record: an event covers it. False if there is no such piece. */
-static bool make_for_unknown(pool *self, pool_cell *cell, pool_cache *cache, const strata_request *request,
-                             strata_block *out)
+static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_cache *cache,
+                             const strata_request *request, strata_block *out)
 {
     uint32_t slot;
     if (request->alignment > POOL_GRANULE)
         return false;
     const uint64_t granules = pool_all_granules(request->bytes);
-    strata_entry *entry = pool_cache_take(self, cell, cache, granules, &slot);
+    strata_entry *entry = pool_stream_cache_take(self, local, cache, granules, &slot);
     if (!entry)
         return false;
     cache->live_blocks++;
-    publish_again(self, cell, entry, slot, cache, false, granules, request, out);
+    publish_again(self, local, entry, slot, cache, false, granules, request, out);
     return true;
 }
 
 /* Makes a block of a piece that no cache had. */
-static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strata_request *request,
+static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, const strata_request *request,
                                         strata_stream_ref stream, strata_block *out)
 {
     uint32_t slot;
@@ -116,7 +115,7 @@ static strata_status allocate_from_heap(pool *self, pool_cell *cell, const strat
     status = strata_use_record_end(&note);
     if (status == STRATA_SUCCESS) {
         pool_points_drop(points);
-        pool_count_live_somewhere(self, cell, (int64_t)out->bytes, 1);
+        pool_count_live_somewhere(self, local, (int64_t)out->bytes, 1);
         return STRATA_SUCCESS;
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
@@ -138,59 +137,59 @@ static __attribute__((noinline)) strata_status allocate_slow(pool *self, const s
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
     if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
         return status;
-    pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
-    pool_cache *cache = cell && !stream.known ? pool_cache_of(cell, stream.timeline) : NULL;
+    pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
+    pool_stream_cache *cache = local && !stream.known ? pool_stream_cache_of(local, stream.timeline) : NULL;
     if (cache) {
-        *pool_cache_place(cell, request->stream) = cache;
-        if (make_for_unknown(self, cell, cache, request, out))
+        *pool_stream_cache_slot(local, request->stream) = cache;
+        if (make_for_unknown(self, local, cache, request, out))
             return STRATA_SUCCESS;
     }
-    return allocate_from_heap(self, cell, request, stream, out);
+    return allocate_from_heap(self, local, request, stream, out);
 }
 
-static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_cell *cell,
+static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_thread_cache *local,
                                                                 const strata_request *request, strata_block *out)
 {
     const bool plain = request->bytes && !strata_capture_frees_any(&self->resource.stack->deferred);
     uint64_t id;
-    pool_cache *cache = plain ? pool_cache_of_unknown_at(cell, request->stream, &id) : NULL;
+    pool_stream_cache *cache = plain ? pool_stream_cache_of_unknown_at(local, request->stream, &id) : NULL;
     if (__builtin_expect(!cache, 0))
         return allocate_slow(self, request, out);
-    if (__builtin_expect(make_for_unknown(self, cell, cache, request, out), 1))
+    if (__builtin_expect(make_for_unknown(self, local, cache, request, out), 1))
         return STRATA_SUCCESS;
     *out = (strata_block){0};
     const strata_status status = check_request(self, request);
     const strata_stream_ref stream = {cache->timeline, self->device, request->stream, id, false};
-    return status == STRATA_SUCCESS ? allocate_from_heap(self, cell, request, stream, out) : status;
+    return status == STRATA_SUCCESS ? allocate_from_heap(self, local, request, stream, out) : status;
 }
 
 /* A block for a known stream, of a piece out of the thread's cache for it. */
-static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_cell *cell, strata_entry *entry,
-                                                                 uint32_t slot, const pool_cache *cache,
-                                                                 uint64_t granules, const strata_request *request,
-                                                                 strata_block *out)
+static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_thread_cache *local,
+                                                                 strata_entry *entry, uint32_t slot,
+                                                                 const pool_stream_cache *cache, uint64_t granules,
+                                                                 const strata_request *request, strata_block *out)
 {
-    atomic_store_explicit(&entry->last_write, pool_cache_now(cache), memory_order_relaxed);
-    publish_again(self, cell, entry, slot, cache, true, granules, request, out);
+    atomic_store_explicit(&entry->last_write, pool_stream_cache_now(cache), memory_order_relaxed);
+    publish_again(self, local, entry, slot, cache, true, granules, request, out);
 }
 
 /* All that is not the plain case of pool_allocate. */
 static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
                                                                   strata_block *out)
 {
-    pool_cell *cell = pool_cell_mine(self);
-    if (!cell || request->alignment > POOL_GRANULE)
+    pool_thread_cache *local = pool_thread_cache_self(self);
+    if (!local || request->alignment > POOL_GRANULE)
         return allocate_slow(self, request, out);
     const strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
     if (!timeline)
-        return allocate_unknown(self, cell, request, out);
+        return allocate_unknown(self, local, request, out);
     uint32_t slot;
     const uint64_t granules = pool_all_granules(request->bytes);
-    pool_cache *cache = pool_cache_find(cell, timeline, request->stream);
-    strata_entry *entry = cache ? pool_cache_take(self, cell, cache, granules, &slot) : NULL;
+    pool_stream_cache *cache = pool_stream_cache_find(local, timeline, request->stream);
+    strata_entry *entry = cache ? pool_stream_cache_take(self, local, cache, granules, &slot) : NULL;
     if (!entry)
         return allocate_slow(self, request, out);
-    make_for_known(self, cell, entry, slot, cache, granules, request, out);
+    make_for_known(self, local, entry, slot, cache, granules, request, out);
     return STRATA_SUCCESS;
 }
 
@@ -198,18 +197,18 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
 strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     pool *self = (pool *)resource;
-    pool_cell *cell = pool_cell_mine_at_once(self);
-    if (__builtin_expect(!cell || request->alignment > POOL_GRANULE, 0))
+    pool_thread_cache *local = pool_thread_cache_if_present(self);
+    if (__builtin_expect(!local || request->alignment > POOL_GRANULE, 0))
         return allocate_elsewhere(self, request, out);
-    pool_cache *cache = pool_cache_at(cell, request->stream);
-    if (__builtin_expect(!cache || !pool_cell_enter_lightly(self, cell), 0))
+    pool_stream_cache *cache = pool_stream_cache_at(local, request->stream);
+    if (__builtin_expect(!cache || !pool_thread_cache_try_enter(self, local), 0))
         return allocate_elsewhere(self, request, out);
     uint32_t slot;
     const uint64_t granules = pool_all_granules(request->bytes);
     strata_entry *entry = pool_bin_take(&self->heap, cache, granules, &slot);
-    pool_cell_leave(cell);
+    pool_thread_cache_leave(local);
     if (__builtin_expect(!entry, 0))
         return allocate_elsewhere(self, request, out);
-    make_for_known(self, cell, entry, slot, cache, granules, request, out);
+    make_for_known(self, local, entry, slot, cache, granules, request, out);
     return STRATA_SUCCESS;
 }

@@ -100,7 +100,7 @@ static void end_window(pool *self, uint64_t windows)
     pool_decay *decay = &self->decay;
     pool_marks *marks = marks_of(self);
     const uint32_t turn = turn_of(marks) ^ 1;
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     if (self->takes_finished)
         pool_settle(self);
     set_all(marks, turn, 0);

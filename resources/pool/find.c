@@ -19,11 +19,11 @@ pool_live pool_live_now(const pool *self)
         .bytes = atomic_load_explicit(&self->live_bytes_elsewhere, memory_order_relaxed),
         .blocks = atomic_load_explicit(&self->live_blocks_elsewhere, memory_order_relaxed),
     };
-    const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));) {
-        live.bytes += atomic_load_explicit(&cell->live_bytes, memory_order_relaxed);
-        live.blocks += (int64_t)atomic_load_explicit(&cell->hits, memory_order_relaxed);
-        live.blocks += atomic_load_explicit(&cell->live_beside_hits, memory_order_relaxed);
+    const pool_thread_cache *local;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));) {
+        live.bytes += atomic_load_explicit(&local->live_bytes, memory_order_relaxed);
+        live.blocks += (int64_t)atomic_load_explicit(&local->hits, memory_order_relaxed);
+        live.blocks += atomic_load_explicit(&local->live_beside_hits, memory_order_relaxed);
     }
     return (pool_live){live.bytes > 0 ? live.bytes : 0, live.blocks > 0 ? live.blocks : 0};
 }
@@ -309,17 +309,17 @@ bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool
 
 /* A bundle of pieces of that size, waited for as one: the first is the request's, the rest a known stream's, or free.
  */
-static pool_look look_in_depot(pool *self, const pool_want *want, pool_cell *cell, uint32_t *slot)
+static pool_look look_in_depot(pool *self, const pool_want *want, pool_thread_cache *local, uint32_t *slot)
 {
     if (want->alignment > POOL_GRANULE || !self->waits)
         return POOL_NOTHING;
-    pool_cell *keeps = want->stream->known ? cell : NULL;
+    pool_thread_cache *keeps = want->stream->known ? local : NULL;
     const uint32_t first = pool_depot_take(self, keeps, pool_granules(want->bytes));
     if (!first)
         return POOL_NOTHING;
     const bool waited = pool_wait_for_extent(self, want, first, NULL);
     if (keeps)
-        pool_cache_fill(self, keeps, waited ? want->stream->timeline : NULL);
+        pool_stream_cache_fill(self, keeps, waited ? want->stream->timeline : NULL);
     if (!waited)
         return POOL_NOTHING;
     *slot = first;
@@ -454,7 +454,7 @@ static pool_look look_at_others(pool *self, const pool_want *want, pool_attempt 
 pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     strata_lock_take(&self->growth);
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     const pool_look look = look_at_others(self, want, attempt, slot);
     strata_lock_release(&self->growth);
     return look;
@@ -484,7 +484,7 @@ static pool_look find_with_growth(pool *self, const pool_want *want, bool patien
                                   uint32_t *slot)
 {
     strata_lock_take(&self->growth);
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     pool_look look = look_at_own_together(self, want, slot);
     if (look == POOL_NOTHING)
         look = pool_grow_ahead(self, want, attempt, slot);
@@ -546,16 +546,16 @@ static strata_status find(pool *self, const pool_want *want, const strata_reques
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
     if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
-    pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
+    pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
     if (self->takes_finished && is_time_to_settle(self, want))
         pool_settle(self);
-    pool_cache_give(self, cell, want->stream->timeline, false);
+    pool_stream_cache_give(self, local, want->stream->timeline, false);
     pool_look look = look_across_holes(self, want, slot);
     if (look == POOL_NOTHING)
         look = look_at_own(self, want, slot);
     if (look == POOL_NOTHING)
-        look = look_in_depot(self, want, cell, slot);
-    if (look == POOL_NOTHING && pool_cache_give(self, cell, want->stream->timeline, true))
+        look = look_in_depot(self, want, local, slot);
+    if (look == POOL_NOTHING && pool_stream_cache_give(self, local, want->stream->timeline, true))
         look = look_at_own(self, want, slot);
     if (look == POOL_FOUND)
         return STRATA_SUCCESS;

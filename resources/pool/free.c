@@ -90,23 +90,23 @@ static strata_status check_marked(strata_point point, void *data)
 
 /* Keeps a piece for the unknown stream on which it was freed, if it waits for nothing else, or gives it to the heap. A
  * known stream's comes here with events that are recorded early, and then others are about to ask for its memory. */
-static void keep_for_unknown(pool *self, pool_cell *cell, strata_entry *entry, uint32_t slot,
+static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot,
                              const strata_stream_ref *stream)
 {
     strata_timeline *timeline = stream->timeline;
-    const bool own = cell && timeline && !stream->known && strata_entry_is_renewable(entry) &&
+    const bool own = local && timeline && !stream->known && strata_entry_is_renewable(entry) &&
                      pool_points_timeline(entry) == timeline->number;
     if (!own) {
         pool_give_extent(self, slot);
         return;
     }
     pool_points_join(entry);
-    pool_cache_keep_slow(self, cell, timeline, stream->handle, slot);
+    pool_stream_cache_keep_slow(self, local, timeline, stream->handle, slot);
 }
 
 /* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. With a cell, the
  * calling thread may keep it. */
-static strata_status free_in_order(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                    CUstream handle)
 {
     strata_stream_ref stream = {.handle = handle};
@@ -118,7 +118,7 @@ static strata_status free_in_order(pool *self, pool_cell *cell, strata_entry *en
         return status;
     report(self, block->id, pool_bytes_of(entry));
     end_block(entry, block->id.generation);
-    keep_for_unknown(self, cell, entry, block->id.slot, &stream);
+    keep_for_unknown(self, local, entry, block->id.slot, &stream);
     return STRATA_SUCCESS;
 }
 
@@ -156,15 +156,15 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
                                                          CUstream stream)
 {
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
-    pool_cell *cell = strata_per_thread_self(&self->cells, strata_thread_self());
+    pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
     strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
     strata_error_suppress_begin();
-    strata_status status = free_in_order(self, cell, entry, block, stream);
+    strata_status status = free_in_order(self, local, entry, block, stream);
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         status = defer(self, entry, block, stream);
     if (status == STRATA_SUCCESS)
-        pool_count_live_somewhere(self, cell, -bytes, -1);
+        pool_count_live_somewhere(self, local, -bytes, -1);
     else
         strata_entry_revive(entry);
     pool_decay_look(self);
@@ -189,7 +189,7 @@ static inline uint16_t seen_timeline(const strata_entry *entry)
 }
 
 /* Frees on a known stream what only another one has seen: nothing is asked, and the memory waits for both. */
-static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   const strata_timeline *timeline, CUstream handle)
 {
     if (__builtin_expect(atomic_load_explicit(&strata_timelines_uncovered, memory_order_relaxed), 0))
@@ -199,55 +199,56 @@ static strata_status free_foreign(pool *self, pool_cell *cell, strata_entry *ent
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
     report(self, block->id, bytes);
     end_block(entry, block->id.generation);
-    pool_count_live(cell, -(int64_t)bytes, -1);
-    if (__builtin_expect(!pool_magazine_keep(self, cell, timeline, slot, entry, pool_granules(bytes)), 0))
-        pool_magazine_keep_slow(self, cell, timeline, slot);
+    pool_count_live(local, -(int64_t)bytes, -1);
+    if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0))
+        pool_magazine_keep_slow(self, local, timeline, slot);
     return STRATA_SUCCESS;
 }
 
 /* Ends a block that saw one stream and is freed there now, which is a write. */
-static inline void end_seen_block(pool_cell *cell, strata_entry *entry, const strata_block *block, strata_point now)
+static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
+                                  strata_point now)
 {
     atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
     atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
                           memory_order_release);
-    pool_count_live(cell, -(int64_t)block->bytes, -1);
+    pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
 /* The same, and keeps its memory; the cache may be there, or is made. */
-static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_cell *cell,
-                                                                  strata_timeline *timeline, pool_cache *cache,
+static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_thread_cache *local,
+                                                                  strata_timeline *timeline, pool_stream_cache *cache,
                                                                   strata_entry *entry, const strata_block *block,
                                                                   strata_point now, CUstream handle)
 {
     report(self, block->id, block->bytes);
-    end_seen_block(cell, entry, block, now);
-    bool kept = cache && pool_cell_enter(self, cell);
+    end_seen_block(local, entry, block, now);
+    bool kept = cache && pool_thread_cache_enter(self, local);
     if (kept) {
         kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
-        pool_cell_leave(cell);
+        pool_thread_cache_leave(local);
     }
     if (!kept)
-        pool_cache_keep_slow(self, cell, timeline, handle, block->id.slot);
+        pool_stream_cache_keep_slow(self, local, timeline, handle, block->id.slot);
 }
 
 /* Frees what saw one stream on a known one. */
-static strata_status free_known(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
     if (timeline->early || !alloc_stream_was_known(entry))
         return free_slow(self, entry, block, handle);
-    pool_cache_open(self, cell, timeline);
-    pool_cache *cache = pool_cache_find(cell, timeline, handle);
+    pool_stream_cache_open(self, local, timeline);
+    pool_stream_cache *cache = pool_stream_cache_find(local, timeline, handle);
     if (seen_timeline(entry) != timeline->number)
-        return free_foreign(self, cell, entry, block, timeline, handle);
-    keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+        return free_foreign(self, local, entry, block, timeline, handle);
+    keep_seen_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                     handle);
     return STRATA_SUCCESS;
 }
 
 /* The end of a block of which the thread's cache knows that its stream is unknown. */
-static inline void leave_alloc_stream(pool_cache *cache, const strata_entry *entry)
+static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_entry *entry)
 {
     const uint16_t timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     if (alloc_stream_was_known(entry))
@@ -259,11 +260,11 @@ static inline void leave_alloc_stream(pool_cache *cache, const strata_entry *ent
 }
 
 /* Frees what saw one stream, on that one, which is not known: the event of its last free covers this one too. */
-static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *entry, const strata_block *block,
+static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   CUstream handle)
 {
     uint64_t id;
-    pool_cache *cache = pool_cache_of_unknown_at(cell, handle, &id);
+    pool_stream_cache *cache = pool_stream_cache_of_unknown_at(local, handle, &id);
     if (__builtin_expect(!cache || seen_timeline(entry) != cache->timeline->number, 0))
         return free_slow(self, entry, block, handle);
     const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
@@ -271,7 +272,7 @@ static strata_status free_unknown(pool *self, pool_cell *cell, strata_entry *ent
     if (__builtin_expect(!strata_timeline_rerecord(&stream, now), 0))
         return free_slow(self, entry, block, handle);
     leave_alloc_stream(cache, entry);
-    keep_seen_block(self, cell, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
+    keep_seen_block(self, local, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
     return STRATA_SUCCESS;
 }
 
@@ -284,13 +285,13 @@ static inline bool is_plain_free(const pool *self, const strata_entry *entry)
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
                                                             CUstream handle)
 {
-    pool_cell *cell = pool_cell_mine(self);
-    if (!cell || handle == STRATA_STREAM_GONE || block->id.generation == STRATA_GENERATION_LAST ||
+    pool_thread_cache *local = pool_thread_cache_self(self);
+    if (!local || handle == STRATA_STREAM_GONE || block->id.generation == STRATA_GENERATION_LAST ||
         !is_plain_free(self, entry))
         return free_slow(self, entry, block, handle);
     strata_timeline *timeline = strata_known_timeline(self->device, handle);
-    return timeline ? free_known(self, cell, entry, block, timeline, handle)
-                    : free_unknown(self, cell, entry, block, handle);
+    return timeline ? free_known(self, local, entry, block, timeline, handle)
+                    : free_unknown(self, local, entry, block, handle);
 }
 
 /* On a known stream whose cache is in its place. With a call of nothing but in another's place, unless somebody is to
@@ -298,28 +299,28 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
 static inline __attribute__((always_inline)) strata_status
 free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
 {
-    pool_cell *cell = pool_cell_mine_at_once(self);
-    if (__builtin_expect(!cell || !is_plain_free(self, entry), 0))
+    pool_thread_cache *local = pool_thread_cache_if_present(self);
+    if (__builtin_expect(!local || !is_plain_free(self, entry), 0))
         return free_retired(self, entry, block, handle);
-    pool_cache *cache = pool_cache_at(cell, handle);
+    pool_stream_cache *cache = pool_stream_cache_at(local, handle);
     if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
         return free_retired(self, entry, block, handle);
     strata_timeline *timeline = cache->timeline;
     if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
-        return free_foreign(self, cell, entry, block, timeline, handle);
+        return free_foreign(self, local, entry, block, timeline, handle);
     if (heard) {
-        keep_seen_block(self, cell, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+        keep_seen_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                         handle);
         return STRATA_SUCCESS;
     }
-    if (__builtin_expect(!pool_cell_enter_lightly(self, cell), 0))
+    if (__builtin_expect(!pool_thread_cache_try_enter(self, local), 0))
         return free_retired(self, entry, block, handle);
-    end_seen_block(cell, entry, block, pool_cache_now(cache));
+    end_seen_block(local, entry, block, pool_stream_cache_now(cache));
     const uint32_t slot = block->id.slot;
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
-    pool_cell_leave(cell);
+    pool_thread_cache_leave(local);
     if (__builtin_expect(!kept, 0))
-        pool_cache_keep_slow(self, cell, timeline, handle, slot);
+        pool_stream_cache_keep_slow(self, local, timeline, handle, slot);
     return STRATA_SUCCESS;
 }
 

@@ -83,7 +83,7 @@ typedef struct pool {
     strata_export_type export_type;      /* constant */
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
-    strata_per_thread cells;             /* pool_cell */
+    strata_per_thread thread_caches;     /* pool_thread_cache */
     _Atomic bool flushing;               /* caches are being emptied: written under growth, read by any thread */
     pool_counts counts;
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */

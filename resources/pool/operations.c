@@ -44,7 +44,7 @@ static strata_status wait_for_free(pool *self)
     strata_point points[PENDING] = {0};
     size_t count = PENDING;
     strata_lock_take(&self->growth);
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     strata_lock_release(&self->growth);
     while (count == PENDING) {
         count = list_pending(self, strata_point_timeline(points[PENDING - 1]), points);
@@ -193,7 +193,7 @@ static void pool_destroy(strata_resource *resource)
     pool_holds_end(self);
     pool_chunk_store_close(&self->store);
     pool_decay_end(self);
-    pool_caches_end(self);
+    pool_thread_caches_destroy(self);
     pool_heap_end(&self->heap);
     strata_counters_destroy(&self->deferred);
     strata_lock_destroy(&self->growth);

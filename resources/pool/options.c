@@ -75,8 +75,8 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     self->given.sharing.peers = peers;
     self->given.sharing.all_peers = options.all_peers;
     strata_barriers_open();
-    strata_per_thread_init(&self->cells, sizeof(pool_cell));
-    strata_per_thread_take_number(&self->cells);
+    strata_per_thread_init(&self->thread_caches, sizeof(pool_thread_cache));
+    strata_per_thread_take_number(&self->thread_caches);
     strata_lock_init(&self->patience, STRATA_RANK_PATIENCE);
     strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
     strata_spin_init(&self->lock, STRATA_RANK_INDEX);

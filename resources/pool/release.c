@@ -72,7 +72,7 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->growth);
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     const uint64_t before = self->store.reserved;
     if (before > how->keep && self->takes_finished)
         pool_settle(self);

@@ -148,9 +148,9 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
 static uint64_t sum_hits(const pool *self)
 {
     uint64_t hits = 0;
-    const pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));)
-        hits += atomic_load_explicit(&cell->hits, memory_order_relaxed);
+    const pool_thread_cache *local;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));)
+        hits += atomic_load_explicit(&local->hits, memory_order_relaxed);
     return hits;
 }
 

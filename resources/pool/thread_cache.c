@@ -26,7 +26,7 @@ static bool give_bin(pool *self, pool_bin *bin)
     return any;
 }
 
-static bool give_large(pool *self, pool_cache *cache)
+static bool give_large(pool *self, pool_stream_cache *cache)
 {
     const uint32_t slot = cache->large;
     cache->large = 0;
@@ -36,7 +36,7 @@ static bool give_large(pool *self, pool_cache *cache)
 }
 
 /* Empties a cache; the lock is held, and the cell the caller's. */
-static bool give_all(pool *self, pool_cache *cache)
+static bool give_all(pool *self, pool_stream_cache *cache)
 {
     bool any = give_large(self, cache);
     for (size_t i = 0; i < POOL_BINS && cache->granules; i++)
@@ -47,9 +47,9 @@ static bool give_all(pool *self, pool_cache *cache)
 
 /* The thread's cache for a stream, made or emptied for it; NULL without host memory. The cell is the caller's, and no
  * lock is held. */
-static pool_cache *claim_cache(pool *self, pool_cell *cell, strata_timeline *timeline)
+static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    pool_cache **place = &cell->caches[timeline->number % POOL_CACHES], *cache = *place;
+    pool_stream_cache **place = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *place;
     if (cache && cache->timeline == timeline)
         return cache;
     if (cache) {
@@ -69,16 +69,16 @@ static pool_cache *claim_cache(pool *self, pool_cell *cell, strata_timeline *tim
     return cache;
 }
 
-void pool_cache_open(pool *self, pool_cell *cell, strata_timeline *timeline)
+void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    if (cell->caches[timeline->number % POOL_CACHES] || !pool_cell_enter(self, cell))
+    if (local->caches[timeline->number % POOL_STREAM_CACHES] || !pool_thread_cache_enter(self, local))
         return;
-    claim_cache(self, cell, timeline);
-    pool_cell_leave(cell);
+    claim_cache(self, local, timeline);
+    pool_thread_cache_leave(local);
 }
 
 /* Makes a bin that for this size, emptied of another; the lock is held. */
-static void bin_for(pool *self, pool_cache *cache, uint32_t granules)
+static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
     if (bin->granules == granules)
@@ -90,7 +90,7 @@ static void bin_for(pool *self, pool_cache *cache, uint32_t granules)
 }
 
 /* Keeps it in a bin; the lock is held. False if it is too large. */
-static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t bytes)
+static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
     if (!granules || granules > self->cache_granules / 2)
@@ -102,7 +102,7 @@ static bool keep_in_bin(pool *self, pool_cache *cache, uint32_t slot, uint64_t b
 }
 
 /* The large piece of a cache, if it is of that size; else NULL. */
-static strata_entry *take_large(const pool *self, pool_cache *cache, uint64_t granules, uint32_t *slot)
+static strata_entry *take_large(const pool *self, pool_stream_cache *cache, uint64_t granules, uint32_t *slot)
 {
     strata_entry *large = cache->large ? pool_entry(&self->heap, cache->large) : NULL;
     if (!large || pool_bytes_of(large) != granules * POOL_GRANULE)
@@ -112,24 +112,26 @@ static strata_entry *take_large(const pool *self, pool_cache *cache, uint64_t gr
     return large;
 }
 
-strata_entry *pool_cache_take(pool *self, pool_cell *cell, pool_cache *cache, uint64_t granules, uint32_t *slot)
+strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_stream_cache *cache, uint64_t granules,
+                                     uint32_t *slot)
 {
-    if (!pool_cell_enter(self, cell))
+    if (!pool_thread_cache_enter(self, local))
         return NULL;
     strata_entry *entry = pool_bin_take(&self->heap, cache, granules, slot);
     if (!entry)
         entry = take_large(self, cache, granules, slot);
-    pool_cell_leave(cell);
+    pool_thread_cache_leave(local);
     return entry;
 }
 
-void pool_cache_keep_slow(pool *self, pool_cell *cell, strata_timeline *timeline, CUstream handle, uint32_t slot)
+void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
+                                 uint32_t slot)
 {
     const uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, slot));
-    const bool entered = pool_cell_enter(self, cell);
-    pool_cache *cache = entered ? claim_cache(self, cell, timeline) : NULL;
+    const bool entered = pool_thread_cache_enter(self, local);
+    pool_stream_cache *cache = entered ? claim_cache(self, local, timeline) : NULL;
     if (cache)
-        *pool_cache_place(cell, handle) = cache;
+        *pool_stream_cache_slot(local, handle) = cache;
     strata_spin_take(&self->lock);
     if (!cache) {
         pool_heap_give(&self->heap, slot, POOL_FREE);
@@ -139,7 +141,7 @@ void pool_cache_keep_slow(pool *self, pool_cell *cell, strata_timeline *timeline
     }
     strata_spin_release(&self->lock);
     if (entered)
-        pool_cell_leave(cell);
+        pool_thread_cache_leave(local);
     pool_decay_look(self);
 }
 
@@ -157,16 +159,16 @@ static void hand_over(pool *self, pool_magazine *magazine)
     *magazine = (pool_magazine){0};
 }
 
-void pool_magazine_keep_slow(pool *self, pool_cell *cell, const strata_timeline *timeline, uint32_t slot)
+void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_timeline *timeline, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
     const uint64_t bytes = pool_bytes_of(entry);
     const uint32_t granules = pool_granules(bytes);
-    const bool entered = pool_cell_enter(self, cell);
+    const bool entered = pool_thread_cache_enter(self, local);
     const bool small = granules && (uint64_t)granules * POOL_MAGAZINE_SIZE <= self->cache_granules;
     strata_spin_take(&self->lock);
     if (entered && small) {
-        pool_magazine *magazine = &cell->magazines[granules % POOL_MAGAZINES];
+        pool_magazine *magazine = &local->magazines[granules % POOL_MAGAZINES];
         hand_over(self, magazine);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
         *magazine = (pool_magazine){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
@@ -177,7 +179,7 @@ void pool_magazine_keep_slow(pool *self, pool_cell *cell, const strata_timeline 
     }
     strata_spin_release(&self->lock);
     if (entered)
-        pool_cell_leave(cell);
+        pool_thread_cache_leave(local);
     pool_decay_look(self);
 }
 
@@ -199,22 +201,22 @@ static uint32_t take_magazine(pool *self, uint32_t granules)
     return found;
 }
 
-uint32_t pool_depot_take(pool *self, pool_cell *cell, uint32_t granules)
+uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules)
 {
     if (!granules || !atomic_load_explicit(&self->depot[granules % POOL_DEPOT], memory_order_relaxed))
         return 0;
-    if (cell && !pool_cell_enter(self, cell)) /* the depot is being emptied, too */
+    if (local && !pool_thread_cache_enter(self, local)) /* the depot is being emptied, too */
         return 0;
     strata_spin_take(&self->lock);
     const uint32_t found = take_magazine(self, granules);
     const uint32_t rest = found ? pool_extent_at(&self->heap, found)->chain : 0;
-    if (cell)
-        cell->rest = rest;
+    if (local)
+        local->rest = rest;
     else
         give_list(self, rest);
     strata_spin_release(&self->lock);
-    if (cell)
-        pool_cell_leave(cell);
+    if (local)
+        pool_thread_cache_leave(local);
     return found;
 }
 
@@ -242,11 +244,11 @@ static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t fi
 }
 
 /* The cell is the caller's. */
-static void fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_t first)
+static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline, uint32_t first)
 {
     const uint64_t bytes = timeline ? pass_on(self, timeline, first) : 0;
     const uint32_t granules = pool_granules(pool_bytes_of(pool_entry(&self->heap, first)));
-    pool_cache *cache = timeline ? claim_cache(self, cell, timeline) : NULL;
+    pool_stream_cache *cache = timeline ? claim_cache(self, local, timeline) : NULL;
     strata_spin_take(&self->lock);
     if (cache) {
         if (cache->granules + bytes / POOL_GRANULE > self->cache_granules)
@@ -263,15 +265,15 @@ static void fill(pool *self, pool_cell *cell, strata_timeline *timeline, uint32_
     strata_spin_release(&self->lock);
 }
 
-void pool_cache_fill(pool *self, pool_cell *cell, strata_timeline *timeline)
+void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    if (!pool_cell_enter(self, cell)) /* who empties the caches has it, or is about to */
+    if (!pool_thread_cache_enter(self, local)) /* who empties the caches has it, or is about to */
         return;
-    const uint32_t rest = cell->rest;
-    cell->rest = 0;
+    const uint32_t rest = local->rest;
+    local->rest = 0;
     if (rest)
-        fill(self, cell, timeline, rest);
-    pool_cell_leave(cell);
+        fill(self, local, timeline, rest);
+    pool_thread_cache_leave(local);
 }
 
 /* Empties the depot; the lock is held. */
@@ -287,44 +289,44 @@ static void give_depot(pool *self)
 
 /* ---- emptying ---- */
 
-bool pool_cache_give(pool *self, pool_cell *cell, const strata_timeline *timeline, bool all)
+bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all)
 {
-    if (!cell || !pool_cell_enter(self, cell))
+    if (!local || !pool_thread_cache_enter(self, local))
         return false;
-    pool_cache *cache = pool_cache_of(cell, timeline);
+    pool_stream_cache *cache = pool_stream_cache_of(local, timeline);
     bool any = cache && (cache->large || (all && cache->granules));
     if (any) {
         strata_spin_take(&self->lock);
         any = all ? give_all(self, cache) : give_large(self, cache);
         strata_spin_release(&self->lock);
     }
-    pool_cell_leave(cell);
+    pool_thread_cache_leave(local);
     return any;
 }
 
 /* The calling thread is not busy with a cell of its own. */
-void pool_caches_flush(pool *self)
+void pool_thread_caches_flush(pool *self)
 {
     atomic_store_explicit(&self->flushing, true, memory_order_seq_cst);
     strata_heavy_barrier();
-    pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));) {
-        for (unsigned spins = 0; atomic_load_explicit(&cell->busy, memory_order_acquire);)
+    pool_thread_cache *local;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));) {
+        for (unsigned spins = 0; atomic_load_explicit(&local->busy, memory_order_acquire);)
             strata_backoff(&spins);
-        for (size_t i = 0; i < POOL_CACHES; i++) {
-            if (!cell->caches[i] || (!cell->caches[i]->granules && !cell->caches[i]->large))
+        for (size_t i = 0; i < POOL_STREAM_CACHES; i++) {
+            if (!local->caches[i] || (!local->caches[i]->granules && !local->caches[i]->large))
                 continue;
             strata_spin_take(&self->lock);
-            give_all(self, cell->caches[i]);
+            give_all(self, local->caches[i]);
             strata_spin_release(&self->lock);
         }
         strata_spin_take(&self->lock);
         for (size_t i = 0; i < POOL_MAGAZINES; i++) {
-            give_list(self, cell->magazines[i].first);
-            cell->magazines[i] = (pool_magazine){0};
+            give_list(self, local->magazines[i].first);
+            local->magazines[i] = (pool_magazine){0};
         }
-        give_list(self, cell->rest);
-        cell->rest = 0;
+        give_list(self, local->rest);
+        local->rest = 0;
         strata_spin_release(&self->lock);
     }
     strata_spin_take(&self->lock);
@@ -334,14 +336,14 @@ void pool_caches_flush(pool *self)
     atomic_fetch_add_explicit(&self->counts.flushes, 1, memory_order_relaxed);
 }
 
-void pool_caches_end(pool *self)
+void pool_thread_caches_destroy(pool *self)
 {
-    pool_cell *cell;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&self->cells, &position));)
-        for (size_t i = 0; i < POOL_CACHES; i++) {
-            if (cell->caches[i])
-                strata_timeline_unhold(cell->caches[i]->timeline, cell->caches[i]->live_blocks);
-            strata_host_free(cell->caches[i]);
+    pool_thread_cache *local;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));)
+        for (size_t i = 0; i < POOL_STREAM_CACHES; i++) {
+            if (local->caches[i])
+                strata_timeline_unhold(local->caches[i]->timeline, local->caches[i]->live_blocks);
+            strata_host_free(local->caches[i]);
         }
-    strata_per_thread_destroy(&self->cells);
+    strata_per_thread_destroy(&self->thread_caches);
 }

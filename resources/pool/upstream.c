@@ -418,7 +418,7 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     const pool_turn turn = take_turn(self);
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     strata_lock_take(&self->growth);
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     strata_lock_release(&self->growth);
     if (before > keep && self->takes_finished)
         pool_settle(self);
@@ -444,7 +444,7 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     strata_status status = STRATA_SUCCESS;
     const pool_turn turn = take_turn(self);
     strata_lock_take(&self->growth);
-    pool_caches_flush(self);
+    pool_thread_caches_flush(self);
     strata_lock_release(&self->growth);
     if (self->takes_finished)
         pool_settle(self);

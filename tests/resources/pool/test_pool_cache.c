@@ -29,7 +29,7 @@ static unsigned have(test_fixture *fixture, unsigned count, size_t bytes, CUstre
 /* A smaller size that is kept in the place of this one, or the largest one that is not. */
 static size_t smaller_size(size_t bytes, bool in_its_place)
 {
-    static pool_cache cache;
+    static pool_stream_cache cache;
     uint64_t granules = bytes / POOL_GRANULE - 1;
     while ((pool_bin_of(&cache, granules) == pool_bin_of(&cache, bytes / POOL_GRANULE)) != in_its_place)
         granules--;

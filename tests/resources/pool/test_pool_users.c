@@ -515,13 +515,13 @@ static void memory_that_its_stream_frees_waits_for_who_read_it_besides(test_fixt
 /* Two streams that have the same place among a thread's caches. */
 static void find_neighbours(test_fixture *fixture, CUstream found[2])
 {
-    CUstream streams[POOL_CACHES + 1], by_place[POOL_CACHES] = {NULL};
+    CUstream streams[POOL_STREAM_CACHES + 1], by_place[POOL_STREAM_CACHES] = {NULL};
     found[0] = NULL;
-    for (size_t i = 0; i < POOL_CACHES + 1 && !found[0]; i++) {
+    for (size_t i = 0; i < POOL_STREAM_CACHES + 1 && !found[0]; i++) {
         strata_stream_ref ref;
         streams[i] = test_stream(fixture, TEST_STREAM_POOL);
         check_ok(strata_stream_resolve(fixture->runtime->device, streams[i], &ref));
-        CUstream *place = &by_place[ref.timeline->number % POOL_CACHES];
+        CUstream *place = &by_place[ref.timeline->number % POOL_STREAM_CACHES];
         found[0] = *place;
         found[1] = *place = streams[i];
     }
