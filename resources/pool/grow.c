@@ -296,11 +296,11 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    const uint64_t began = pool_slack_clock(self);
+    const uint64_t began = pool_overhead_clock(self);
     get_chunks(self, want, &how, &making, &chunks, attempt);
     const pool_look look = use_chunks(self, want, &place, &chunks, attempt, slot);
     if (!patient) /* which waits for work, with growth let go */
-        pool_slack_note_moves(self, began + chunks.making_ns, chunks.moved);
+        pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return look;
@@ -310,12 +310,12 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
 
 /* What may be reserved while memory can be moved instead. What is costly buys no more where a limit is near: there
  * memory is kept for what cannot be moved. */
-static uint64_t within_slack(pool *self, const pool_want *want)
+static uint64_t within_overhead(pool *self, const pool_want *want)
 {
     const uint64_t peak = pool_peak_with(self, want);
-    uint64_t most = pool_with_slack(peak, pool_slack_now(self), self->store.granule);
+    uint64_t most = pool_with_overhead(peak, pool_overhead_now(self), self->store.granule);
     if (pool_is_tight(self, most))
-        most = pool_with_slack(peak, self->slack, self->store.granule);
+        most = pool_with_overhead(peak, self->overhead, self->store.granule);
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
@@ -345,14 +345,14 @@ static pool_look move_across_holes(pool *self, const pool_want *want, bool patie
 
 pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    pool_slack_weigh_asking(self);
+    pool_overhead_weigh_polling(self);
     if (!atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed) || pool_lacks_initial(self, want))
         return POOL_NOTHING;
-    const uint64_t slack = within_slack(self, want);
-    if (slack > pool_most_reserved(self))
+    const uint64_t overhead = within_overhead(self, want);
+    if (overhead > pool_most_reserved(self))
         return POOL_NOTHING;
     pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
-    const pool_look look = grow(self, want, slack, &ahead, slot);
+    const pool_look look = grow(self, want, overhead, &ahead, slot);
     if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
         atomic_store_explicit(&self->asking_is_costly, false, memory_order_relaxed);
     return look;
@@ -363,13 +363,13 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if ((attempt->initial = pool_initial_is_too_much(self, want)))
         return POOL_NOTHING;
     attempt->ceiling = 0;
-    const uint64_t most = most_to_be_had(self, attempt), slack = within_slack(self, want);
-    const uint64_t reserved = self->store.reserved, cheap = slack < most ? slack : most;
+    const uint64_t most = most_to_be_had(self, attempt), overhead = within_overhead(self, want);
+    const uint64_t reserved = self->store.reserved, cheap = overhead < most ? overhead : most;
     /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
      * is kept for what cannot be moved. */
     const uint64_t granule = self->store.granule;
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
-    const uint64_t spare = !limited && slack > reserved ? (slack - reserved) / granule * granule : 0;
+    const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
     if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
         pool_settle_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
@@ -389,8 +389,8 @@ pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granul
 {
     if (!strata_lock_try(&self->growth))
         return POOL_NOTHING;
-    const uint64_t most = pool_most_reserved(self), slack = within_slack(self, want);
-    const pool_terms terms = {.most = slack < most ? slack : most, .granules = granules, .alone = true};
+    const uint64_t most = pool_most_reserved(self), overhead = within_overhead(self, want);
+    const pool_terms terms = {.most = overhead < most ? overhead : most, .granules = granules, .alone = true};
     pool_attempt attempt = {.call = self->store.source->make_call, .alone = true};
     const pool_look look = fill_window(self, want, &terms, &attempt, slot);
     if (look == POOL_FOUND)

@@ -74,10 +74,10 @@ typedef struct pool {
     uint64_t cache_granules; /* that a thread keeps for a stream; constant */
     _Atomic uint64_t limit;  /* bytes that may be reserved, 0: no limit but the device's */
     struct {
-        uint64_t chunk, slack;
+        uint64_t chunk, overhead;
         pool_sharing sharing;
-    } given;      /* options that depend on where the pool stands; constant */
-    double slack; /* of what is live at most, that may be reserved beyond it before memory is moved or given back;
+    } given;         /* options that depend on where the pool stands; constant */
+    double overhead; /* of what is live at most, that may be reserved beyond it before memory is moved or given back;
                      constant once it has begun */
     uint64_t chunk_bytes; /* the largest frame that is made for more than one request; constant once it has begun */
     strata_export_type export_type;      /* constant */
@@ -123,9 +123,9 @@ typedef enum pool_look {
 } pool_look;
 
 /* `live` bytes and the slack beyond them, and a granule; what is more than there can be is all that there can be. */
-static inline uint64_t pool_with_slack(uint64_t live, double slack, uint64_t granule)
+static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64_t granule)
 {
-    const double most = (double)live * (1 + slack) + (double)granule;
+    const double most = (double)live * (1 + overhead) + (double)granule;
     return most < 0x1p63 ? (uint64_t)most : UINT64_MAX / 2;
 }
 

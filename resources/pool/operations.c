@@ -17,8 +17,8 @@
 enum {
     CHUNK_MAPPED = 16 << 20,
     CHUNK_STILL = 64 << 20,
-    SLACK_MAPPED = 44,
-    SLACK_STILL = 500,
+    OVERHEAD_REMAPPABLE = 44,
+    OVERHEAD_FIXED = 500,
 };
 
 enum { PENDING = 64 };
@@ -162,9 +162,11 @@ static strata_status pool_begin(strata_resource *resource)
     }
     const uint64_t granule = self->store.granule;
     const uint64_t chunk = self->given.chunk ? self->given.chunk : moves ? CHUNK_MAPPED : CHUNK_STILL;
-    const uint64_t slack = self->given.slack ? self->given.slack : moves ? SLACK_MAPPED : SLACK_STILL;
+    const uint64_t overhead = self->given.overhead ? self->given.overhead
+                              : moves              ? OVERHEAD_REMAPPABLE
+                                                   : OVERHEAD_FIXED;
     self->chunk_bytes = (chunk + granule - 1) / granule * granule;
-    self->slack = (double)slack / 1000;
+    self->overhead = (double)overhead / 1000;
     return STRATA_SUCCESS;
 }
 

@@ -7,7 +7,7 @@
 #include "resources/pool/peers.h"
 #include "resources/pool/thread_cache.h"
 
-enum { DEFAULT_CACHE = 4 << 20, MOST_SLACK = 1000000 };
+enum { DEFAULT_CACHE = 4 << 20, MAX_OVERHEAD = 1000000 };
 
 static strata_status check_options(const strata_pool_options *options)
 {
@@ -20,7 +20,7 @@ static strata_status check_options(const strata_pool_options *options)
         problem = "the export type is none of those that there are";
     else if (options->frame > UINT64_C(1) << 40)
         problem = "a frame is larger than 1 TiB";
-    else if (options->slack > MOST_SLACK)
+    else if (options->slack > MAX_OVERHEAD)
         problem =
             "slack is in thousandths of the highest live bytes, at most 1000000 of them: 500 is half as much again";
     else if (options->release_all && options->release_threshold)

@@ -17,7 +17,7 @@
 
 static const double MOVING_STEP = 0.10; /* so much at a time, */
 static const double MOVING_MOST = 1.0;  /* up to here */
-static const double ASKING_SLACK = 0.15;
+static const double ASKING_OVERHEAD = 0.15;
 
 enum {
     TIME_SHARE = 4,        /* of the time, that moving takes, */
@@ -43,7 +43,7 @@ static uint64_t requests_of(const pool *self)
 
 /* ---- moving ---- */
 
-uint64_t pool_slack_clock(const pool *self)
+uint64_t pool_overhead_clock(const pool *self)
 {
     const uint64_t moved = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
     return self->deterministic ? requests_of(self) * REQUEST_NS + moved * CHUNK_NS : strata_timestamp_clock();
@@ -65,10 +65,10 @@ static void begin_anew(pool *self, uint64_t now)
     self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = requests_of(self)};
 }
 
-void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes)
+void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes)
 {
     pool_spell *spell = &self->bought.spell;
-    const uint64_t now = pool_slack_clock(self);
+    const uint64_t now = pool_overhead_clock(self);
     if (!bytes)
         return;
     pass(self, began);
@@ -82,9 +82,9 @@ void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes)
     spell->seen = now;
 }
 
-uint64_t pool_slack_leave_out(pool *self, uint64_t began)
+uint64_t pool_overhead_exclude(pool *self, uint64_t began)
 {
-    const uint64_t took = pool_slack_clock(self) - began;
+    const uint64_t took = pool_overhead_clock(self) - began;
     self->bought.spell.began += took;
     self->bought.spell.seen += took;
     return took;
@@ -101,12 +101,12 @@ static double most_by_moving(const pool *self)
 }
 
 /* What was bought while less was live, or more allowed, counts as far as it may be bought now. */
-static double slack_of(const pool *self)
+static double overhead_of(const pool *self)
 {
     const double most = most_by_moving(self), bought = self->bought.by_moving;
     const double moving = bought < most ? bought : most, asking = self->bought.by_asking;
     const double more = moving > asking ? moving : asking;
-    return more > self->slack ? more : self->slack;
+    return more > self->overhead ? more : self->overhead;
 }
 
 static bool moving_is_costly(const pool *self, uint64_t now)
@@ -119,7 +119,7 @@ static bool moving_is_costly(const pool *self, uint64_t now)
 
 static void weigh_moving(pool *self)
 {
-    const uint64_t most = self->bought.risen_to, now = pool_slack_clock(self);
+    const uint64_t most = self->bought.risen_to, now = pool_overhead_clock(self);
     if (self->peak_live > most && self->peak_live - most > most / RISE_SHARE) {
         self->bought.risen_to = self->peak_live;
         begin_anew(self, now);
@@ -128,31 +128,31 @@ static void weigh_moving(pool *self)
     if (!moving_is_costly(self, now))
         return;
     begin_anew(self, now);
-    if (slack_of(self) < most_by_moving(self))
-        self->bought.by_moving = slack_of(self) + MOVING_STEP;
+    if (overhead_of(self) < most_by_moving(self))
+        self->bought.by_moving = overhead_of(self) + MOVING_STEP;
 }
 
-double pool_slack_now(pool *self)
+double pool_overhead_now(pool *self)
 {
-    if (self->given.slack)
-        return self->slack;
+    if (self->given.overhead)
+        return self->overhead;
     weigh_moving(self);
-    return slack_of(self);
+    return overhead_of(self);
 }
 
 /* ---- asking ---- */
 
 /* Streams that keep taking each other's memory keep asking how far the others are, and moving what they get. With more
  * memory each finds its own. */
-void pool_slack_weigh_asking(pool *self)
+void pool_overhead_weigh_polling(pool *self)
 {
     const uint64_t misses = requests_of(self);
     const uint64_t requests = misses - self->bought.misses_weighed;
-    if (self->given.slack || requests < ASKING_WEIGHED)
+    if (self->given.overhead || requests < ASKING_WEIGHED)
         return;
     if (ASKING_REQUESTS * self->bought.asked_in_need >= requests) {
         atomic_store_explicit(&self->asking_is_costly, true, memory_order_relaxed);
-        self->bought.by_asking = ASKING_SLACK;
+        self->bought.by_asking = ASKING_OVERHEAD;
     }
     self->bought.misses_weighed = misses;
     self->bought.asked_in_need = 0;

@@ -6,18 +6,18 @@
 #include "resources/pool/internal.h"
 
 /* Nanoseconds, since whenever. Growth need not be held. */
-uint64_t pool_slack_clock(const pool *self);
+uint64_t pool_overhead_clock(const pool *self);
 
 /* So many bytes were moved, from a time by that clock until now, and growth was held throughout. */
-void pool_slack_note_moves(pool *self, uint64_t began, uint64_t bytes);
+void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes);
 
 /* Memory was made from a time until now, which is done once: that is no time of the program's. How long it took. */
-uint64_t pool_slack_leave_out(pool *self, uint64_t began);
+uint64_t pool_overhead_exclude(pool *self, uint64_t began);
 
 /* What may be reserved beyond what was live at most, as a share of that. */
-double pool_slack_now(pool *self);
+double pool_overhead_now(pool *self);
 
 /* Looks now and then how often others are asked; sets `asking_is_costly`. */
-void pool_slack_weigh_asking(pool *self);
+void pool_overhead_weigh_polling(pool *self);
 
 #endif

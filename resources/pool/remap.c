@@ -130,7 +130,7 @@ static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
 CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool_chunk_list *chunks,
                               pool_attempt *attempt)
 {
-    const uint64_t began = pool_slack_clock(self);
+    const uint64_t began = pool_overhead_clock(self);
     attempt->call = "cuMemCreate";
     CUresult result = chunks->bytes < bytes ? ask_for_much(self, bytes - chunks->bytes, attempt) : CUDA_SUCCESS;
     const uint64_t large = chunk_size_for(self, request);
@@ -142,7 +142,7 @@ CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
             attempt->ceiling = ceiling_below(self, left < size ? left : size);
     }
-    chunks->making_ns += pool_slack_leave_out(self, began);
+    chunks->making_ns += pool_overhead_exclude(self, began);
     return result;
 }
 

@@ -324,10 +324,10 @@ static uint64_t missing_for(pool *self, const pool_want *want, const pool_attemp
 }
 
 /* Gives back what a frame of so many bytes would be beyond the slack, as far as it is free and complete. */
-static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
+static void keep_within_overhead(pool *self, const pool_want *want, uint64_t bytes)
 {
     strata_lock_take(&self->growth);
-    uint64_t most = pool_with_slack(pool_peak_with(self, want), self->slack, self->store.granule);
+    uint64_t most = pool_with_overhead(pool_peak_with(self, want), self->overhead, self->store.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
     const uint64_t after = self->store.reserved + self->store.asked + bytes;
     strata_lock_release(&self->growth);
@@ -343,7 +343,7 @@ static void keep_within_slack(pool *self, const pool_want *want, uint64_t bytes)
 static pool_look get_chunk(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t least = least_for(self, want), size = chunk_for(self, want);
-    keep_within_slack(self, want, size);
+    keep_within_overhead(self, want, size);
     pool_look look = take_chunk(self, want, size, attempt, slot);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)

@@ -343,7 +343,7 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
                            pool_attempt *attempt, uint32_t *slot)
 {
     pool_chunk_list chunks = {0};
-    const uint64_t began = pool_slack_clock(self);
+    const uint64_t began = pool_overhead_clock(self);
     attempt->result = collect_for_holes(self, terms, window, &chunks, attempt);
     if (attempt->result == CUDA_SUCCESS)
         attempt->result = map_in_holes(self, window->holes, &chunks, &attempt->call);
@@ -351,7 +351,7 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);
     if (!terms->patient) /* which waits for work, with growth let go */
-        pool_slack_note_moves(self, began + chunks.making_ns, chunks.moved);
+        pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     pool_note_reserved(self);
     if (mapped)
         return cut_out(self, want, window, attempt, slot);

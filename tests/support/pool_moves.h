@@ -7,7 +7,7 @@
 
 #include <strata/strata.h>
 
-/* Moving buys nothing, on whatever machine and however busy it is; what it buys is test_pool_slack.c's. */
+/* Moving buys nothing, on whatever machine and however busy it is; what it buys is test_pool_overhead.c's. */
 static inline void forget_moves(strata_runtime *runtime)
 {
     pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);

@@ -19,12 +19,12 @@ static strata_runtime *runtime_of(const char *text)
 
 /* ---- slack ---- */
 
-static void a_slack_beyond_all_memory_is_all_memory(void **state)
+static void a_overhead_beyond_all_memory_is_all_memory(void **state)
 {
     (void)state;
-    assert_true(pool_with_slack(1000 * MIB, 0.5, 2 * MIB) == 1502 * MIB);
-    assert_true(pool_with_slack((uint64_t)1 << 62, 1000, 2 * MIB) == UINT64_MAX / 2);
-    assert_true(pool_with_slack(1, 1e300, 2 * MIB) == UINT64_MAX / 2);
+    assert_true(pool_with_overhead(1000 * MIB, 0.5, 2 * MIB) == 1502 * MIB);
+    assert_true(pool_with_overhead((uint64_t)1 << 62, 1000, 2 * MIB) == UINT64_MAX / 2);
+    assert_true(pool_with_overhead(1, 1e300, 2 * MIB) == UINT64_MAX / 2);
     strata_stack *stack;
     check_status(strata_stack_create("pool(slack=1000001)", 0, &stack), STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "thousandths");
@@ -277,7 +277,7 @@ int main(void)
     static const char *const stacks[] = {"pool", "pool, direct"};
     static const test_case cases[] = {TEST_CASE(the_largest_free_extent_may_be_one_that_a_thread_keeps)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slack_beyond_all_memory_is_all_memory),
+        cmocka_unit_test(a_overhead_beyond_all_memory_is_all_memory),
         cmocka_unit_test(sizes_can_be_shares_of_the_device),
         cmocka_unit_test(every_switch_takes_the_same_words),
         cmocka_unit_test(a_refusal_says_what_of_the_limit_is_of_use),

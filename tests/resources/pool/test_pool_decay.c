@@ -324,7 +324,7 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
 }
 
 /* Memory is moved rather than made beyond it: what was live long ago is over. */
-static void after_a_decay_the_slack_counts_from_what_is_held(test_fixture *fixture)
+static void after_a_decay_the_overhead_counts_from_what_is_held(test_fixture *fixture)
 {
     enum { PAIRS = 4 };
     needs_granule(CHUNK);
@@ -669,7 +669,7 @@ int main(void)
         TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_chunks),
         TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
         TEST_CASE(a_period_that_needs_less_comes_to_have_less),
-        TEST_CASE(after_a_decay_the_slack_counts_from_what_is_held),
+        TEST_CASE(after_a_decay_the_overhead_counts_from_what_is_held),
         TEST_CASE(decay_ends_at_the_release_threshold),
         TEST_CASE(memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for),
         TEST_CASE(without_decay_nothing_goes_however_long_it_is_not_used),

@@ -115,7 +115,7 @@ static void all_that_is_free_serves_one_request_across_several_holes(test_fixtur
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
 }
 
-/* By which a pool that keeps moving tells so (test_pool_slack.c). */
+/* By which a pool that keeps moving tells so (test_pool_overhead.c). */
 static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixture)
 {
     test_needs_truthful_queries();
@@ -128,7 +128,7 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
     scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
     test_synchronize(stream);
     forget_moves(fixture->runtime);
-    self->given.slack = true; /* what was moved is counted and not weighed */
+    self->given.overhead = true; /* what was moved is counted and not weighed */
     serve(fixture, 16, all.start, 0x55, stream, &block);
     assert_int_equal(self->bought.spell.bytes, 4 * MIB);
     end_row(fixture, &all.row, stream);

@@ -166,7 +166,7 @@ static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void 
 }
 
 /* Of what a request needs 128 MiB lie free; with the slack there would be 24 MiB more than are missing. */
-static void where_the_slack_is_not_to_be_had_what_is_missing_is(void **state)
+static void where_the_overhead_is_not_to_be_had_what_is_missing_is(void **state)
 {
     (void)state;
     test_needs_simulated_driver("nobody else uses it");
@@ -223,7 +223,7 @@ static void what_others_give_back_meanwhile_is_had(void **state)
 }
 
 /* What it would have needed was never live. */
-static void a_refused_request_leaves_the_slack_as_it_was(void **state)
+static void a_refused_request_leaves_the_overhead_as_it_was(void **state)
 {
     static const char *const stacks[] = {"pool", "pool(slack=44)", "pool(max_size=512MiB)", "pool, direct"};
     (void)state;
@@ -290,9 +290,9 @@ int main(void)
         cmocka_unit_test(what_the_device_makes_room_for_is_had),
         cmocka_unit_test(nothing_is_given_back_where_the_device_has_nothing_left),
         cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
-        cmocka_unit_test(where_the_slack_is_not_to_be_had_what_is_missing_is),
+        cmocka_unit_test(where_the_overhead_is_not_to_be_had_what_is_missing_is),
         cmocka_unit_test(what_others_give_back_meanwhile_is_had),
-        cmocka_unit_test(a_refused_request_leaves_the_slack_as_it_was),
+        cmocka_unit_test(a_refused_request_leaves_the_overhead_as_it_was),
         cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_is_not_the_pools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,7 +128,7 @@ static void begin_rule(traffic *all, const char *stack, strata_block *block)
     *block = (strata_block){0};
     replace(all, block, CHUNKS * 2 * MIB);
     assert_int_equal(all->self->store.reserved, CHUNKS * 2 * MIB);
-    pool_slack_now(all->self); /* what is live at most is known from here on */
+    pool_overhead_now(all->self); /* what is live at most is known from here on */
 }
 
 static void end_rule(traffic *all, strata_block *block)
@@ -139,7 +139,7 @@ static void end_rule(traffic *all, strata_block *block)
 
 static void begin_spell(pool *self)
 {
-    const uint64_t now = pool_slack_clock(self);
+    const uint64_t now = pool_overhead_clock(self);
     self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
 }
 
@@ -161,15 +161,15 @@ static void work_for(pool *self, uint64_t milliseconds)
 static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
 {
     pause_for(self, milliseconds);
-    pool_slack_note_moves(self, pool_slack_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
+    pool_overhead_record_moves(self, pool_overhead_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
 }
 
-static double slack_after(pool *self, uint64_t else_ms, uint64_t chunks, uint64_t moving_ms)
+static double overhead_after(pool *self, uint64_t else_ms, uint64_t chunks, uint64_t moving_ms)
 {
     begin_spell(self);
     work_for(self, else_ms);
     move(self, chunks, moving_ms);
-    return pool_slack_now(self);
+    return pool_overhead_now(self);
 }
 
 static bool is_about(double value, double expected)
@@ -184,12 +184,12 @@ static void an_eighth_of_memory_moved_in_a_quarter_of_the_time_buys_a_tenth(void
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    assert_true(is_about(slack_after(self, 0, EIGHTH - 1, 40), 0.044)); /* too little */
-    assert_true(is_about(slack_after(self, 140, EIGHTH, 40), 0.044));   /* in too much time, */
-    assert_true(is_about(slack_after(self, 0, EIGHTH, 1), 0.044));      /* or too little to tell */
-    assert_true(is_about(slack_after(self, 60, EIGHTH, 40), 0.144));
-    assert_true(is_about(pool_slack_now(self), 0.144)); /* once */
-    assert_true(is_about(slack_after(self, 0, EIGHTH, 30), 0.244));
+    assert_true(is_about(overhead_after(self, 0, EIGHTH - 1, 40), 0.044)); /* too little */
+    assert_true(is_about(overhead_after(self, 140, EIGHTH, 40), 0.044));   /* in too much time, */
+    assert_true(is_about(overhead_after(self, 0, EIGHTH, 1), 0.044));      /* or too little to tell */
+    assert_true(is_about(overhead_after(self, 60, EIGHTH, 40), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144)); /* once */
+    assert_true(is_about(overhead_after(self, 0, EIGHTH, 30), 0.244));
     end_rule(&all, &block);
 }
 
@@ -205,9 +205,9 @@ static void what_is_moved_bit_by_bit_counts_together(void **state)
         work_for(self, 5);
         move(self, 1, 10);
     }
-    assert_true(is_about(pool_slack_now(self), 0.044));
+    assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 10);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
 
@@ -223,13 +223,13 @@ static void what_was_long_ago_is_forgotten_and_so_is_the_time(void **state)
     work_for(self, 2000);
     for (int i = 0; i < EIGHTH - 1; i++)
         move(self, 1, 10);
-    assert_true(is_about(pool_slack_now(self), 0.044));
+    assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 10);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     work_for(self, 3600 * 1000);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     move(self, EIGHTH, 100);
-    assert_true(is_about(pool_slack_now(self), 0.244));
+    assert_true(is_about(pool_overhead_now(self), 0.244));
     end_rule(&all, &block);
 }
 
@@ -240,8 +240,8 @@ static void it_buys_as_much_as_was_live_at_most(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     for (int i = 0; i < 20; i++)
-        slack_after(all.self, 0, EIGHTH, 30);
-    assert_true(is_about(pool_slack_now(all.self), 1.0));
+        overhead_after(all.self, 0, EIGHTH, 30);
+    assert_true(is_about(pool_overhead_now(all.self), 1.0));
     end_rule(&all, &block);
 }
 
@@ -251,19 +251,19 @@ static void it_buys_what_a_limit_leaves_and_half_of_what_a_device_does(void **st
     traffic all;
     strata_block block;
     begin_rule(&all, "pool(max_size=144MiB)", &block); /* all but a twelfth of it: 4 of 128 MiB */
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.044));
+    assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 0.044));
     end_rule(&all, &block);
     begin_rule(&all, "pool(max_size=168MiB)", &block); /* 26 */
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.144));
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 26.0 / 128));
+    assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 0.144));
+    assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 26.0 / 128));
     end_rule(&all, &block);
     begin_rule(&all, "pool", &block); /* an eighth of the device */
     const uint64_t total = all.self->device->info.total_bytes;
     all.self->peak_live = total / 8 * 7;
-    pool_slack_now(all.self);
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 1.0 / 14));
+    pool_overhead_now(all.self);
+    assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 1.0 / 14));
     all.self->peak_live = total;
-    assert_true(is_about(slack_after(all.self, 0, EIGHTH, 30), 0.044));
+    assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 0.044));
     end_rule(&all, &block);
 }
 
@@ -274,16 +274,16 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     for (int i = 0; i < 5; i++)
-        slack_after(all.self, 0, EIGHTH, 30);
-    assert_true(is_about(pool_slack_now(all.self), 0.544));
+        overhead_after(all.self, 0, EIGHTH, 30);
+    assert_true(is_about(pool_overhead_now(all.self), 0.544));
     const uint64_t limit = 168 * MIB, none = 0;
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &limit));
-    assert_true(is_about(pool_slack_now(all.self), 26.0 / 128));
+    assert_true(is_about(pool_overhead_now(all.self), 26.0 / 128));
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
-    assert_true(is_about(pool_slack_now(all.self), 0.544));
+    assert_true(is_about(pool_overhead_now(all.self), 0.544));
     all.self->bought.by_asking = 0.15; /* which no limit takes back */
     all.self->peak_live = all.self->device->info.total_bytes;
-    assert_true(is_about(pool_slack_now(all.self), 0.15));
+    assert_true(is_about(pool_overhead_now(all.self), 0.15));
     end_rule(&all, &block);
 }
 
@@ -298,12 +298,12 @@ static void what_was_moved_before_more_was_live_than_ever_does_not_count(void **
     begin_spell(self);
     move(self, EIGHTH - 1, 30);
     self->peak_live = peak + peak / 32 + 1;
-    assert_true(is_about(pool_slack_now(self), 0.044));
+    assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 30);
-    assert_true(is_about(pool_slack_now(self), 0.044));
+    assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, EIGHTH - 1, 30);
     self->peak_live += self->peak_live / 32; /* a little more is as much as before */
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
 
@@ -318,11 +318,11 @@ static void what_was_moved_before_memory_was_given_back_counts(void **state)
     begin_spell(self);
     move(self, EIGHTH - 1, 30);
     self->peak_live = peak / 2;
-    assert_true(is_about(pool_slack_now(self), 0.044));
+    assert_true(is_about(pool_overhead_now(self), 0.044));
     self->peak_live = peak; /* as much as before is no more than ever */
-    assert_true(is_about(pool_slack_now(self), 0.044));
+    assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 1);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
 
@@ -333,9 +333,9 @@ static void making_memory_takes_no_time_here(void **state)
     strata_block block, more = {0};
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    assert_true(is_about(slack_after(self, 140, EIGHTH, 40), 0.044));
-    assert_true(pool_slack_leave_out(self, strata_timestamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(overhead_after(self, 140, EIGHTH, 40), 0.044));
+    assert_true(pool_overhead_exclude(self, strata_timestamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     self->bought.risen_to = UINT64_MAX; /* no rise begins anew */
     const uint64_t began = self->bought.spell.began;
     replace(&all, &more, CHUNKS * 2 * MIB);
@@ -350,8 +350,8 @@ static void what_takes_long_counts_whatever_part_of_memory_it_is(void **state)
     traffic all;
     strata_block block;
     begin_rule(&all, "pool", &block);
-    assert_true(is_about(slack_after(all.self, 0, 1, 80), 0.044));
-    assert_true(is_about(slack_after(all.self, 0, 1, 100), 0.144));
+    assert_true(is_about(overhead_after(all.self, 0, 1, 80), 0.044));
+    assert_true(is_about(overhead_after(all.self, 0, 1, 100), 0.144));
     end_rule(&all, &block);
 }
 
@@ -364,15 +364,15 @@ static void a_move_within_which_memory_is_made_counts_without_that(void **state)
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
     begin_spell(self);
-    const uint64_t now = pool_slack_clock(self), began = now - 140 * MILLISECOND;
+    const uint64_t now = pool_overhead_clock(self), began = now - 140 * MILLISECOND;
     pause_for(self, 140);
-    const uint64_t making = pool_slack_leave_out(self, now - 90 * MILLISECOND);
-    pool_slack_note_moves(self, began + making, EIGHTH * 2 * MIB);
+    const uint64_t making = pool_overhead_exclude(self, now - 90 * MILLISECOND);
+    pool_overhead_record_moves(self, began + making, EIGHTH * 2 * MIB);
     const pool_spell *spell = &self->bought.spell;
     assert_true(spell->bytes == EIGHTH * 2 * MIB && spell->moving >= 50 * MILLISECOND);
-    const uint64_t lasted = pool_slack_clock(self) - spell->began;
+    const uint64_t lasted = pool_overhead_clock(self) - spell->began;
     assert_true(lasted >= spell->moving && lasted < 100 * MILLISECOND);
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
 
@@ -388,13 +388,13 @@ static void a_pause_is_no_time(void **state)
         pause_for(self, 1000);
         move(self, 1, 5);
     }
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     begin_spell(self);
     for (int i = 0; i < EIGHTH; i++) {
         work_for(self, 1000);
         move(self, 1, 5);
     }
-    assert_true(is_about(pool_slack_now(self), 0.144));
+    assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
 
@@ -405,27 +405,27 @@ static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
     strata_block block;
     begin_rule(&all, "pool(deterministic=on)", &block);
     pool *self = all.self;
-    const double slack = self->slack;
-    uint64_t began = pool_slack_clock(self);
+    const double overhead = self->overhead;
+    uint64_t began = pool_overhead_clock(self);
     atomic_fetch_add(&self->counts.moved, 199);
-    pool_slack_note_moves(self, began, EIGHTH * 2 * MIB);
-    assert_true(is_about(pool_slack_now(self), slack));
+    pool_overhead_record_moves(self, began, EIGHTH * 2 * MIB);
+    assert_true(is_about(pool_overhead_now(self), overhead));
     atomic_fetch_add(&self->counts.misses, 199 * 100);
-    assert_true(is_about(pool_slack_now(self), slack));
-    began = pool_slack_clock(self);
+    assert_true(is_about(pool_overhead_now(self), overhead));
+    began = pool_overhead_clock(self);
     atomic_fetch_add(&self->counts.moved, 250);
-    pool_slack_note_moves(self, began, EIGHTH * 2 * MIB);
-    assert_true(is_about(pool_slack_now(self), slack + 0.10));
+    pool_overhead_record_moves(self, began, EIGHTH * 2 * MIB);
+    assert_true(is_about(pool_overhead_now(self), overhead + 0.10));
     end_rule(&all, &block);
 }
 
-static void a_slack_that_is_given_is_kept(void **state)
+static void a_overhead_that_is_given_is_kept(void **state)
 {
     (void)state;
     traffic all;
     strata_block block;
     begin_rule(&all, "pool(slack=20)", &block);
-    assert_true(is_about(slack_after(all.self, 0, CHUNKS, 40), 0.020));
+    assert_true(is_about(overhead_after(all.self, 0, CHUNKS, 40), 0.020));
     end_rule(&all, &block);
 }
 
@@ -449,7 +449,7 @@ int main(void)
         cmocka_unit_test(a_move_within_which_memory_is_made_counts_without_that),
         cmocka_unit_test(a_pause_is_no_time),
         cmocka_unit_test(a_deterministic_pool_goes_by_requests_and_moves),
-        cmocka_unit_test(a_slack_that_is_given_is_kept),
+        cmocka_unit_test(a_overhead_that_is_given_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -253,7 +253,7 @@ static void free_chunks_make_room_for_a_larger_request(test_fixture *fixture)
 }
 
 /* Each request is larger than the one before, so that no frame serves the next. */
-static void no_more_than_the_slack_is_held_beyond_the_peak(test_fixture *fixture)
+static void no_more_than_the_overhead_is_held_beyond_the_peak(test_fixture *fixture)
 {
     strata_runtime *roomy;
     strata_block block;
@@ -847,7 +847,7 @@ int main(int count, char **arguments)
         TEST_CASE(what_is_left_of_a_chunk_serves_the_next_request),
         TEST_CASE(a_trim_gives_back_every_chunk_with_nothing_in_it),
         TEST_CASE(free_chunks_make_room_for_a_larger_request),
-        TEST_CASE(no_more_than_the_slack_is_held_beyond_the_peak),
+        TEST_CASE(no_more_than_the_overhead_is_held_beyond_the_peak),
         TEST_CASE(memory_in_use_is_not_waited_for_while_there_is_more),
         TEST_CASE(chunks_that_layers_below_do_not_let_go_at_once_make_room_too),
         TEST_CASE(a_stream_that_is_captured_gets_memory_of_a_new_chunk),
