@@ -50,7 +50,7 @@ typedef struct pool_source {
                       void *out); /* see pool_chunk_store_export */
 
     /* Waits until what was dropped is free below, so that it can be had again. NULL: it is at once. */
-    strata_status (*settle)(struct pool_chunk_store *store);
+    strata_status (*poll)(struct pool_chunk_store *store);
 } pool_source;
 
 extern const pool_source pool_source_mapped, pool_source_below, pool_source_direct;

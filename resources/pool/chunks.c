@@ -112,7 +112,7 @@ void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number)
     store->chunk_free = number;
 }
 
-strata_status pool_chunk_store_ask(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
+strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     *out = (pool_chunk){.units = pool_chunk_units(bytes)};
     return store->source->make(store, bytes, out);
@@ -140,7 +140,7 @@ CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool_chunk made;
     strata_error_suppress_begin();
-    const CUresult result = result_of(pool_chunk_store_ask(store, bytes, &made));
+    const CUresult result = result_of(pool_chunk_store_request(store, bytes, &made));
     strata_error_suppress_end(false);
     if (result != CUDA_SUCCESS) {
         pool_chunk_store_forget(store, *chunk);

@@ -2,7 +2,7 @@
  * time, whole; the range that it is mapped in is many times as large as the device's memory, so that a place for a
  * mapping is always found next to what it is to join. Nothing here knows what is free: the pool says what is mapped and
  * unmapped and given back, and that nothing submitted can touch it any more. All is guarded by the pool's growth lock,
- * but for what pool_chunk_store_ask and pool_chunk_store_return do. */
+ * but for what pool_chunk_store_request and pool_chunk_store_return do. */
 #ifndef STRATA_RESOURCES_POOL_CHUNKS_H
 #define STRATA_RESOURCES_POOL_CHUNKS_H
 
@@ -96,7 +96,7 @@ CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *
 /* The same for frames that stay where they are, step by step: a number for one, 0 without host memory; what is asked of
  * the source, without any lock; and the end of a number, whose frame was given back or never came. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
-strata_status pool_chunk_store_ask(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
+strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
 strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk);
 void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number);
 

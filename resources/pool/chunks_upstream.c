@@ -45,7 +45,7 @@ static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mo
     return status == STRATA_SUCCESS ? below(store)->ops->reap(below(store), mode, &bytes) : status;
 }
 
-static strata_status below_settle(pool_chunk_store *store)
+static strata_status below_drain(pool_chunk_store *store)
 {
     return wait_for_own_stream(store, STRATA_REAP_FINISHED);
 }
@@ -161,5 +161,5 @@ const pool_source pool_source_below = {
     .close = below_close,
     .make = below_make,
     .drop = below_drop,
-    .settle = below_settle,
+    .poll = below_drain,
 };

@@ -102,7 +102,7 @@ static void end_window(pool *self, uint64_t windows)
     const uint32_t turn = turn_of(marks) ^ 1;
     pool_thread_caches_flush(self);
     if (self->takes_finished)
-        pool_settle(self);
+        pool_poll(self);
     set_all(marks, turn, 0);
     atomic_store_explicit(&marks->turn, turn, memory_order_relaxed);
     uint64_t unused = 0;

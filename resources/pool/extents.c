@@ -492,7 +492,7 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
 }
 
 /* Forgets what a free piece need not wait for any more, which may give it another home. */
-static void settle_extent(pool_heap *heap, uint32_t slot)
+static void process_extent(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
     const uint16_t before = pool_extent_in(heap, entry)->timeline;
@@ -525,25 +525,25 @@ static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
 }
 
 /* A piece that gets another home may come back to this tree, joined with neighbours: it is met once more, or not. */
-static void settle_all(pool_heap *heap, const pool_tree *tree)
+static void process_all(pool_heap *heap, const pool_tree *tree)
 {
     pool_key least = {0, 0};
     for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
         least = key_of(pool_entry(heap, slot));
         least.address++;
-        settle_extent(heap, slot);
+        process_extent(heap, slot);
     }
 }
 
 /* Mostly few pieces of a tree change, or none, and going through it in order costs much more than looking at it. */
-static void settle_tree(pool_heap *heap, const pool_tree *tree)
+static void process_tree(pool_heap *heap, const pool_tree *tree)
 {
     changes found = {.count = 0};
     list_changes(heap, tree->root, &found);
     for (size_t i = 0; i < found.count && found.count < CHANGES; i++)
-        settle_extent(heap, pool_heap_around(heap, found.at[i]));
+        process_extent(heap, pool_heap_around(heap, found.at[i]));
     if (found.count == CHANGES)
-        settle_all(heap, tree);
+        process_all(heap, tree);
 }
 
 /* The same where one stream is waited for: nothing has changed for as long as that is known to be no further. */
@@ -551,16 +551,16 @@ static void poll_stream_list(pool_heap *heap, pool_stream_list *list)
 {
     const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    if (!list->tree.root || (!list->tree.entered && completed == list->settled))
+    if (!list->tree.root || (!list->tree.entered && completed == list->processed_to))
         return;
     list->tree.entered = false;
-    list->settled = completed;
-    settle_tree(heap, &list->tree);
+    list->processed_to = completed;
+    process_tree(heap, &list->tree);
 }
 
-void pool_heap_settle(pool_heap *heap)
+void pool_heap_process_completed(pool_heap *heap)
 {
-    settle_tree(heap, &heap->multi_stream);
+    process_tree(heap, &heap->multi_stream);
     for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
         poll_stream_list(heap, list);
 }

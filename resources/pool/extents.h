@@ -62,7 +62,7 @@ typedef struct pool_tree {
 typedef struct pool_stream_list {
     pool_tree tree;
     uint16_t timeline;             /* 0: there is none of this number yet */
-    uint64_t settled;              /* how far the stream was known to be when the tree was last settled */
+    uint64_t processed_to;         /* how far the stream was known to be when the tree was last settled */
     struct pool_stream_list *next; /* of all; homes are kept as long as the pool */
 } pool_stream_list;
 
@@ -156,7 +156,7 @@ uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data);
 
 /* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
-void pool_heap_settle(pool_heap *heap);
+void pool_heap_process_completed(pool_heap *heap);
 
 /* Joins a free piece with the free ones beside it that wait for nobody but `timeline`; POOL_TIMELINE_MULTI: for
  * anybody.

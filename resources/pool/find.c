@@ -152,9 +152,9 @@ static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
 /* ---- what others have finished ---- */
 
 enum {
-    SETTLE_EVERY = 64, /* requests that come to the heap */
-    SETTLE_TIGHT = 4,  /* the same, where the limit is near */
-    SETTLE_SHARE = 8,  /* if more than this part of what is free waits for others */
+    POLL_EVERY = 64, /* requests that come to the heap */
+    POLL_TIGHT = 4,  /* the same, where the limit is near */
+    POLL_SHARE = 8,  /* if more than this part of what is free waits for others */
 };
 
 /* Timelines, by their numbers. */
@@ -174,7 +174,7 @@ static strata_status note_number(strata_point point, void *data)
 static void list_streams(pool *self, pool_numbers *numbers)
 {
     strata_spin_take(&self->lock);
-    pool_heap_settle(&self->heap);
+    pool_heap_process_completed(&self->heap);
     for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
         if (list->tree.root)
             note_number(strata_point_make(list->timeline, 1), numbers);
@@ -191,7 +191,7 @@ static unsigned count_numbers(const pool_numbers *numbers)
 }
 
 /* The thread's capture mode is relaxed. */
-static void ask_all(const pool_numbers *numbers)
+static void poll_all(const pool_numbers *numbers)
 {
     for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
         for (uint64_t bits = numbers->words[word]; bits; bits &= bits - 1)
@@ -199,25 +199,25 @@ static void ask_all(const pool_numbers *numbers)
                 strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
 }
 
-static void ask(pool *self, const pool_numbers *numbers, unsigned count)
+static void poll(pool *self, const pool_numbers *numbers, unsigned count)
 {
     strata_scope scope;
     strata_error_suppress_begin();
     const strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
-        ask_all(numbers);
+        poll_all(numbers);
         strata_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
     atomic_fetch_add_explicit(&self->counts.asked, count, memory_order_relaxed);
     strata_spin_take(&self->lock);
-    pool_heap_settle(&self->heap);
+    pool_heap_process_completed(&self->heap);
     strata_spin_release(&self->lock);
 }
 
 /* Asks all streams that free memory waits for, that with the number `own` only if it is to be asked along. How many
  * others there were. */
-static unsigned settle(pool *self, uint16_t own, bool along)
+static unsigned poll(pool *self, uint16_t own, bool along)
 {
     pool_numbers numbers = {0};
     list_streams(self, &numbers);
@@ -225,23 +225,23 @@ static unsigned settle(pool *self, uint16_t own, bool along)
     numbers.words[own / 64] ^= along ? 0 : mine;
     const unsigned count = count_numbers(&numbers);
     if (count)
-        ask(self, &numbers, count);
+        poll(self, &numbers, count);
     return count - (along && mine);
 }
 
-void pool_settle(pool *self)
+void pool_poll(pool *self)
 {
-    settle(self, 0, false); /* no stream's number */
+    poll(self, 0, false); /* no stream's number */
 }
 
-void pool_settle_own(pool *self, const pool_want *want)
+void pool_poll_own(pool *self, const pool_want *want)
 {
     const uint16_t own = want->stream->timeline->number;
     pool_numbers numbers = {0}, mine = {0};
     list_streams(self, &numbers);
     mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
     if (mine.words[own / 64])
-        ask(self, &mine, 1);
+        poll(self, &mine, 1);
 }
 
 /* What the stream has itself fits as well before it is complete. It is asked about that where memory is made or moved,
@@ -250,8 +250,8 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
 {
     const uint16_t own = want->stream->timeline->number;
     const bool along =
-        !self->store.source->moves || atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed);
-    self->bought.asked_in_need += settle(self, own, along);
+        !self->store.source->moves || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
+    self->bought.polls_in_need += poll(self, own, along);
     return look_at_own(self, want, slot);
 }
 
@@ -259,22 +259,22 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
  * held. */
 static bool waits_for_others(const pool *self, const pool_want *want)
 {
-    return pool_heap_elsewhere(&self->heap, want->stream->timeline->number) > self->heap.free_bytes / SETTLE_SHARE;
+    return pool_heap_elsewhere(&self->heap, want->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
 }
 
 /* Whether that is so even by what is known now, and nobody has looked for a while how far the others are: what is
  * complete fits better than what happens to be the stream's own. */
-static bool is_time_to_settle(pool *self, const pool_want *want)
+static bool is_time_to_poll(pool *self, const pool_want *want)
 {
     const bool tight = is_tight(self);
-    if (!tight && atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed))
+    if (!tight && atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed))
         return false;
-    const uint32_t every = tight ? SETTLE_TIGHT : SETTLE_EVERY;
+    const uint32_t every = tight ? POLL_TIGHT : POLL_EVERY;
     strata_spin_take(&self->lock);
-    bool due = waits_for_others(self, want) && ++self->unsettled >= every;
+    bool due = waits_for_others(self, want) && ++self->requests_since_poll >= every;
     if (due) {
-        self->unsettled = 0;
-        pool_heap_settle(&self->heap);
+        self->requests_since_poll = 0;
+        pool_heap_process_completed(&self->heap);
         due = waits_for_others(self, want);
     }
     strata_spin_release(&self->lock);
@@ -468,7 +468,7 @@ static pool_look look_at_own_together(pool *self, const pool_want *want, uint32_
 {
     if (self->takes_finished) {
         strata_spin_take(&self->lock);
-        pool_heap_settle(&self->heap);
+        pool_heap_process_completed(&self->heap);
         strata_spin_release(&self->lock);
     }
     pool_look look = look_at_own(self, want, slot);
@@ -547,8 +547,8 @@ static strata_status find(pool *self, const pool_want *want, const strata_reques
     if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
-    if (self->takes_finished && is_time_to_settle(self, want))
-        pool_settle(self);
+    if (self->takes_finished && is_time_to_poll(self, want))
+        pool_poll(self);
     pool_stream_cache_give(self, local, want->stream->timeline, false);
     pool_look look = look_across_holes(self, want, slot);
     if (look == POOL_NOTHING)

@@ -346,7 +346,7 @@ static pool_look move_across_holes(pool *self, const pool_want *want, bool patie
 pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     pool_overhead_weigh_polling(self);
-    if (!atomic_load_explicit(&self->asking_is_costly, memory_order_relaxed) || pool_lacks_initial(self, want))
+    if (!atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) || pool_lacks_initial(self, want))
         return POOL_NOTHING;
     const uint64_t overhead = within_overhead(self, want);
     if (overhead > pool_most_reserved(self))
@@ -354,7 +354,7 @@ pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attem
     pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
     const pool_look look = grow(self, want, overhead, &ahead, slot);
     if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
-        atomic_store_explicit(&self->asking_is_costly, false, memory_order_relaxed);
+        atomic_store_explicit(&self->polling_is_costly, false, memory_order_relaxed);
     return look;
 }
 
@@ -371,7 +371,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
     const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
     if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
-        pool_settle_own(self, want);
+        pool_poll_own(self, want);
     pool_look look = grow(self, want, cheap, attempt, slot);
     attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
     if (attempt->initial)

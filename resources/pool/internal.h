@@ -61,10 +61,10 @@ typedef struct pool_spell {
 
 /* What moving and asking came to, and what each bought: resources/pool/overhead.c. Guarded by growth. */
 typedef struct pool_bought {
-    double by_moving, by_asking; /* slack; 0: none */
+    double by_moving, by_polling; /* slack; 0: none */
     pool_spell spell;
     uint64_t risen_to;       /* the most that ever was live, but for a little */
-    uint64_t asked_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
+    uint64_t polls_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
     uint64_t misses_weighed; /* and counts.misses then */
 } pool_bought;
 
@@ -97,15 +97,15 @@ typedef struct pool {
     _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
     bool deterministic;                   /* constant */
     pool_bought bought;
-    _Atomic bool asking_is_costly;  /* written under growth, read by any thread */
+    _Atomic bool polling_is_costly; /* written under growth, read by any thread */
     uint64_t peak_live;             /* the most that was seen live, of what was served; guarded by growth */
     _Atomic uint64_t peak_reserved; /* written under growth */
     _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
     _Alignas(64) strata_spin lock;
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
-    uint32_t unsettled; /* requests since somebody last looked how far the streams are; guarded by lock */
-    _Atomic bool begun; /* the heap; set under lock */
+    uint32_t requests_since_poll; /* requests since somebody last looked how far the streams are; guarded by lock */
+    _Atomic bool begun;           /* the heap; set under lock */
 } pool;
 
 /* What a thread wants of the pool beyond its cache. */
@@ -175,10 +175,10 @@ pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot);
 bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt);
 
 /* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
-void pool_settle(pool *self);
+void pool_poll(pool *self);
 
 /* The same of the request's stream alone. */
-void pool_settle_own(pool *self, const pool_want *want);
+void pool_poll_own(pool *self, const pool_want *want);
 
 /* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was

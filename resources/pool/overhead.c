@@ -17,23 +17,23 @@
 
 static const double MOVING_STEP = 0.10; /* so much at a time, */
 static const double MOVING_MOST = 1.0;  /* up to here */
-static const double ASKING_OVERHEAD = 0.15;
+static const double POLLING_OVERHEAD = 0.15;
 
 enum {
-    TIME_SHARE = 4,        /* of the time, that moving takes, */
-    MEMORY_SHARE = 8,      /* and of all memory, that is moved, */
-    MUCH_NS = 100000000,   /* if that does not take so long by itself, */
-    LEAST_NS = 20000000,   /* in this time at least, */
-    MOST_NS = 200000000,   /* beyond which half is forgotten */
-    PAUSE_NS = 2000000,    /* and in which a pause is no longer than that, */
-    GAP_NS = 5000000,      /* and so much more for each request that no cache served meanwhile */
-    REQUEST_NS = 5000,     /* such a request, */
-    CHUNK_NS = 100000,     /* and a frame that is moved, in a deterministic pool */
-    RISE_SHARE = 32,       /* of what was live at most: a rise with which it begins anew */
-    BESIDE_SHARE = 2,      /* of what the device has beside what was live at most, that moving may buy; */
-    LIMIT_SHARE = 12,      /* of a limit, that it may not: a little more than where pool_is_tight begins */
-    ASKING_REQUESTS = 8,   /* asking is costly if a stream is asked for every so many requests, */
-    ASKING_WEIGHED = 1024, /* of so many */
+    TIME_SHARE = 4,         /* of the time, that moving takes, */
+    MEMORY_SHARE = 8,       /* and of all memory, that is moved, */
+    MUCH_NS = 100000000,    /* if that does not take so long by itself, */
+    LEAST_NS = 20000000,    /* in this time at least, */
+    MOST_NS = 200000000,    /* beyond which half is forgotten */
+    PAUSE_NS = 2000000,     /* and in which a pause is no longer than that, */
+    GAP_NS = 5000000,       /* and so much more for each request that no cache served meanwhile */
+    REQUEST_NS = 5000,      /* such a request, */
+    CHUNK_NS = 100000,      /* and a frame that is moved, in a deterministic pool */
+    RISE_SHARE = 32,        /* of what was live at most: a rise with which it begins anew */
+    BESIDE_SHARE = 2,       /* of what the device has beside what was live at most, that moving may buy; */
+    LIMIT_SHARE = 12,       /* of a limit, that it may not: a little more than where pool_is_tight begins */
+    POLLING_REQUESTS = 8,   /* asking is costly if a stream is asked for every so many requests, */
+    POLLING_WEIGHED = 1024, /* of so many */
 };
 
 static uint64_t requests_of(const pool *self)
@@ -104,8 +104,8 @@ static double most_by_moving(const pool *self)
 static double overhead_of(const pool *self)
 {
     const double most = most_by_moving(self), bought = self->bought.by_moving;
-    const double moving = bought < most ? bought : most, asking = self->bought.by_asking;
-    const double more = moving > asking ? moving : asking;
+    const double moving = bought < most ? bought : most, polling = self->bought.by_polling;
+    const double more = moving > polling ? moving : polling;
     return more > self->overhead ? more : self->overhead;
 }
 
@@ -148,12 +148,12 @@ void pool_overhead_weigh_polling(pool *self)
 {
     const uint64_t misses = requests_of(self);
     const uint64_t requests = misses - self->bought.misses_weighed;
-    if (self->given.overhead || requests < ASKING_WEIGHED)
+    if (self->given.overhead || requests < POLLING_WEIGHED)
         return;
-    if (ASKING_REQUESTS * self->bought.asked_in_need >= requests) {
-        atomic_store_explicit(&self->asking_is_costly, true, memory_order_relaxed);
-        self->bought.by_asking = ASKING_OVERHEAD;
+    if (POLLING_REQUESTS * self->bought.polls_in_need >= requests) {
+        atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
+        self->bought.by_polling = POLLING_OVERHEAD;
     }
     self->bought.misses_weighed = misses;
-    self->bought.asked_in_need = 0;
+    self->bought.polls_in_need = 0;
 }

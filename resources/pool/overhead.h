@@ -17,7 +17,7 @@ uint64_t pool_overhead_exclude(pool *self, uint64_t began);
 /* What may be reserved beyond what was live at most, as a share of that. */
 double pool_overhead_now(pool *self);
 
-/* Looks now and then how often others are asked; sets `asking_is_costly`. */
+/* Looks now and then how often others are asked; sets `polling_is_costly`. */
 void pool_overhead_weigh_polling(pool *self);
 
 #endif

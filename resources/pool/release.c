@@ -75,7 +75,7 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     pool_thread_caches_flush(self);
     const uint64_t before = self->store.reserved;
     if (before > how->keep && self->takes_finished)
-        pool_settle(self);
+        pool_poll(self);
     strata_error_suppress_begin();
     for (uint32_t number = self->store.chunk_count;
          status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {

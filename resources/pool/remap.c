@@ -113,7 +113,7 @@ static uint64_t ceiling_below(const pool *self, uint64_t bytes)
 /* Whether the device has so many bytes, as its answer. Else, all that it has would be made and given back, and nobody
  * would get any of it meanwhile. Where it does not say so, it may still have them once it has moved other memory out of
  * the way, which one handle for all shows. */
-static CUresult ask_for_much(pool *self, uint64_t bytes, pool_attempt *attempt)
+static CUresult request_much(pool *self, uint64_t bytes, pool_attempt *attempt)
 {
     size_t left, total;
     uint32_t number;
@@ -132,7 +132,7 @@ CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool
 {
     const uint64_t began = pool_overhead_clock(self);
     attempt->call = "cuMemCreate";
-    CUresult result = chunks->bytes < bytes ? ask_for_much(self, bytes - chunks->bytes, attempt) : CUDA_SUCCESS;
+    CUresult result = chunks->bytes < bytes ? request_much(self, bytes - chunks->bytes, attempt) : CUDA_SUCCESS;
     const uint64_t large = chunk_size_for(self, request);
     const uint64_t roomy = large > chunk_size(self) ? roomy_bytes(self) : 0;
     while (result == CUDA_SUCCESS && chunks->bytes < bytes) {

@@ -165,8 +165,8 @@ static uint64_t give_back_chunks(pool *self, uint64_t enough, bool patient)
     uint64_t given = 0, bytes;
     for (uint32_t number = end_of_chunks(self); number-- > 1 && given < enough; given += bytes)
         give_back_chunk(self, number, patient, &bytes);
-    if (given && self->store.source->settle)
-        self->store.source->settle(&self->store);
+    if (given && self->store.source->poll)
+        self->store.source->poll(&self->store);
     return given;
 }
 
@@ -197,7 +197,7 @@ static uint64_t chunk_for(const pool *self, const pool_want *want)
 }
 
 /* A number for a frame of so many bytes, which count as asked for, if the limit lets them; else 0. */
-static uint32_t begin_to_ask(pool *self, uint64_t bytes, pool_attempt *attempt)
+static uint32_t begin_request(pool *self, uint64_t bytes, pool_attempt *attempt)
 {
     pool_chunk_store *store = &self->store;
     uint32_t number = 0;
@@ -262,11 +262,11 @@ static void give_back_unused(pool *self, uint32_t number)
 }
 
 /* Asks the source for a frame; what it says if it has none is kept. */
-static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_chunk *chunk,
-                         bool *made)
+static strata_status poll(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_chunk *chunk,
+                          bool *made)
 {
     strata_error_suppress_begin();
-    strata_status status = pool_chunk_store_ask(&self->store, bytes, chunk);
+    strata_status status = pool_chunk_store_request(&self->store, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
         status = follow_chunk(want, chunk, attempt->alone);
@@ -281,12 +281,12 @@ static strata_status ask(pool *self, const pool_want *want, uint64_t bytes, pool
 static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, uint32_t *slot)
 {
     attempt->below.status = STRATA_SUCCESS;
-    const uint32_t number = begin_to_ask(self, bytes, attempt);
+    const uint32_t number = begin_request(self, bytes, attempt);
     if (!number)
         return attempt->host ? POOL_FAILED : POOL_NOTHING;
     pool_chunk chunk;
     bool made;
-    strata_status status = ask(self, want, bytes, attempt, &chunk, &made);
+    strata_status status = poll(self, want, bytes, attempt, &chunk, &made);
     strata_lock_take(&self->growth);
     self->store.asked -= bytes;
     if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
@@ -421,7 +421,7 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     pool_thread_caches_flush(self);
     strata_lock_release(&self->growth);
     if (before > keep && self->takes_finished)
-        pool_settle(self);
+        pool_poll(self);
     strata_error_suppress_begin();
     for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
@@ -430,8 +430,8 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
         status = give_back_chunk(self, number, true, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    if (status == STRATA_SUCCESS && self->store.source->settle)
-        status = self->store.source->settle(&self->store);
+    if (status == STRATA_SUCCESS && self->store.source->poll)
+        status = self->store.source->poll(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     end_turn(self, turn);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -447,7 +447,7 @@ strata_status pool_release_still(pool *self, uint64_t keep)
     pool_thread_caches_flush(self);
     strata_lock_release(&self->growth);
     if (self->takes_finished)
-        pool_settle(self);
+        pool_poll(self);
     strata_error_suppress_begin();
     for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
@@ -458,8 +458,8 @@ strata_status pool_release_still(pool *self, uint64_t keep)
             status = give_back_chunk(self, number, false, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    if (status == STRATA_SUCCESS && self->store.source->settle)
-        status = self->store.source->settle(&self->store);
+    if (status == STRATA_SUCCESS && self->store.source->poll)
+        status = self->store.source->poll(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     end_turn(self, turn);
     return status;

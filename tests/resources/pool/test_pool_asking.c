@@ -458,7 +458,7 @@ static void streams_that_keep_asking_for_each_others_memory_get_more(void **stat
 static bool is_asking_costly(strata_runtime *runtime)
 {
     const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
-    return atomic_load(&self->asking_is_costly);
+    return atomic_load(&self->polling_is_costly);
 }
 
 /* Streams that get along: each takes and frees the same blocks again and again. */

@@ -281,7 +281,7 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     assert_true(is_about(pool_overhead_now(all.self), 26.0 / 128));
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
     assert_true(is_about(pool_overhead_now(all.self), 0.544));
-    all.self->bought.by_asking = 0.15; /* which no limit takes back */
+    all.self->bought.by_polling = 0.15; /* which no limit takes back */
     all.self->peak_live = all.self->device->info.total_bytes;
     assert_true(is_about(pool_overhead_now(all.self), 0.15));
     end_rule(&all, &block);

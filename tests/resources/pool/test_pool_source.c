@@ -468,10 +468,10 @@ static void a_layer_below_may_call_into_the_stack(test_fixture *fixture)
     strata_resource *layers[4];
     strata_stack *stack;
     strata_block block;
-    const strata_failure_callback_options ask = {.callback = make_room};
+    const strata_failure_callback_options poll = {.callback = make_room};
     const strata_budget_options limit = {.limit = {.bytes = LIMIT}};
     check_ok(strata_pool_create(0, NULL, &layers[0]));
-    check_ok(strata_failure_callback_create(&ask, &layers[1]));
+    check_ok(strata_failure_callback_create(&poll, &layers[1]));
     check_ok(strata_budget_create(0, &limit, &layers[2]));
     check_ok(strstr(fixture->stack, "async") ? strata_async_create(0, NULL, &layers[3])
                                              : strata_direct_create(0, NULL, &layers[3]));
