@@ -29,8 +29,8 @@ typedef enum strata_lock_rank {
     STRATA_RANK_ACCOUNT_LOCK,   /* resources: whether an account is locked; held for a moment */
     STRATA_RANK_SHARED_FILES,   /* resources: the process's shared budgets */
     STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
-    STRATA_RANK_PATIENCE,       /* resources: a pool that waits for memory to become complete */
-    STRATA_RANK_GROWTH,         /* resources: a pool that maps, moves or gives back memory */
+    STRATA_RANK_POOL_OOM,       /* resources: a pool that waits for memory to become complete */
+    STRATA_RANK_POOL_MAP,       /* resources: a pool that maps, moves or gives back memory */
     STRATA_RANK_DEVICES,        /* core: opening a device */
     STRATA_RANK_LAYERS,         /* core: names of layers */
     STRATA_RANK_STREAM_MAP,     /* core: known streams, and timelines coming and going */

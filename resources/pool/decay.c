@@ -178,10 +178,10 @@ strata_status pool_decay_step(pool *self, unsigned most)
         !atomic_load_explicit(&self->begun, memory_order_acquire))
         return STRATA_SUCCESS;
     const uint64_t now = strata_timestamp_clock();
-    if (!is_due(self, now) || !strata_lock_try(&self->growth))
+    if (!is_due(self, now) || !strata_lock_try(&self->map_lock))
         return STRATA_SUCCESS;
     strata_status status = step(self, now, most);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return status;
 }
 
@@ -204,7 +204,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     if (nanoseconds && self->store.source && !self->store.source->moves)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
     strata_status status = STRATA_SUCCESS;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_marks *marks = marks_of(self);
     if (nanoseconds && !marks) {
         marks = strata_host_zalloc(sizeof *marks);
@@ -219,7 +219,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
         atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);
         atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
     }
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return status;
 }
 

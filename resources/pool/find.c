@@ -453,10 +453,10 @@ static pool_look look_at_others(pool *self, const pool_want *want, pool_attempt 
 
 pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
     const pool_look look = look_at_others(self, want, attempt, slot);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return look;
 }
 
@@ -480,10 +480,10 @@ static pool_look look_at_own_together(pool *self, const pool_want *want, uint32_
     return look;
 }
 
-static pool_look find_with_growth(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
-                                  uint32_t *slot)
+static pool_look find_under_map_lock(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt,
+                                     uint32_t *slot)
 {
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
     pool_look look = look_at_own_together(self, want, slot);
     if (look == POOL_NOTHING)
@@ -491,33 +491,33 @@ static pool_look find_with_growth(pool *self, const pool_want *want, bool patien
     if (look == POOL_NOTHING)
         look = look_at_others(self, want, attempt, slot);
     if (look == POOL_NOTHING)
-        look = pool_grow_or_move(self, want, patient, attempt, slot);
+        look = pool_grow_or_move(self, want, may_wait, attempt, slot);
     if (look == POOL_FOUND)
         pool_note_peak(self, want);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return look;
 }
 
 /* One after another, so that none is refused for what another one is about to give back. What was mapped for a request
  * may go to others, who need not wait for their turn: then it is tried again, though not for ever. */
-static pool_look find_with_patience(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_look find_under_oom_lock(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     pool_look look;
     unsigned turn = 0;
-    strata_lock_take(&self->patience);
+    strata_lock_take(&self->oom_lock);
     do {
         attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
-        look = find_with_growth(self, want, true, attempt, slot);
+        look = find_under_map_lock(self, want, true, attempt, slot);
     } while (look == POOL_NOTHING && attempt->result == CUDA_SUCCESS && ++turn < MOST_TRIES);
-    strata_lock_release(&self->patience);
+    strata_lock_release(&self->oom_lock);
     return look;
 }
 
 /* Memory that can be mapped where it is wanted. */
 static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
-    const pool_look look = find_with_growth(self, want, false, attempt, slot);
-    return look == POOL_NOTHING ? find_with_patience(self, want, attempt, slot) : look;
+    const pool_look look = find_under_map_lock(self, want, false, attempt, slot);
+    return look == POOL_NOTHING ? find_under_oom_lock(self, want, attempt, slot) : look;
 }
 
 static strata_status find_with_all_means(pool *self, const pool_want *want, const strata_request *request,

@@ -247,8 +247,8 @@ typedef struct pool_making {
 static uint64_t missing_for(pool *self, const pool_moving *how)
 {
     strata_spin_take(&self->lock);
-    const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, how->room, how->patient) -
-                           pool_remappable_bytes(self, how->from, how->to, how->room, how->patient);
+    const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, how->room, how->may_wait) -
+                           pool_remappable_bytes(self, how->from, how->to, how->room, how->may_wait);
     strata_spin_release(&self->lock);
     return how->needed > bytes ? how->needed - bytes : 0;
 }
@@ -279,7 +279,7 @@ static void get_chunks(pool *self, const pool_want *want, const pool_moving *how
 
 /* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
  * `patient`, patience, too. */
-static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_t spare, bool patient,
+static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_t spare, bool may_wait,
                       pool_attempt *attempt, uint32_t *slot)
 {
     const uint64_t most = most_to_be_had(self, attempt);
@@ -287,7 +287,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
     strata_scope scope;
     if (!take_place(self, want, attempt->alone, extra, UINT64_MAX, &place))
         return POOL_NOTHING;
-    const pool_moving how = {place.from, place.to, place.needed, place.room, patient};
+    const pool_moving how = {place.from, place.to, place.needed, place.room, may_wait};
     const pool_making making = {spare, missing_for(self, &how), most};
     const bool enough = !making.missing || self->store.reserved + making.missing <= most;
     if (!enough || !enter_scope(self, &scope, attempt)) {
@@ -299,7 +299,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
     const uint64_t began = pool_overhead_clock(self);
     get_chunks(self, want, &how, &making, &chunks, attempt);
     const pool_look look = use_chunks(self, want, &place, &chunks, attempt, slot);
-    if (!patient) /* which waits for work, with growth let go */
+    if (!may_wait) /* which waits for work, with growth let go */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
@@ -336,10 +336,10 @@ static pool_look fill_window(pool *self, const pool_want *want, const pool_terms
     return look;
 }
 
-static pool_look move_across_holes(pool *self, const pool_want *want, bool patient, pool_attempt *attempt,
+static pool_look move_across_holes(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt,
                                    uint32_t *slot)
 {
-    const pool_terms terms = {most_to_be_had(self, attempt), UINT64_MAX, attempt->alone, patient};
+    const pool_terms terms = {most_to_be_had(self, attempt), UINT64_MAX, attempt->alone, may_wait};
     return fill_window(self, want, &terms, attempt, slot);
 }
 
@@ -358,7 +358,7 @@ pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attem
     return look;
 }
 
-pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot)
+pool_look pool_grow_or_move(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot)
 {
     if ((attempt->initial = pool_initial_is_too_much(self, want)))
         return POOL_NOTHING;
@@ -377,17 +377,17 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, poo
     if (attempt->initial)
         return attempt->host ? POOL_FAILED : look;
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, 0, spare, patient, attempt, slot);
+        look = move(self, want, 0, spare, may_wait, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, self->chunk_bytes, spare, patient, attempt, slot);
+        look = move(self, want, self->chunk_bytes, spare, may_wait, attempt, slot);
     if (look == POOL_NOTHING && !attempt->host && attempt->result == CUDA_ERROR_OUT_OF_MEMORY)
-        look = move_across_holes(self, want, patient, attempt, slot);
+        look = move_across_holes(self, want, may_wait, attempt, slot);
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 
 pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot)
 {
-    if (!strata_lock_try(&self->growth))
+    if (!strata_lock_try(&self->map_lock))
         return POOL_NOTHING;
     const uint64_t most = pool_most_reserved(self), overhead = within_overhead(self, want);
     const pool_terms terms = {.most = overhead < most ? overhead : most, .granules = granules, .alone = true};
@@ -395,6 +395,6 @@ pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granul
     const pool_look look = fill_window(self, want, &terms, &attempt, slot);
     if (look == POOL_FOUND)
         pool_note_peak(self, want);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return look;
 }

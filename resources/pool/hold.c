@@ -243,7 +243,7 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
                            "this pool's memory cannot be exported: make it with export=fd or export=fabric");
     if (!strata_block_is_empty(block) && (status = check_copy(resource, block)) != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     status = strata_block_is_empty(block) ? STRATA_SUCCESS : check_block(self, block);
     strata_pool_hold *hold = status == STRATA_SUCCESS ? hold_chunks(self, block) : NULL;
     if (status == STRATA_SUCCESS && !hold)
@@ -252,7 +252,7 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
         status = export_parts(self, hold);
     if (status != STRATA_SUCCESS && hold)
         drop_hold(self, hold);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     if (status == STRATA_SUCCESS)
         *out = hold;
     return status;
@@ -280,7 +280,7 @@ void strata_pool_hold_end(strata_pool_hold *hold)
     if (!hold || strata_not_forked() != STRATA_SUCCESS)
         return;
     pool *self = hold->pool;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     drop_hold(self, hold);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
 }

@@ -88,7 +88,7 @@ typedef struct pool {
     pool_counts counts;
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
-    strata_lock patience, growth;
+    strata_lock oom_lock, map_lock;
     pool_chunk_store store;               /* guarded by growth, but for what is written before the first request */
     _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/upstream.c */
     pool_decay decay;                     /* its members say by what */
@@ -183,7 +183,7 @@ void pool_poll_own(pool *self, const pool_want *want);
 /* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
  * mapped, and others took it. */
-pool_look pool_grow_or_move(pool *self, const pool_want *want, bool patient, pool_attempt *attempt, uint32_t *slot);
+pool_look pool_grow_or_move(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot);
 
 /* Memory that is moved into voids for what is wanted, if that begins to use fewer than so many granules, and nobody is
  * to be waited for, neither on the device nor for growth. No lock is held. */
@@ -273,7 +273,7 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
 
 /* Gives a frame back, if it lies free or is mapped nowhere, and is not held. Unless it is `patient`, with patience
  * held, one that is not complete stays. Growth is held. Errors: as in pool_take_out. */
-strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient);
+strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait);
 
 /* ---- over time: resources/pool/decay.c ---- */
 

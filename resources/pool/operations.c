@@ -27,12 +27,12 @@ enum { PENDING = 64 };
 static size_t list_pending(pool *self, uint16_t after, strata_point *points)
 {
     size_t count = 0;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     strata_spin_take(&self->lock);
     if (atomic_load_explicit(&self->begun, memory_order_relaxed))
         count = pool_heap_pending(&self->heap, after, points, PENDING);
     strata_spin_release(&self->lock);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return count;
 }
 
@@ -43,9 +43,9 @@ static strata_status wait_for_free(pool *self)
     strata_status status = STRATA_SUCCESS;
     strata_point points[PENDING] = {0};
     size_t count = PENDING;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     while (count == PENDING) {
         count = list_pending(self, strata_point_timeline(points[PENDING - 1]), points);
         for (size_t i = 0; i < count; i++) {
@@ -198,8 +198,8 @@ static void pool_destroy(strata_resource *resource)
     pool_thread_caches_destroy(self);
     pool_heap_end(&self->heap);
     strata_counters_destroy(&self->deferred);
-    strata_lock_destroy(&self->growth);
-    strata_lock_destroy(&self->patience);
+    strata_lock_destroy(&self->map_lock);
+    strata_lock_destroy(&self->oom_lock);
     strata_host_free(self);
 }
 

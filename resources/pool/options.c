@@ -77,8 +77,8 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     strata_barriers_open();
     strata_per_thread_init(&self->thread_caches, sizeof(pool_thread_cache));
     strata_per_thread_take_number(&self->thread_caches);
-    strata_lock_init(&self->patience, STRATA_RANK_PATIENCE);
-    strata_lock_init(&self->growth, STRATA_RANK_GROWTH);
+    strata_lock_init(&self->oom_lock, STRATA_RANK_POOL_OOM);
+    strata_lock_init(&self->map_lock, STRATA_RANK_POOL_MAP);
     strata_spin_init(&self->lock, STRATA_RANK_INDEX);
     if ((status = pool_decay_set(self, options.decay)) != STRATA_SUCCESS) {
         pool_ops.destroy(&self->resource);

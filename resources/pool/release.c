@@ -25,24 +25,24 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
 }
 
 /* The range of a frame as a piece of the caller's; 0 if it cannot be had. */
-static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool patient)
+static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
 {
     uint32_t slot = 0;
     bool complete;
     strata_spin_take(&self->lock);
-    if (pool_chunk_is_free(self, chunk, &complete) && (complete || patient))
+    if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
         slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     strata_spin_release(&self->lock);
     return slot;
 }
 
-strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient)
+strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
 {
     const pool_chunk chunk = self->store.chunks[number];
     if (!chunk.units || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address) {
-        const uint32_t slot = take_range_of(self, &chunk, patient);
+        const uint32_t slot = take_range_of(self, &chunk, may_wait);
         strata_status status = slot ? pool_take_out(self, number, slot) : STRATA_SUCCESS;
         if (!slot || status != STRATA_SUCCESS)
             return status;
@@ -58,7 +58,7 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool patient)
 typedef struct giving {
     uint64_t keep;
     bool at_least;
-    bool patient; /* what is not complete is waited for, with patience held */
+    bool may_wait; /* what is not complete is waited for, with patience held */
 } giving;
 
 static bool goes(const pool *self, const giving *how, uint32_t number)
@@ -71,7 +71,7 @@ static bool goes(const pool *self, const giving *how, uint32_t number)
 static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
     const uint64_t before = self->store.reserved;
     if (before > how->keep && self->takes_finished)
@@ -80,14 +80,14 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     for (uint32_t number = self->store.chunk_count;
          status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
         if (goes(self, how, number))
-            status = pool_give_back_chunk(self, number, how->patient);
+            status = pool_give_back_chunk(self, number, how->may_wait);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     strata_error_suppress_end(status != STRATA_SUCCESS);
     pool_forget_peak(self);
     pool_note_reserved(self);
     *bytes = before > self->store.reserved ? before - self->store.reserved : 0;
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return status;
 }
 
@@ -100,9 +100,9 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&self->patience);
-    status = give_back(self, &(giving){.keep = keep, .patient = true}, bytes);
-    strata_lock_release(&self->patience);
+    strata_lock_take(&self->oom_lock);
+    status = give_back(self, &(giving){.keep = keep, .may_wait = true}, bytes);
+    strata_lock_release(&self->oom_lock);
     strata_scope_leave(&scope);
     return status;
 }

@@ -197,9 +197,9 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
     if (pool_is_complete(entry))
         return STRATA_SUCCESS;
     set_state(self, slot, POOL_AWAITED);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     strata_status status = strata_uses_visit(entry, synchronize, NULL);
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     set_state(self, slot, POOL_TAKEN);
     return status;
 }
@@ -222,7 +222,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
 }
 
 /* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
-static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t number, pool_pick *pick)
+static bool can_move(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
     const pool_chunk *chunk = &self->store.chunks[number];
@@ -235,7 +235,7 @@ static bool can_move(const pool *self, uint64_t room, bool patient, uint32_t num
         const bool free_now = pool_extent_at(heap, slot)->timeline == POOL_TIMELINE_NONE;
         pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
     }
-    return pick->around && (pick->complete || patient);
+    return pick->around && (pick->complete || may_wait);
 }
 
 static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
@@ -249,7 +249,7 @@ static size_t list_picks(const pool *self, const pool_moving *how, uint64_t room
     size_t count = 0;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         count += !touches(&self->store.chunks[number], how->from, how->to) &&
-                 can_move(self, room, how->patient, number, &picks[count]);
+                 can_move(self, room, how->may_wait, number, &picks[count]);
     return count;
 }
 
@@ -267,12 +267,12 @@ static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint
     return number;
 }
 
-uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient)
+uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool may_wait)
 {
     uint64_t bytes = 0;
     pool_pick pick;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        if (touches(&self->store.chunks[number], from, to) && can_move(self, room, patient, number, &pick))
+        if (touches(&self->store.chunks[number], from, to) && can_move(self, room, may_wait, number, &pick))
             bytes += pool_chunk_bytes(&self->store.chunks[number]);
     return bytes;
 }
@@ -302,7 +302,7 @@ static bool take_chunk(pool *self, const pool_moving *how, uint32_t number, uint
     pool_pick pick;
     strata_spin_take(&self->lock);
     const pool_chunk *chunk = &self->store.chunks[number];
-    const bool can = !touches(chunk, how->from, how->to) && can_move(self, UINT64_MAX, how->patient, number, &pick);
+    const bool can = !touches(chunk, how->from, how->to) && can_move(self, UINT64_MAX, how->may_wait, number, &pick);
     *slot = can ? pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk)) : 0;
     strata_spin_release(&self->lock);
     if (!*slot)

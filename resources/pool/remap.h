@@ -19,7 +19,7 @@ typedef struct pool_moving {
     CUdeviceptr from, to; /* where the request is to be: nothing is taken from there */
     uint64_t needed;      /* bytes that are to be in the list, */
     uint64_t room;        /* and at most: a frame is mapped as a whole */
-    bool patient;         /* what is not complete may be waited for; then patience is held */
+    bool may_wait;        /* what is not complete may be waited for; then patience is held */
 } pool_moving;
 
 /* Makes frames until so many bytes are in the list, larger ones for a large request; 0: that they are small matters
@@ -29,7 +29,7 @@ CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool
 
 /* The bytes of the frames in a range of addresses, or in a part of it, that could be moved from there, none of them
  * larger than `room`. The lock is held. */
-uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool patient);
+uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool may_wait);
 
 /* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames;
  * *host: there was no host memory for one. */

@@ -293,13 +293,13 @@ typedef struct seen_chunk {
 static size_t look_at_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     for (; *from < self->store.chunk_count && count < EXTENTS_AT_ONCE; ++*from) {
         const pool_chunk *chunk = &self->store.chunks[*from];
         if (pool_chunk_bytes(chunk) && chunk->address && !chunk->leaving && !chunk->useless)
             seen[count++] = (seen_chunk){chunk->address, pool_chunk_bytes(chunk), chunk->held != 0};
     }
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return count;
 }
 
@@ -329,9 +329,9 @@ enum { CHUNKS_IN_FULL = 200 };
 /* A text of more than a screen or two says how many there are of a size instead of where each is. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     const uint32_t count = self->store.chunk_count;
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return to->format == STRATA_FORMAT_TEXT && count > CHUNKS_IN_FULL;
 }
 

@@ -55,12 +55,12 @@ static strata_status synchronize(strata_point point, void *data)
 }
 
 /* Whether nothing lives in a frame; and nothing can touch it, unless that may be waited for. The lock is held. */
-static bool is_free(const pool *self, const pool_chunk *chunk, bool patient)
+static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
     uint32_t slot = pool_heap_free_at(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     bool complete = slot != 0;
-    for (; complete && !patient && slot; slot = pool_extent_at(&self->heap, slot)->next) {
+    for (; complete && !may_wait && slot; slot = pool_extent_at(&self->heap, slot)->next) {
         strata_entry *entry = pool_entry(&self->heap, slot);
         if (pool_address_of(entry) >= end)
             break;
@@ -73,15 +73,15 @@ static bool is_free(const pool *self, const pool_chunk *chunk, bool patient)
 
 /* Takes a frame that can be given back away from everybody: *slot is its memory, as one piece, or 0 if it never was of
  * use. False: it is not to be given back. */
-static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *chunk, uint32_t *slot)
+static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
     bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held;
     if (taken && !chunk->useless) {
         strata_spin_take(&self->lock);
-        if (is_free(self, chunk, patient))
+        if (is_free(self, chunk, may_wait))
             *slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
         if (*slot)
             pool_extent_at(&self->heap, *slot)->state = POOL_AWAITED;
@@ -90,14 +90,14 @@ static bool take_whole(pool *self, uint32_t number, bool patient, pool_chunk *ch
     }
     if (taken)
         self->store.chunks[number].leaving = true;
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return taken;
 }
 
 /* A frame that was taken and is not given back is memory again, or, without host memory, waits for the next try. */
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_chunk *chunk = &self->store.chunks[number];
     chunk->leaving = false;
     strata_spin_take(&self->lock);
@@ -108,7 +108,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     else
         chunk->useless = true;
     strata_spin_release(&self->lock);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
 }
 
 /* Waits for the memory of a frame that was taken, which then is nobody's, before its addresses may be another one's. On
@@ -128,12 +128,12 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 
 /* Gives a frame back, if everything in it is free and complete, or with `patient` will be; *bytes is 0 if not. Errors:
  * what waiting and the source have; it is as before then. */
-static strata_status give_back_chunk(pool *self, uint32_t number, bool patient, uint64_t *bytes)
+static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait, uint64_t *bytes)
 {
     pool_chunk chunk;
     uint32_t slot;
     *bytes = 0;
-    if (!take_whole(self, number, patient, &chunk, &slot))
+    if (!take_whole(self, number, may_wait, &chunk, &slot))
         return STRATA_SUCCESS;
     strata_status status = slot ? wait_for_chunk(self, &slot) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
@@ -144,27 +144,27 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool patient, 
     }
     *bytes = pool_chunk_bytes(&chunk);
     atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_chunk_store_forget(&self->store, number);
     pool_note_reserved(self);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return STRATA_SUCCESS;
 }
 
 static uint32_t end_of_chunks(pool *self)
 {
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     const uint32_t end = self->store.chunk_count;
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return end;
 }
 
 /* Gives frames back until `enough` bytes; how many were. */
-static uint64_t give_back_chunks(pool *self, uint64_t enough, bool patient)
+static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
     uint64_t given = 0, bytes;
     for (uint32_t number = end_of_chunks(self); number-- > 1 && given < enough; given += bytes)
-        give_back_chunk(self, number, patient, &bytes);
+        give_back_chunk(self, number, may_wait, &bytes);
     if (given && self->store.source->poll)
         self->store.source->poll(&self->store);
     return given;
@@ -201,13 +201,13 @@ static uint32_t begin_request(pool *self, uint64_t bytes, pool_attempt *attempt)
 {
     pool_chunk_store *store = &self->store;
     uint32_t number = 0;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     if (store->reserved + store->asked + bytes <= pool_most_reserved(self)) {
         number = pool_chunk_store_number(store);
         attempt->host = !number;
         store->asked += number ? bytes : 0;
     }
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return number;
 }
 
@@ -287,7 +287,7 @@ static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, p
     pool_chunk chunk;
     bool made;
     strata_status status = poll(self, want, bytes, attempt, &chunk, &made);
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     self->store.asked -= bytes;
     if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
         chunk.units = pool_chunk_units(bytes); /* the layer below has given more than it was asked for */
@@ -296,7 +296,7 @@ static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, p
     if (!made)
         pool_chunk_store_forget(&self->store, number);
     pool_note_reserved(self);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     if (unused)
         give_back_unused(self, number);
     if (*slot)
@@ -316,21 +316,21 @@ static uint64_t missing_for(pool *self, const pool_want *want, const pool_attemp
 {
     if (attempt->below.status != STRATA_SUCCESS)
         return UINT64_MAX;
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     const uint64_t after = self->store.reserved + self->store.asked + least_for(self, want);
     const uint64_t most = pool_most_reserved(self);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     return after > most ? after - most : 1;
 }
 
 /* Gives back what a frame of so many bytes would be beyond the slack, as far as it is free and complete. */
 static void keep_within_overhead(pool *self, const pool_want *want, uint64_t bytes)
 {
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     uint64_t most = pool_with_overhead(pool_peak_with(self, want), self->overhead, self->store.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
     const uint64_t after = self->store.reserved + self->store.asked + bytes;
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     if (after <= most)
         return;
     strata_error_suppress_begin();
@@ -350,10 +350,10 @@ static pool_look get_chunk(pool *self, const pool_want *want, pool_attempt *atte
         return look;
     if (look == POOL_NOTHING && size > least && is_short(attempt))
         look = take_chunk(self, want, least, attempt, slot);
-    for (int patient = 0; patient < 2 && look == POOL_NOTHING && is_short(attempt); patient++) {
+    for (int may_wait = 0; may_wait < 2 && look == POOL_NOTHING && is_short(attempt); may_wait++) {
         const uint64_t missing = missing_for(self, want, attempt);
         strata_error_suppress_begin();
-        const uint64_t given = give_back_chunks(self, missing, patient != 0);
+        const uint64_t given = give_back_chunks(self, missing, may_wait != 0);
         strata_error_suppress_end(false);
         if (given)
             look = take_chunk(self, want, least, attempt, slot);
@@ -390,9 +390,9 @@ pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attem
         look = look_for_rest(self, want, &made, attempt, slot);
     end_turn(self, turn);
     if (look == POOL_FOUND) {
-        strata_lock_take(&self->growth);
+        strata_lock_take(&self->map_lock);
         pool_note_peak(self, want);
-        strata_lock_release(&self->growth);
+        strata_lock_release(&self->map_lock);
     }
     return look;
 }
@@ -417,9 +417,9 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     strata_status status = STRATA_SUCCESS;
     const pool_turn turn = take_turn(self);
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     if (before > keep && self->takes_finished)
         pool_poll(self);
     strata_error_suppress_begin();
@@ -443,17 +443,17 @@ strata_status pool_release_still(pool *self, uint64_t keep)
 {
     strata_status status = STRATA_SUCCESS;
     const pool_turn turn = take_turn(self);
-    strata_lock_take(&self->growth);
+    strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    strata_lock_release(&self->growth);
+    strata_lock_release(&self->map_lock);
     if (self->takes_finished)
         pool_poll(self);
     strata_error_suppress_begin();
     for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
-        strata_lock_take(&self->growth);
+        strata_lock_take(&self->map_lock);
         const uint64_t reserved = self->store.reserved, bytes = pool_chunk_bytes(&self->store.chunks[number]);
-        strata_lock_release(&self->growth);
+        strata_lock_release(&self->map_lock);
         if (reserved >= keep && reserved - keep >= bytes)
             status = give_back_chunk(self, number, false, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;

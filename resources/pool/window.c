@@ -48,15 +48,15 @@ static bool is_usable(const pool_search *search, const pool_extent *extent)
 /* Whether enough can be had for a window: made, or moved from where it is not. */
 static bool can_fill(pool_search *search, const pool_window *window)
 {
-    const bool patient = search->terms->patient;
+    const bool may_wait = search->terms->may_wait;
     if (window->needed <= search->can_make)
         return true;
     if (search->can_move == UINT64_MAX)
-        search->can_move = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, patient);
+        search->can_move = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
     const uint64_t missing = window->needed - search->can_make;
     return missing <= search->can_move &&
            missing <=
-               search->can_move - pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, patient);
+               search->can_move - pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
 }
 
 /* One of the two walks: forwards, where windows begin with a piece, or backwards, where they end with one. */
@@ -285,7 +285,7 @@ static CUresult collect_for_holes(pool *self, const pool_terms *terms, const poo
     uint64_t bytes = 0;
     for (uint32_t slot = window->holes; slot && result == CUDA_SUCCESS; slot = next_hole(self, slot)) {
         bytes += pool_bytes_of(pool_entry(&self->heap, slot));
-        const pool_moving how = {window->from, window->to, bytes, bytes, terms->patient};
+        const pool_moving how = {window->from, window->to, bytes, bytes, terms->may_wait};
         result = collect(self, &how, terms->most, chunks, attempt);
     }
     return result;
@@ -350,7 +350,7 @@ pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *
     const bool mapped = attempt->result == CUDA_SUCCESS;
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);
-    if (!terms->patient) /* which waits for work, with growth let go */
+    if (!terms->may_wait) /* which waits for work, with growth let go */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     pool_note_reserved(self);
     if (mapped)

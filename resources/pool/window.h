@@ -9,7 +9,7 @@ typedef struct pool_terms {
     uint64_t most;     /* bytes that may be reserved, if others cannot be moved */
     uint64_t granules; /* it begins to use fewer than so many that are free as a whole, or have to be mapped */
     bool alone;        /* nothing in it waits for other streams */
-    bool patient;      /* what is to be moved may be waited for; then patience is held */
+    bool may_wait;     /* what is to be moved may be waited for; then patience is held */
 } pool_terms;
 
 typedef struct pool_window {
