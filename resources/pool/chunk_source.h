@@ -25,8 +25,8 @@ typedef struct pool_sharing {
     bool all_peers;
 } pool_sharing;
 
-typedef struct pool_source {
-    bool moves;            /* frames are mapped, and can be where another one is wanted */
+typedef struct pool_chunk_source {
+    bool remappable;       /* frames are mapped, and can be where another one is wanted */
     const char *make_call; /* of the driver, by which a frame is made; NULL: none is known */
 
     /* Finds out what sizes frames have (pages->granule) and where they can be mapped (pages->base, pages->bytes: no
@@ -51,8 +51,8 @@ typedef struct pool_source {
 
     /* Waits until what was dropped is free below, so that it can be had again. NULL: it is at once. */
     strata_status (*poll)(struct pool_chunk_store *store);
-} pool_source;
+} pool_chunk_source;
 
-extern const pool_source pool_source_mapped, pool_source_below, pool_source_direct;
+extern const pool_chunk_source pool_chunk_source_mapped, pool_source_upstream, pool_source_malloc;
 
 #endif

@@ -22,7 +22,7 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
                            pool->upstream ? "this one takes its memory from a layer below"
                                           : "the device has no virtual memory management",
                            asked, pool->upstream ? ", or that layer" : "");
-    store->source = pool->upstream ? &pool_source_below : maps ? &pool_source_mapped : &pool_source_direct;
+    store->source = pool->upstream ? &pool_source_upstream : maps ? &pool_chunk_source_mapped : &pool_source_malloc;
     strata_status status = store->source->open(store, sharing);
     if (status != STRATA_SUCCESS)
         pool_chunk_store_close(store);
@@ -33,9 +33,9 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
 static void end_chunk(pool_chunk_store *store, uint32_t chunk)
 {
     const pool_chunk *at = &store->chunks[chunk];
-    for (int i = 0; i < TRIES_TO_END && store->source->moves && at->address; i++)
+    for (int i = 0; i < TRIES_TO_END && store->source->remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
-    for (int i = 0; i < TRIES_TO_END && pool_chunk_bytes(at) && !(store->source->moves && at->address); i++)
+    for (int i = 0; i < TRIES_TO_END && pool_chunk_bytes(at) && !(store->source->remappable && at->address); i++)
         pool_chunk_store_drop(store, chunk);
 }
 
@@ -74,9 +74,9 @@ void pool_chunk_store_close(pool_chunk_store *store)
 {
     strata_error_suppress_begin();
     if (store->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        (store->source->moves ? end_in_scope : end_all)(store);
+        (store->source->remappable ? end_in_scope : end_all)(store);
     strata_error_suppress_end(false);
-    if (store->source && !store->source->moves)
+    if (store->source && !store->source->remappable)
         forget_below(store);
     strata_host_free(store->chunks);
     *store = (pool_chunk_store){0};

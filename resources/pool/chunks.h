@@ -47,7 +47,7 @@ static inline uint32_t pool_chunk_units(uint64_t bytes)
 
 typedef struct pool_chunk_store {
     strata_device *device;
-    const pool_source *source;
+    const pool_chunk_source *source;
     strata_resource *pool; /* whose they are */
     CUmemAllocationProp properties;
     uint64_t peers; /* that have access to what is mapped, see resources/pool/peers.h */

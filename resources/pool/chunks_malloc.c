@@ -4,7 +4,7 @@
 
 enum { LEAST_CHUNK = 2 << 20 };
 
-static strata_status direct_open(pool_chunk_store *store, const pool_sharing *sharing)
+static strata_status malloc_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
     (void)sharing;
     store->granule = LEAST_CHUNK;
@@ -12,12 +12,12 @@ static strata_status direct_open(pool_chunk_store *store, const pool_sharing *sh
     return STRATA_SUCCESS;
 }
 
-static void direct_close(pool_chunk_store *store)
+static void malloc_close(pool_chunk_store *store)
 {
     (void)store;
 }
 
-static strata_status direct_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
+static strata_status malloc_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -30,7 +30,7 @@ static strata_status direct_make(pool_chunk_store *store, uint64_t bytes, pool_c
                : strata_fail_driver(result, "cuMemAlloc", "taking %llu bytes of memory", (unsigned long long)bytes);
 }
 
-static strata_status direct_drop(pool_chunk_store *store, const pool_chunk *chunk)
+static strata_status malloc_drop(pool_chunk_store *store, const pool_chunk *chunk)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -42,10 +42,10 @@ static strata_status direct_drop(pool_chunk_store *store, const pool_chunk *chun
                                   : strata_fail_driver(result, "cuMemFree", "giving memory of a pool back");
 }
 
-const pool_source pool_source_direct = {
+const pool_chunk_source pool_source_malloc = {
     .make_call = "cuMemAlloc",
-    .open = direct_open,
-    .close = direct_close,
-    .make = direct_make,
-    .drop = direct_drop,
+    .open = malloc_open,
+    .close = malloc_close,
+    .make = malloc_make,
+    .drop = malloc_drop,
 };

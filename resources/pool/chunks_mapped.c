@@ -129,8 +129,8 @@ static CUresult mapped_share(pool_chunk_store *store, const pool_chunk *chunk, v
     return strata_cu.MemExportToShareableHandle(out, chunk->handle, store->properties.requestedHandleTypes, 0);
 }
 
-const pool_source pool_source_mapped = {
-    .moves = true,
+const pool_chunk_source pool_chunk_source_mapped = {
+    .remappable = true,
     .make_call = "cuMemCreate",
     .open = mapped_open,
     .close = mapped_close,

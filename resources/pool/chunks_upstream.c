@@ -22,7 +22,7 @@ static strata_resource *below(const pool_chunk_store *store)
 }
 
 /* Made streams are known. */
-static strata_status below_open(pool_chunk_store *store, const pool_sharing *sharing)
+static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
     (void)sharing;
     store->granule = LEAST_CHUNK;
@@ -45,13 +45,13 @@ static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mo
     return status == STRATA_SUCCESS ? below(store)->ops->reap(below(store), mode, &bytes) : status;
 }
 
-static strata_status below_drain(pool_chunk_store *store)
+static strata_status upstream_drain(pool_chunk_store *store)
 {
     return wait_for_own_stream(store, STRATA_REAP_FINISHED);
 }
 
 /* A layer that holds freed blocks back lets them go where everything is waited for. */
-static void below_close(pool_chunk_store *store)
+static void upstream_close(pool_chunk_store *store)
 {
     bool gone = !store->stream;
     strata_status status = gone || !store->pool->stack ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
@@ -135,7 +135,7 @@ static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, 
     return status;
 }
 
-static strata_status below_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
+static strata_status upstream_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     out->below = strata_host_zalloc(sizeof *out->below);
     if (!out->below)
@@ -148,7 +148,7 @@ static strata_status below_make(pool_chunk_store *store, uint64_t bytes, pool_ch
     return status;
 }
 
-static strata_status below_drop(pool_chunk_store *store, const pool_chunk *chunk)
+static strata_status upstream_drop(pool_chunk_store *store, const pool_chunk *chunk)
 {
     const strata_status status = give(store, &chunk->below->block);
     if (status == STRATA_SUCCESS)
@@ -156,10 +156,10 @@ static strata_status below_drop(pool_chunk_store *store, const pool_chunk *chunk
     return status;
 }
 
-const pool_source pool_source_below = {
-    .open = below_open,
-    .close = below_close,
-    .make = below_make,
-    .drop = below_drop,
-    .poll = below_drain,
+const pool_chunk_source pool_source_upstream = {
+    .open = upstream_open,
+    .close = upstream_close,
+    .make = upstream_make,
+    .drop = upstream_drop,
+    .poll = upstream_drain,
 };

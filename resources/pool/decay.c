@@ -201,7 +201,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     if (nanoseconds && self->deterministic)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "pool: decay goes by the clock, so that a deterministic pool can have none");
-    if (nanoseconds && self->store.source && !self->store.source->moves)
+    if (nanoseconds && self->store.source && !self->store.source->remappable)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);

@@ -41,7 +41,7 @@ void pool_note_peak(pool *self, const pool_want *want)
 
 pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
 {
-    if (!self->store.source->moves)
+    if (!self->store.source->remappable)
         return (pool_begun){0};
     const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
     const uint64_t granule = self->store.granule, first = (start + granule - 1) / granule, last = end / granule;
@@ -96,7 +96,7 @@ pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_
 }
 
 /* Of a fit and those that come after it, the one in which a block begins to use the fewest granules. */
-static uint32_t most_sparing(pool *self, uint32_t fit, uint64_t bytes)
+static uint32_t least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
 {
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
@@ -125,16 +125,16 @@ static bool is_scarce(const pool *self)
  * would do with fewer, is served by those. */
 static pool_look look_across_holes(pool *self, const pool_want *want, uint32_t *slot)
 {
-    if (want->bytes < self->store.granule || !self->store.source->moves)
+    if (want->bytes < self->store.granule || !self->store.source->remappable)
         return POOL_NOTHING;
     const uint64_t bytes = pool_room_for(want);
     strata_spin_take(&self->lock);
     uint32_t fit = is_scarce(self) ? pool_heap_find(&self->heap, want->stream->timeline->number, bytes) : 0;
-    fit = most_sparing(self, fit, bytes);
+    fit = least_fragmenting(self, fit, bytes);
     const pool_begun begun = fit ? pool_begun_in(self, pool_entry(&self->heap, fit), bytes) : (pool_begun){0};
     strata_spin_release(&self->lock);
     const uint64_t least = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
-    return least ? pool_move_sparingly(self, want, least, slot) : POOL_NOTHING;
+    return least ? pool_remap_least_fragmenting(self, want, least, slot) : POOL_NOTHING;
 }
 
 static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
@@ -142,7 +142,7 @@ static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
     strata_spin_take(&self->lock);
     const uint16_t number = want->stream->timeline->number;
     const uint64_t bytes = pool_room_for(want);
-    const uint32_t fit = is_tight(self) ? most_sparing(self, pool_heap_find(&self->heap, number, bytes), bytes)
+    const uint32_t fit = is_tight(self) ? least_fragmenting(self, pool_heap_find(&self->heap, number, bytes), bytes)
                                         : pool_heap_find_before_end(&self->heap, number, bytes);
     pool_look look = pool_take_fit(self, want, fit, slot);
     strata_spin_release(&self->lock);
@@ -250,7 +250,7 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
 {
     const uint16_t own = want->stream->timeline->number;
     const bool along =
-        !self->store.source->moves || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
+        !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
     self->bought.polls_in_need += poll(self, own, along);
     return look_at_own(self, want, slot);
 }
@@ -415,7 +415,7 @@ static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt 
 /* Addresses that memory can be mapped in are one void. */
 static bool begin_heap(pool *self)
 {
-    if (!self->store.source->moves)
+    if (!self->store.source->remappable)
         return true;
     const uint32_t slot = pool_heap_enter(&self->heap, self->store.base, self->store.bytes);
     if (!slot)
@@ -432,7 +432,7 @@ static bool begin(pool *self)
     if (!begun) {
         self->heap.table = strata_resource_table(&self->resource);
         self->heap.offset = self->resource.block_offset;
-        self->heap.joins_complete = self->store.source->moves && self->takes_finished && self->waits;
+        self->heap.joins_complete = self->store.source->remappable && self->takes_finished && self->waits;
         begun = begin_heap(self);
         atomic_store_explicit(&self->begun, begun, memory_order_release);
     }
@@ -491,7 +491,7 @@ static pool_look find_under_map_lock(pool *self, const pool_want *want, bool may
     if (look == POOL_NOTHING)
         look = look_at_others(self, want, attempt, slot);
     if (look == POOL_NOTHING)
-        look = pool_grow_or_move(self, want, may_wait, attempt, slot);
+        look = pool_grow_or_remap(self, want, may_wait, attempt, slot);
     if (look == POOL_FOUND)
         pool_note_peak(self, want);
     strata_lock_release(&self->map_lock);
@@ -523,10 +523,10 @@ static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *at
 static strata_status find_with_all_means(pool *self, const pool_want *want, const strata_request *request,
                                          uint32_t *slot)
 {
-    const pool_source *source = self->store.source;
+    const pool_chunk_source *source = self->store.source;
     pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
     const pool_look look =
-        source->moves ? find_mapped(self, want, &attempt, slot) : pool_find_still(self, want, &attempt, slot);
+        source->remappable ? find_mapped(self, want, &attempt, slot) : pool_find_fixed(self, want, &attempt, slot);
     if (look == POOL_FOUND)
         return STRATA_SUCCESS;
     if (look == POOL_FAILED || attempt.host)
@@ -536,7 +536,7 @@ static strata_status find_with_all_means(pool *self, const pool_want *want, cons
     if (attempt.initial)
         return pool_refuse_initial(self, request, &attempt);
     if (attempt.below.status != STRATA_SUCCESS)
-        return pool_refuse_still(self, request, &attempt.below);
+        return pool_refuse_fixed(self, request, &attempt.below);
     const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
     return strata_fail_allocation_in_steps(&self->resource, request, result, attempt.call, self->store.granule);
 }

@@ -244,7 +244,7 @@ typedef struct pool_making {
 } pool_making;
 
 /* How much of what a place needs lies free nowhere. */
-static uint64_t missing_for(pool *self, const pool_moving *how)
+static uint64_t missing_for(pool *self, const pool_remap_terms *how)
 {
     strata_spin_take(&self->lock);
     const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, how->room, how->may_wait) -
@@ -255,7 +255,7 @@ static uint64_t missing_for(pool *self, const pool_moving *how)
 
 /* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. What cannot be had
  * otherwise is made first: where that fails, nothing is moved. */
-static void get_chunks(pool *self, const pool_want *want, const pool_moving *how, const pool_making *making,
+static void get_chunks(pool *self, const pool_want *want, const pool_remap_terms *how, const pool_making *making,
                        pool_chunk_list *chunks, pool_attempt *attempt)
 {
     const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
@@ -287,7 +287,7 @@ static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_
     strata_scope scope;
     if (!take_place(self, want, attempt->alone, extra, UINT64_MAX, &place))
         return POOL_NOTHING;
-    const pool_moving how = {place.from, place.to, place.needed, place.room, may_wait};
+    const pool_remap_terms how = {place.from, place.to, place.needed, place.room, may_wait};
     const pool_making making = {spare, missing_for(self, &how), most};
     const bool enough = !making.missing || self->store.reserved + making.missing <= most;
     if (!enough || !enter_scope(self, &scope, attempt)) {
@@ -358,7 +358,7 @@ pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attem
     return look;
 }
 
-pool_look pool_grow_or_move(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot)
+pool_look pool_grow_or_remap(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot)
 {
     if ((attempt->initial = pool_initial_is_too_much(self, want)))
         return POOL_NOTHING;
@@ -385,7 +385,7 @@ pool_look pool_grow_or_move(pool *self, const pool_want *want, bool may_wait, po
     return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
 }
 
-pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot)
+pool_look pool_remap_least_fragmenting(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot)
 {
     if (!strata_lock_try(&self->map_lock))
         return POOL_NOTHING;

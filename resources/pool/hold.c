@@ -1,6 +1,6 @@
 /* Memory that stays where it is: holds, and handles for other processes.
  *
- * A frame counts the holds that it is in. While there is one it is not moved and not given back (can_move in
+ * A frame counts the holds that it is in. While there is one it is not moved and not given back (is_remappable in
  * resources/pool/remap.c, pool_give_back_chunk in resources/pool/release.c); otherwise it is memory like any other. A
  * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
 #include "core/base/error.h"

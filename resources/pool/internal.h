@@ -61,7 +61,7 @@ typedef struct pool_spell {
 
 /* What moving and asking came to, and what each bought: resources/pool/overhead.c. Guarded by growth. */
 typedef struct pool_bought {
-    double by_moving, by_polling; /* slack; 0: none */
+    double by_remapping, by_polling; /* slack; 0: none */
     pool_spell spell;
     uint64_t risen_to;       /* the most that ever was live, but for a little */
     uint64_t polls_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
@@ -183,11 +183,11 @@ void pool_poll_own(pool *self, const pool_want *want);
 /* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
  * mapped, and others took it. */
-pool_look pool_grow_or_move(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot);
+pool_look pool_grow_or_remap(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot);
 
 /* Memory that is moved into voids for what is wanted, if that begins to use fewer than so many granules, and nobody is
  * to be waited for, neither on the device nor for growth. No lock is held. */
-pool_look pool_move_sparingly(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot);
+pool_look pool_remap_least_fragmenting(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot);
 
 /* New memory before anybody is asked how far other streams are, where that is costly. Growth is held. */
 pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
@@ -237,12 +237,12 @@ bool pool_is_tight(const pool *self, uint64_t reserved);
 
 /* Where frames stay where they are: memory for what is wanted, free or new; what is said if there is none, by what is
  * below; and frames given back until at most `keep` bytes are reserved. No lock is held. */
-pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
-strata_status pool_refuse_still(pool *self, const strata_request *request, const strata_error *below);
-strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes);
+pool_look pool_find_fixed(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below);
+strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes);
 
 /* Gives back what is complete as it is, and no frame that would leave less than `keep` bytes. */
-strata_status pool_release_still(pool *self, uint64_t keep);
+strata_status pool_release_fixed(pool *self, uint64_t keep);
 
 /* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
  * but what it still says. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */

@@ -15,8 +15,8 @@
 /* Where nobody says how large: the largest frame, and the slack in thousandths, of memory that can be moved and of such
  * as stays. */
 enum {
-    CHUNK_MAPPED = 16 << 20,
-    CHUNK_STILL = 64 << 20,
+    CHUNK_REMAPPABLE = 16 << 20,
+    CHUNK_FIXED = 64 << 20,
     OVERHEAD_REMAPPABLE = 44,
     OVERHEAD_FIXED = 500,
 };
@@ -151,8 +151,8 @@ static strata_status pool_begin(strata_resource *resource)
     strata_status status = pool_chunk_store_open(&self->store, resource, self->device, &self->given.sharing);
     if (status != STRATA_SUCCESS)
         return status;
-    const bool moves = self->store.source->moves;
-    if (!moves && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
+    const bool remappable = self->store.source->remappable;
+    if (!remappable && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
         pool_chunk_store_close(&self->store);
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: decay needs memory that the pool maps itself, and %s; leave decay out%s",
@@ -161,9 +161,9 @@ static strata_status pool_begin(strata_resource *resource)
                            resource->upstream ? ", or that layer" : "");
     }
     const uint64_t granule = self->store.granule;
-    const uint64_t chunk = self->given.chunk ? self->given.chunk : moves ? CHUNK_MAPPED : CHUNK_STILL;
+    const uint64_t chunk = self->given.chunk ? self->given.chunk : remappable ? CHUNK_REMAPPABLE : CHUNK_FIXED;
     const uint64_t overhead = self->given.overhead ? self->given.overhead
-                              : moves              ? OVERHEAD_REMAPPABLE
+                              : remappable         ? OVERHEAD_REMAPPABLE
                                                    : OVERHEAD_FIXED;
     self->chunk_bytes = (chunk + granule - 1) / granule * granule;
     self->overhead = (double)overhead / 1000;

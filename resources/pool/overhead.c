@@ -92,7 +92,7 @@ uint64_t pool_overhead_exclude(pool *self, uint64_t began)
 
 /* What moving may buy: half of the rest of a device is for others; near a limit memory is kept for what cannot be
  * moved. */
-static double most_by_moving(const pool *self)
+static double most_by_remapping(const pool *self)
 {
     const uint64_t limit = pool_most_reserved(self), total = self->device->info.total_bytes;
     const uint64_t peak = self->peak_live, most = limit < total ? limit - limit / LIMIT_SHARE : total;
@@ -103,13 +103,13 @@ static double most_by_moving(const pool *self)
 /* What was bought while less was live, or more allowed, counts as far as it may be bought now. */
 static double overhead_of(const pool *self)
 {
-    const double most = most_by_moving(self), bought = self->bought.by_moving;
+    const double most = most_by_remapping(self), bought = self->bought.by_remapping;
     const double moving = bought < most ? bought : most, polling = self->bought.by_polling;
     const double more = moving > polling ? moving : polling;
     return more > self->overhead ? more : self->overhead;
 }
 
-static bool moving_is_costly(const pool *self, uint64_t now)
+static bool remapping_is_costly(const pool *self, uint64_t now)
 {
     const pool_spell *spell = &self->bought.spell;
     const uint64_t lasted = now - spell->began;
@@ -117,7 +117,7 @@ static bool moving_is_costly(const pool *self, uint64_t now)
            lasted >= LEAST_NS && spell->moving >= lasted / TIME_SHARE;
 }
 
-static void weigh_moving(pool *self)
+static void weigh_remapping(pool *self)
 {
     const uint64_t most = self->bought.risen_to, now = pool_overhead_clock(self);
     if (self->peak_live > most && self->peak_live - most > most / RISE_SHARE) {
@@ -125,18 +125,18 @@ static void weigh_moving(pool *self)
         begin_anew(self, now);
     }
     pass(self, now);
-    if (!moving_is_costly(self, now))
+    if (!remapping_is_costly(self, now))
         return;
     begin_anew(self, now);
-    if (overhead_of(self) < most_by_moving(self))
-        self->bought.by_moving = overhead_of(self) + MOVING_STEP;
+    if (overhead_of(self) < most_by_remapping(self))
+        self->bought.by_remapping = overhead_of(self) + MOVING_STEP;
 }
 
 double pool_overhead_now(pool *self)
 {
     if (self->given.overhead)
         return self->overhead;
-    weigh_moving(self);
+    weigh_remapping(self);
     return overhead_of(self);
 }
 

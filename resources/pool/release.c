@@ -93,8 +93,8 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
 
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
 {
-    if (!self->store.source->moves)
-        return pool_trim_still(self, keep, bytes);
+    if (!self->store.source->remappable)
+        return pool_trim_fixed(self, keep, bytes);
     *bytes = 0;
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
@@ -120,8 +120,8 @@ strata_status pool_release(pool *self)
     if (!atomic_load_explicit(&self->threshold, memory_order_relaxed) ||
         atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
         return STRATA_SUCCESS;
-    if (!self->store.source->moves)
-        return pool_release_still(self, keep);
+    if (!self->store.source->remappable)
+        return pool_release_fixed(self, keep);
     uint64_t bytes;
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);

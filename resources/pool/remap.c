@@ -222,7 +222,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
 }
 
 /* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
-static bool can_move(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
+static bool is_remappable(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
     const pool_chunk *chunk = &self->store.chunks[number];
@@ -244,12 +244,12 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
 }
 
 /* All frames that can be moved, each of at most `room` bytes; how many. The lock is held. */
-static size_t list_picks(const pool *self, const pool_moving *how, uint64_t room, pool_pick *picks)
+static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         count += !touches(&self->store.chunks[number], how->from, how->to) &&
-                 can_move(self, room, how->may_wait, number, &picks[count]);
+                 is_remappable(self, room, how->may_wait, number, &picks[count]);
     return count;
 }
 
@@ -272,7 +272,7 @@ uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr t
     uint64_t bytes = 0;
     pool_pick pick;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        if (touches(&self->store.chunks[number], from, to) && can_move(self, room, may_wait, number, &pick))
+        if (touches(&self->store.chunks[number], from, to) && is_remappable(self, room, may_wait, number, &pick))
             bytes += pool_chunk_bytes(&self->store.chunks[number]);
     return bytes;
 }
@@ -297,12 +297,13 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 
 /* Takes the range of a frame that can be moved, which nothing can touch then. False if it cannot any more, or cannot be
  * waited for. */
-static bool take_chunk(pool *self, const pool_moving *how, uint32_t number, uint32_t *slot)
+static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number, uint32_t *slot)
 {
     pool_pick pick;
     strata_spin_take(&self->lock);
     const pool_chunk *chunk = &self->store.chunks[number];
-    const bool can = !touches(chunk, how->from, how->to) && can_move(self, UINT64_MAX, how->may_wait, number, &pick);
+    const bool can =
+        !touches(chunk, how->from, how->to) && is_remappable(self, UINT64_MAX, how->may_wait, number, &pick);
     *slot = can ? pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk)) : 0;
     strata_spin_release(&self->lock);
     if (!*slot)
@@ -382,7 +383,7 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 
 /* Takes the ranges of frames until there are enough in the list, by one look at all frames: finding out what lies in
  * each costs more than comparing them. False if it found none. */
-static bool take_chunks(pool *self, const pool_moving *how, pool_chunk_list *chunks, bool *host)
+static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host)
 {
     const size_t before = chunks->count;
     pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
@@ -406,7 +407,7 @@ static bool take_chunks(pool *self, const pool_moving *how, pool_chunk_list *chu
     return chunks->count > before && !*host;
 }
 
-void pool_chunk_list_collect(pool *self, const pool_moving *how, pool_chunk_list *chunks, bool *host)
+void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host)
 {
     const size_t first = chunks->count;
     while (chunks->bytes < how->needed && take_chunks(self, how, chunks, host))
@@ -415,7 +416,7 @@ void pool_chunk_list_collect(pool *self, const pool_moving *how, pool_chunk_list
         unmap_taken(self, chunks, first);
 }
 
-bool pool_chunk_list_give_back(pool *self, const pool_moving *how, uint64_t enough)
+bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, uint64_t enough)
 {
     uint32_t slot, number = 0;
     pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);

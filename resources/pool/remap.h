@@ -15,12 +15,12 @@ typedef struct pool_chunk_list {
 } pool_chunk_list;
 
 /* Which frames are moved. */
-typedef struct pool_moving {
+typedef struct pool_remap_terms {
     CUdeviceptr from, to; /* where the request is to be: nothing is taken from there */
     uint64_t needed;      /* bytes that are to be in the list, */
     uint64_t room;        /* and at most: a frame is mapped as a whole */
     bool may_wait;        /* what is not complete may be waited for; then patience is held */
-} pool_moving;
+} pool_remap_terms;
 
 /* Makes frames until so many bytes are in the list, larger ones for a large request; 0: that they are small matters
  * more. The driver's answer. */
@@ -33,11 +33,11 @@ uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr t
 
 /* Takes frames that lie free out of their places, until there are as many bytes as are needed, or no more frames;
  * *host: there was no host memory for one. */
-void pool_chunk_list_collect(pool *self, const pool_moving *how, pool_chunk_list *chunks, bool *host);
+void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host);
 
 /* Gives a frame that could be moved, of whatever size, back to the device: others can be made then. False if there is
  * none, or if all of them are less than would be enough. */
-bool pool_chunk_list_give_back(pool *self, const pool_moving *how, uint64_t enough);
+bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, uint64_t enough);
 
 /* Maps frames from an address on, and lets the device use them. On failure none of them is mapped; *call is what
  * failed. */

@@ -371,7 +371,7 @@ static pool_look look_for_rest(pool *self, const pool_want *want, uint64_t *made
     return pool_look_again(self, want, attempt, slot);
 }
 
-pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_look pool_find_fixed(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
 {
     pool_turn turn = TURN_OVER;
     pool_look look = POOL_NOTHING;
@@ -397,7 +397,7 @@ pool_look pool_find_still(pool *self, const pool_want *want, pool_attempt *attem
     return look;
 }
 
-strata_status pool_refuse_still(pool *self, const strata_request *request, const strata_error *below)
+strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below)
 {
     if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(below);
@@ -412,7 +412,7 @@ strata_status pool_refuse_still(pool *self, const strata_request *request, const
                               request->bytes, strata_tag_name(request->tag), below->message);
 }
 
-strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
+strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     const pool_turn turn = take_turn(self);
@@ -439,7 +439,7 @@ strata_status pool_trim_still(pool *self, uint64_t keep, uint64_t *bytes)
     return status;
 }
 
-strata_status pool_release_still(pool *self, uint64_t keep)
+strata_status pool_release_fixed(pool *self, uint64_t keep)
 {
     strata_status status = STRATA_SUCCESS;
     const pool_turn turn = take_turn(self);

@@ -23,10 +23,10 @@
 typedef struct pool_search {
     const pool *self;
     const pool_terms *terms;
-    uint16_t timeline; /* the request's stream */
-    uint64_t bytes;    /* of a window */
-    uint64_t can_make; /* bytes, within what may be reserved */
-    uint64_t can_move; /* from wherever; UINT64_MAX: nobody has looked */
+    uint16_t timeline;      /* the request's stream */
+    uint64_t bytes;         /* of a window */
+    uint64_t can_make;      /* bytes, within what may be reserved */
+    uint64_t is_remappable; /* from wherever; UINT64_MAX: nobody has looked */
 } pool_search;
 
 /* ---- searching ---- */
@@ -51,12 +51,12 @@ static bool can_fill(pool_search *search, const pool_window *window)
     const bool may_wait = search->terms->may_wait;
     if (window->needed <= search->can_make)
         return true;
-    if (search->can_move == UINT64_MAX)
-        search->can_move = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
+    if (search->is_remappable == UINT64_MAX)
+        search->is_remappable = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
     const uint64_t missing = window->needed - search->can_make;
-    return missing <= search->can_move &&
-           missing <=
-               search->can_move - pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
+    return missing <= search->is_remappable &&
+           missing <= search->is_remappable -
+                          pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
 }
 
 /* One of the two walks: forwards, where windows begin with a piece, or backwards, where they end with one. */
@@ -169,7 +169,7 @@ static pool_window find_window(const pool *self, const pool_want *want, const po
         .timeline = want->stream->timeline->number,
         .bytes = pool_room_for(want),
         .can_make = terms->most > reserved ? terms->most - reserved : 0,
-        .can_move = UINT64_MAX,
+        .is_remappable = UINT64_MAX,
     };
     pool_window best = {.granules = terms->granules};
     walk_windows(&search, true, &best);
@@ -260,7 +260,7 @@ void pool_window_leave(pool *self, const pool_window *window)
 
 /* Adds frames to a list until there are how->needed bytes in it, and no more: such as are moved, new ones, or new ones
  * in place of one that is too large. */
-static CUresult collect(pool *self, const pool_moving *how, uint64_t most, pool_chunk_list *chunks,
+static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, pool_chunk_list *chunks,
                         pool_attempt *attempt)
 {
     CUresult result = CUDA_SUCCESS;
@@ -285,7 +285,7 @@ static CUresult collect_for_holes(pool *self, const pool_terms *terms, const poo
     uint64_t bytes = 0;
     for (uint32_t slot = window->holes; slot && result == CUDA_SUCCESS; slot = next_hole(self, slot)) {
         bytes += pool_bytes_of(pool_entry(&self->heap, slot));
-        const pool_moving how = {window->from, window->to, bytes, bytes, terms->may_wait};
+        const pool_remap_terms how = {window->from, window->to, bytes, bytes, terms->may_wait};
         result = collect(self, &how, terms->most, chunks, attempt);
     }
     return result;

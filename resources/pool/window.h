@@ -27,7 +27,7 @@ bool pool_window_take(pool *self, const pool_want *want, const pool_terms *terms
 void pool_window_leave(pool *self, const pool_window *window);
 
 /* Fills its voids, with frames that lie free elsewhere, with new ones, and with new ones in place of such as are too
- * large; and cuts the request out. The attempt as in pool_grow_or_move; after a failure the voids are as before. */
+ * large; and cuts the request out. The attempt as in pool_grow_or_remap; after a failure the voids are as before. */
 pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *terms, const pool_window *window,
                            pool_attempt *attempt, uint32_t *slot);
 

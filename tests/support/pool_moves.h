@@ -11,7 +11,7 @@
 static inline void forget_moves(strata_runtime *runtime)
 {
     pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
-    self->bought.by_moving = 0;
+    self->bought.by_remapping = 0;
     self->bought.spell = (pool_spell){0};
 }
 

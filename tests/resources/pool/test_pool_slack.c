@@ -79,14 +79,14 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
     begin(&kept, "pool(slack=44)");
     begin(&more, "pool");
     unsigned rounds = 0;
-    while (more.self->bought.by_moving < 0.20 && rounds++ < 1000)
+    while (more.self->bought.by_remapping < 0.20 && rounds++ < 1000)
         work(&more, 1);
     work(&kept, 12);
-    const uint64_t kept_moves = work(&kept, 12), moves = work(&more, 12);
+    const uint64_t kept_moves = work(&kept, 12), remappable = work(&more, 12);
     print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_moves,
-                  (unsigned long long)moves, more.self->bought.by_moving, rounds);
-    assert_true(kept.self->bought.by_moving == 0 && more.self->bought.by_moving >= 0.20);
-    assert_true(moves < kept_moves / 4);
+                  (unsigned long long)remappable, more.self->bought.by_remapping, rounds);
+    assert_true(kept.self->bought.by_remapping == 0 && more.self->bought.by_remapping >= 0.20);
+    assert_true(remappable < kept_moves / 4);
     end(&more);
     end(&kept);
 }
@@ -114,7 +114,7 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
     }
     print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
                   (unsigned long long)all.self->store.reserved / (2 * MIB), forgotten);
-    assert_true(moved(&all) * 2 * MIB > all.self->store.reserved / 2 && all.self->bought.by_moving == 0);
+    assert_true(moved(&all) * 2 * MIB > all.self->store.reserved / 2 && all.self->bought.by_remapping == 0);
     end(&all);
 }
 
