@@ -39,16 +39,16 @@ void pool_note_peak(pool *self, const pool_want *want)
     self->peak_live = pool_peak_with(self, want);
 }
 
-pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes)
+pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes)
 {
     if (!self->store.source->remappable)
-        return (pool_begun){0};
+        return (pool_touched){0};
     const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
     const uint64_t granule = self->store.granule, first = (start + granule - 1) / granule, last = end / granule;
     if (first >= last)
-        return (pool_begun){0};
+        return (pool_touched){0};
     const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
-    return (pool_begun){(upto < last ? upto : last) - first, last - (from > first ? from : first)};
+    return (pool_touched){(upto < last ? upto : last) - first, last - (from > first ? from : first)};
 }
 
 bool pool_is_tight(const pool *self, uint64_t reserved)
@@ -68,7 +68,7 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_begun begun = is_tight(self) ? pool_begun_in(self, entry, want->bytes) : (pool_begun){0};
+    const pool_touched begun = is_tight(self) ? pool_pages_touched(self, entry, want->bytes) : (pool_touched){0};
     uint64_t before = -address & (want->alignment - 1);
     if (begun.at_end < begun.at_start)
         before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
@@ -101,7 +101,7 @@ static uint32_t least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
-        const pool_begun begun = pool_begun_in(self, pool_entry(&self->heap, fit), bytes);
+        const pool_touched begun = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
         const uint64_t here = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
         if (here < least) {
             best = fit;
@@ -131,7 +131,7 @@ static pool_look look_across_holes(pool *self, const pool_want *want, uint32_t *
     strata_spin_take(&self->lock);
     uint32_t fit = is_scarce(self) ? pool_heap_find(&self->heap, want->stream->timeline->number, bytes) : 0;
     fit = least_fragmenting(self, fit, bytes);
-    const pool_begun begun = fit ? pool_begun_in(self, pool_entry(&self->heap, fit), bytes) : (pool_begun){0};
+    const pool_touched begun = fit ? pool_pages_touched(self, pool_entry(&self->heap, fit), bytes) : (pool_touched){0};
     strata_spin_release(&self->lock);
     const uint64_t least = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
     return least ? pool_remap_least_fragmenting(self, want, least, slot) : POOL_NOTHING;
@@ -251,7 +251,7 @@ static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *s
     const uint16_t own = want->stream->timeline->number;
     const bool along =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->bought.polls_in_need += poll(self, own, along);
+    self->adaptive.polls_in_need += poll(self, own, along);
     return look_at_own(self, want, slot);
 }
 

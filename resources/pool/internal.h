@@ -51,22 +51,22 @@ typedef struct pool_decay {
 } pool_decay;
 
 /* What memory was moved lately: resources/pool/overhead.c. */
-typedef struct pool_spell {
+typedef struct pool_remap_window {
     uint64_t began;  /* nanoseconds, monotonic; the more is forgotten, the later */
     uint64_t moving; /* of the nanoseconds since then, those in which memory was moved */
     uint64_t bytes;  /* that were */
     uint64_t seen;   /* until when the time is counted, and counts.misses then */
     uint64_t misses_seen;
-} pool_spell;
+} pool_remap_window;
 
 /* What moving and asking came to, and what each bought: resources/pool/overhead.c. Guarded by growth. */
-typedef struct pool_bought {
+typedef struct pool_adaptive_overhead {
     double by_remapping, by_polling; /* slack; 0: none */
-    pool_spell spell;
+    pool_remap_window remap_window;
     uint64_t risen_to;       /* the most that ever was live, but for a little */
     uint64_t polls_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
     uint64_t misses_weighed; /* and counts.misses then */
-} pool_bought;
+} pool_adaptive_overhead;
 
 typedef struct pool {
     strata_resource resource;
@@ -96,7 +96,7 @@ typedef struct pool {
     struct strata_pool_hold *holds;       /* of frames; guarded by growth */
     _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
     bool deterministic;                   /* constant */
-    pool_bought bought;
+    pool_adaptive_overhead adaptive;
     _Atomic bool polling_is_costly; /* written under growth, read by any thread */
     uint64_t peak_live;             /* the most that was seen live, of what was served; guarded by growth */
     _Atomic uint64_t peak_reserved; /* written under growth */
@@ -157,11 +157,11 @@ static inline uint64_t pool_room_for(const pool_want *want)
 
 /* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
  * at its end: memory can be moved by whole ones alone. */
-typedef struct pool_begun {
+typedef struct pool_touched {
     uint64_t at_start, at_end;
-} pool_begun;
+} pool_touched;
 
-pool_begun pool_begun_in(const pool *self, const strata_entry *range, uint64_t bytes);
+pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
 
 /* Takes a free piece, 0 for none, and cuts out of it what is wanted. The lock is held. */
 pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot);

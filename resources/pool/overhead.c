@@ -52,41 +52,41 @@ uint64_t pool_overhead_clock(const pool *self)
 /* Counts the time until now, and leaves out by how much a pause was too long. */
 static void pass(pool *self, uint64_t now)
 {
-    pool_spell *spell = &self->bought.spell;
-    const uint64_t requests = requests_of(self), gap = now > spell->seen ? now - spell->seen : 0;
-    const uint64_t most = PAUSE_NS + (requests - spell->misses_seen) * GAP_NS;
-    spell->began += gap > most ? gap - most : 0;
-    spell->seen = now;
-    spell->misses_seen = requests;
+    pool_remap_window *remap_window = &self->adaptive.remap_window;
+    const uint64_t requests = requests_of(self), gap = now > remap_window->seen ? now - remap_window->seen : 0;
+    const uint64_t most = PAUSE_NS + (requests - remap_window->misses_seen) * GAP_NS;
+    remap_window->began += gap > most ? gap - most : 0;
+    remap_window->seen = now;
+    remap_window->misses_seen = requests;
 }
 
-static void begin_anew(pool *self, uint64_t now)
+static void restart(pool *self, uint64_t now)
 {
-    self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = requests_of(self)};
+    self->adaptive.remap_window = (pool_remap_window){.began = now, .seen = now, .misses_seen = requests_of(self)};
 }
 
 void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes)
 {
-    pool_spell *spell = &self->bought.spell;
+    pool_remap_window *remap_window = &self->adaptive.remap_window;
     const uint64_t now = pool_overhead_clock(self);
     if (!bytes)
         return;
     pass(self, began);
-    for (uint64_t lasted; (lasted = began - spell->began) > MOST_NS;) {
-        spell->began = began - lasted / 2;
-        spell->moving /= 2;
-        spell->bytes /= 2;
+    for (uint64_t lasted; (lasted = began - remap_window->began) > MOST_NS;) {
+        remap_window->began = began - lasted / 2;
+        remap_window->moving /= 2;
+        remap_window->bytes /= 2;
     }
-    spell->moving += now - began;
-    spell->bytes += bytes;
-    spell->seen = now;
+    remap_window->moving += now - began;
+    remap_window->bytes += bytes;
+    remap_window->seen = now;
 }
 
 uint64_t pool_overhead_exclude(pool *self, uint64_t began)
 {
     const uint64_t took = pool_overhead_clock(self) - began;
-    self->bought.spell.began += took;
-    self->bought.spell.seen += took;
+    self->adaptive.remap_window.began += took;
+    self->adaptive.remap_window.seen += took;
     return took;
 }
 
@@ -103,33 +103,34 @@ static double most_by_remapping(const pool *self)
 /* What was bought while less was live, or more allowed, counts as far as it may be bought now. */
 static double overhead_of(const pool *self)
 {
-    const double most = most_by_remapping(self), bought = self->bought.by_remapping;
-    const double moving = bought < most ? bought : most, polling = self->bought.by_polling;
+    const double most = most_by_remapping(self), adaptive = self->adaptive.by_remapping;
+    const double moving = adaptive < most ? adaptive : most, polling = self->adaptive.by_polling;
     const double more = moving > polling ? moving : polling;
     return more > self->overhead ? more : self->overhead;
 }
 
 static bool remapping_is_costly(const pool *self, uint64_t now)
 {
-    const pool_spell *spell = &self->bought.spell;
-    const uint64_t lasted = now - spell->began;
-    return spell->bytes && (spell->bytes >= self->store.reserved / MEMORY_SHARE || spell->moving >= MUCH_NS) &&
-           lasted >= LEAST_NS && spell->moving >= lasted / TIME_SHARE;
+    const pool_remap_window *remap_window = &self->adaptive.remap_window;
+    const uint64_t lasted = now - remap_window->began;
+    return remap_window->bytes &&
+           (remap_window->bytes >= self->store.reserved / MEMORY_SHARE || remap_window->moving >= MUCH_NS) &&
+           lasted >= LEAST_NS && remap_window->moving >= lasted / TIME_SHARE;
 }
 
 static void weigh_remapping(pool *self)
 {
-    const uint64_t most = self->bought.risen_to, now = pool_overhead_clock(self);
+    const uint64_t most = self->adaptive.risen_to, now = pool_overhead_clock(self);
     if (self->peak_live > most && self->peak_live - most > most / RISE_SHARE) {
-        self->bought.risen_to = self->peak_live;
-        begin_anew(self, now);
+        self->adaptive.risen_to = self->peak_live;
+        restart(self, now);
     }
     pass(self, now);
     if (!remapping_is_costly(self, now))
         return;
-    begin_anew(self, now);
+    restart(self, now);
     if (overhead_of(self) < most_by_remapping(self))
-        self->bought.by_remapping = overhead_of(self) + MOVING_STEP;
+        self->adaptive.by_remapping = overhead_of(self) + MOVING_STEP;
 }
 
 double pool_overhead_now(pool *self)
@@ -147,13 +148,13 @@ double pool_overhead_now(pool *self)
 void pool_overhead_weigh_polling(pool *self)
 {
     const uint64_t misses = requests_of(self);
-    const uint64_t requests = misses - self->bought.misses_weighed;
+    const uint64_t requests = misses - self->adaptive.misses_weighed;
     if (self->given.overhead || requests < POLLING_WEIGHED)
         return;
-    if (POLLING_REQUESTS * self->bought.polls_in_need >= requests) {
+    if (POLLING_REQUESTS * self->adaptive.polls_in_need >= requests) {
         atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
-        self->bought.by_polling = POLLING_OVERHEAD;
+        self->adaptive.by_polling = POLLING_OVERHEAD;
     }
-    self->bought.misses_weighed = misses;
-    self->bought.polls_in_need = 0;
+    self->adaptive.misses_weighed = misses;
+    self->adaptive.polls_in_need = 0;
 }

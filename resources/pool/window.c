@@ -78,9 +78,9 @@ static uint64_t hole_bytes(const pool *self, uint32_t slot)
 }
 
 /* The granules that a window begins to use which has so many of a piece's bytes. */
-static uint64_t begun_by(const pool *self, const pool_walk *walk, uint32_t slot, uint64_t bytes)
+static uint64_t touched_by(const pool *self, const pool_walk *walk, uint32_t slot, uint64_t bytes)
 {
-    const pool_begun begun = pool_begun_in(self, pool_entry(&self->heap, slot), bytes);
+    const pool_touched begun = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
     return walk->forwards ? begun.at_start : begun.at_end;
 }
 
@@ -94,7 +94,7 @@ static bool fill(const pool_search *search, pool_walk *walk)
             return true;
         walk->bytes += bytes;
         walk->needed += hole_bytes(self, walk->next);
-        walk->granules += begun_by(self, walk, walk->next, bytes);
+        walk->granules += touched_by(self, walk, walk->next, bytes);
         walk->next = step(self, walk, walk->next);
     }
     return false;
@@ -112,7 +112,7 @@ static pool_window window_at(const pool_search *search, const pool_walk *walk)
         .from = from,
         .to = from + search->bytes,
         .needed = walk->needed + (hole_bytes(self, walk->next) ? in_granules(self, rest) : 0),
-        .granules = walk->granules + begun_by(self, walk, walk->next, rest),
+        .granules = walk->granules + touched_by(self, walk, walk->next, rest),
     };
 }
 
@@ -127,7 +127,7 @@ static void let_go_of_first(const pool *self, pool_walk *walk)
     }
     walk->bytes -= pool_bytes_of(pool_entry(&self->heap, first));
     walk->needed -= hole_bytes(self, first);
-    walk->granules -= begun_by(self, walk, first, pool_bytes_of(pool_entry(&self->heap, first)));
+    walk->granules -= touched_by(self, walk, first, pool_bytes_of(pool_entry(&self->heap, first)));
 }
 
 static void begin_behind(const pool *self, pool_walk *walk, uint32_t wall)

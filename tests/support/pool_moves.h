@@ -11,8 +11,8 @@
 static inline void forget_moves(strata_runtime *runtime)
 {
     pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
-    self->bought.by_remapping = 0;
-    self->bought.spell = (pool_spell){0};
+    self->adaptive.by_remapping = 0;
+    self->adaptive.remap_window = (pool_remap_window){0};
 }
 
 #endif

@@ -130,7 +130,7 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
     forget_moves(fixture->runtime);
     self->given.overhead = true; /* what was moved is counted and not weighed */
     serve(fixture, 16, all.start, 0x55, stream, &block);
-    assert_int_equal(self->bought.spell.bytes, 4 * MIB);
+    assert_int_equal(self->adaptive.remap_window.bytes, 4 * MIB);
     end_row(fixture, &all.row, stream);
     test_free_on(fixture, &block, stream);
 }

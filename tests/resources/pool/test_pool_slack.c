@@ -79,13 +79,13 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
     begin(&kept, "pool(slack=44)");
     begin(&more, "pool");
     unsigned rounds = 0;
-    while (more.self->bought.by_remapping < 0.20 && rounds++ < 1000)
+    while (more.self->adaptive.by_remapping < 0.20 && rounds++ < 1000)
         work(&more, 1);
     work(&kept, 12);
     const uint64_t kept_moves = work(&kept, 12), remappable = work(&more, 12);
     print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_moves,
-                  (unsigned long long)remappable, more.self->bought.by_remapping, rounds);
-    assert_true(kept.self->bought.by_remapping == 0 && more.self->bought.by_remapping >= 0.20);
+                  (unsigned long long)remappable, more.self->adaptive.by_remapping, rounds);
+    assert_true(kept.self->adaptive.by_remapping == 0 && more.self->adaptive.by_remapping >= 0.20);
     assert_true(remappable < kept_moves / 4);
     end(&more);
     end(&kept);
@@ -114,7 +114,7 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
     }
     print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
                   (unsigned long long)all.self->store.reserved / (2 * MIB), forgotten);
-    assert_true(moved(&all) * 2 * MIB > all.self->store.reserved / 2 && all.self->bought.by_remapping == 0);
+    assert_true(moved(&all) * 2 * MIB > all.self->store.reserved / 2 && all.self->adaptive.by_remapping == 0);
     end(&all);
 }
 
@@ -140,14 +140,15 @@ static void end_rule(traffic *all, strata_block *block)
 static void begin_spell(pool *self)
 {
     const uint64_t now = pool_overhead_clock(self);
-    self->bought.spell = (pool_spell){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
+    self->adaptive.remap_window =
+        (pool_remap_window){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
 }
 
 /* Nothing is done for so long, */
 static void pause_for(pool *self, uint64_t milliseconds)
 {
-    self->bought.spell.began -= milliseconds * MILLISECOND;
-    self->bought.spell.seen -= milliseconds * MILLISECOND;
+    self->adaptive.remap_window.began -= milliseconds * MILLISECOND;
+    self->adaptive.remap_window.seen -= milliseconds * MILLISECOND;
 }
 
 /* or something, with a request each millisecond, */
@@ -281,7 +282,7 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     assert_true(is_about(pool_overhead_now(all.self), 26.0 / 128));
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
     assert_true(is_about(pool_overhead_now(all.self), 0.544));
-    all.self->bought.by_polling = 0.15; /* which no limit takes back */
+    all.self->adaptive.by_polling = 0.15; /* which no limit takes back */
     all.self->peak_live = all.self->device->info.total_bytes;
     assert_true(is_about(pool_overhead_now(all.self), 0.15));
     end_rule(&all, &block);
@@ -336,10 +337,10 @@ static void making_memory_takes_no_time_here(void **state)
     assert_true(is_about(overhead_after(self, 140, EIGHTH, 40), 0.044));
     assert_true(pool_overhead_exclude(self, strata_timestamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
-    self->bought.risen_to = UINT64_MAX; /* no rise begins anew */
-    const uint64_t began = self->bought.spell.began;
+    self->adaptive.risen_to = UINT64_MAX; /* no rise begins anew */
+    const uint64_t began = self->adaptive.remap_window.began;
     replace(&all, &more, CHUNKS * 2 * MIB);
-    assert_true(self->bought.spell.began > began);
+    assert_true(self->adaptive.remap_window.began > began);
     replace(&all, &more, 0);
     end_rule(&all, &block);
 }
@@ -368,10 +369,10 @@ static void a_move_within_which_memory_is_made_counts_without_that(void **state)
     pause_for(self, 140);
     const uint64_t making = pool_overhead_exclude(self, now - 90 * MILLISECOND);
     pool_overhead_record_moves(self, began + making, EIGHTH * 2 * MIB);
-    const pool_spell *spell = &self->bought.spell;
-    assert_true(spell->bytes == EIGHTH * 2 * MIB && spell->moving >= 50 * MILLISECOND);
-    const uint64_t lasted = pool_overhead_clock(self) - spell->began;
-    assert_true(lasted >= spell->moving && lasted < 100 * MILLISECOND);
+    const pool_remap_window *remap_window = &self->adaptive.remap_window;
+    assert_true(remap_window->bytes == EIGHTH * 2 * MIB && remap_window->moving >= 50 * MILLISECOND);
+    const uint64_t lasted = pool_overhead_clock(self) - remap_window->began;
+    assert_true(lasted >= remap_window->moving && lasted < 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
