@@ -95,12 +95,12 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
                                         strata_stream_ref stream, strata_block *out)
 {
     uint32_t slot;
-    const pool_want want = {
+    const pool_need need = {
         .stream = &stream,
         .bytes = (request->bytes + POOL_GRANULE - 1) & ~(uint64_t)(POOL_GRANULE - 1),
         .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
     };
-    strata_status status = pool_find(self, &want, request, &slot);
+    strata_status status = pool_find(self, &need, request, &slot);
     if (status != STRATA_SUCCESS)
         return status;
     if (!renew_extent(self, &slot))

@@ -664,7 +664,7 @@ typedef struct run_search {
 
 /* Looks at the run that a piece which waits for somebody is in, if it is the first such one there. Complete neighbours
  * are one piece, so that the one before it, if that is complete, begins the run. */
-static void look_at_run(const pool_heap *heap, uint32_t slot, run_search *search)
+static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
 {
     const uint32_t previous = pool_extent_at(heap, slot)->previous;
     if (is_of(heap, previous, search->timeline)) {
@@ -684,11 +684,11 @@ static void look_at_run(const pool_heap *heap, uint32_t slot, run_search *search
 }
 
 /* A tree's height is some times the logarithm of its size. */
-static void look_at_runs(const pool_heap *heap, uint32_t root, run_search *search)
+static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
 {
     for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
-        look_at_runs(heap, pool_extent_at(heap, slot)->left, search);
-        look_at_run(heap, slot, search);
+        check_runs(heap, pool_extent_at(heap, slot)->left, search);
+        check_run(heap, slot, search);
     }
 }
 
@@ -701,10 +701,10 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_
     if (heap->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, timeline)) < bytes)
         return 0;
     if (all)
-        look_at_runs(heap, heap->multi_stream.root, &search);
+        check_runs(heap, heap->multi_stream.root, &search);
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
         if (all || list->timeline == timeline)
-            look_at_runs(heap, list->tree.root, &search);
+            check_runs(heap, list->tree.root, &search);
     return search.best;
 }
 

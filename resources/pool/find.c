@@ -28,15 +28,15 @@ pool_live pool_live_now(const pool *self)
     return (pool_live){live.bytes > 0 ? live.bytes : 0, live.blocks > 0 ? live.blocks : 0};
 }
 
-uint64_t pool_peak_with(const pool *self, const pool_want *want)
+uint64_t pool_peak_with(const pool *self, const pool_need *need)
 {
-    const uint64_t live = pool_live_bytes(self) + want->bytes;
+    const uint64_t live = pool_live_bytes(self) + need->bytes;
     return live > self->peak_live ? live : self->peak_live;
 }
 
-void pool_note_peak(pool *self, const pool_want *want)
+void pool_note_peak(pool *self, const pool_need *need)
 {
-    self->peak_live = pool_peak_with(self, want);
+    self->peak_live = pool_peak_with(self, need);
 }
 
 pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes)
@@ -63,15 +63,15 @@ static bool is_tight(const pool *self)
     return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
 }
 
-uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
 {
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_touched begun = is_tight(self) ? pool_pages_touched(self, entry, want->bytes) : (pool_touched){0};
-    uint64_t before = -address & (want->alignment - 1);
+    const pool_touched begun = is_tight(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
+    uint64_t before = -address & (need->alignment - 1);
     if (begun.at_end < begun.at_start)
-        before = ((end - want->bytes) & ~(want->alignment - 1)) - address;
+        before = ((end - need->bytes) & ~(need->alignment - 1)) - address;
     if (before) {
         const uint32_t aligned = pool_heap_split(heap, slot, before);
         pool_heap_give(heap, slot, POOL_FREE);
@@ -79,19 +79,19 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want)
             return 0;
         slot = aligned;
     }
-    if (pool_bytes_of(pool_entry(heap, slot)) == want->bytes)
+    if (pool_bytes_of(pool_entry(heap, slot)) == need->bytes)
         return slot;
-    const uint32_t rest = pool_heap_split(heap, slot, want->bytes);
+    const uint32_t rest = pool_heap_split(heap, slot, need->bytes);
     pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
     return rest ? slot : 0;
 }
 
-pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot)
+pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot)
 {
     if (!fit)
         return POOL_NOTHING;
     pool_heap_take(&self->heap, fit);
-    *slot = pool_cut_out(self, fit, want);
+    *slot = pool_cut_out(self, fit, need);
     return *slot ? POOL_FOUND : POOL_FAILED;
 }
 
@@ -123,30 +123,30 @@ static bool is_scarce(const pool *self)
 /* Where memory is scarce, whole granules are what requests fail for, and not bytes: what is left of them beside blocks
  * adds up. A request that would begin to use some, though the ends of two free pieces and what is moved between them
  * would do with fewer, is served by those. */
-static pool_look look_across_holes(pool *self, const pool_want *want, uint32_t *slot)
+static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t *slot)
 {
-    if (want->bytes < self->store.granule || !self->store.source->remappable)
+    if (need->bytes < self->store.granule || !self->store.source->remappable)
         return POOL_NOTHING;
-    const uint64_t bytes = pool_room_for(want);
+    const uint64_t bytes = pool_room_for(need);
     strata_spin_take(&self->lock);
-    uint32_t fit = is_scarce(self) ? pool_heap_find(&self->heap, want->stream->timeline->number, bytes) : 0;
+    uint32_t fit = is_scarce(self) ? pool_heap_find(&self->heap, need->stream->timeline->number, bytes) : 0;
     fit = least_fragmenting(self, fit, bytes);
     const pool_touched begun = fit ? pool_pages_touched(self, pool_entry(&self->heap, fit), bytes) : (pool_touched){0};
     strata_spin_release(&self->lock);
     const uint64_t least = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
-    return least ? pool_remap_least_fragmenting(self, want, least, slot) : POOL_NOTHING;
+    return least ? pool_remap_least_fragmenting(self, need, least, slot) : POOL_NOTHING;
 }
 
-static pool_look look_at_own(pool *self, const pool_want *want, uint32_t *slot)
+static pool_result find_own(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    const uint16_t number = want->stream->timeline->number;
-    const uint64_t bytes = pool_room_for(want);
+    const uint16_t number = need->stream->timeline->number;
+    const uint64_t bytes = pool_room_for(need);
     const uint32_t fit = is_tight(self) ? least_fragmenting(self, pool_heap_find(&self->heap, number, bytes), bytes)
                                         : pool_heap_find_before_end(&self->heap, number, bytes);
-    pool_look look = pool_take_fit(self, want, fit, slot);
+    pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
-    return look;
+    return found;
 }
 
 /* ---- what others have finished ---- */
@@ -234,9 +234,9 @@ void pool_poll(pool *self)
     poll(self, 0, false); /* no stream's number */
 }
 
-void pool_poll_own(pool *self, const pool_want *want)
+void pool_poll_own(pool *self, const pool_need *need)
 {
-    const uint16_t own = want->stream->timeline->number;
+    const uint16_t own = need->stream->timeline->number;
     pool_numbers numbers = {0}, mine = {0};
     list_streams(self, &numbers);
     mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
@@ -246,36 +246,36 @@ void pool_poll_own(pool *self, const pool_want *want)
 
 /* What the stream has itself fits as well before it is complete. It is asked about that where memory is made or moved,
  * and where others keep asking about it. Growth is held. */
-static pool_look look_at_finished(pool *self, const pool_want *want, uint32_t *slot)
+static pool_result find_finished(pool *self, const pool_need *need, uint32_t *slot)
 {
-    const uint16_t own = want->stream->timeline->number;
+    const uint16_t own = need->stream->timeline->number;
     const bool along =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
     self->adaptive.polls_in_need += poll(self, own, along);
-    return look_at_own(self, want, slot);
+    return find_own(self, need, slot);
 }
 
 /* Whether much of the free memory waits for other streams, by what was known when it was last looked at. The lock is
  * held. */
-static bool waits_for_others(const pool *self, const pool_want *want)
+static bool waits_for_others(const pool *self, const pool_need *need)
 {
-    return pool_heap_elsewhere(&self->heap, want->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
+    return pool_heap_elsewhere(&self->heap, need->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
 }
 
 /* Whether that is so even by what is known now, and nobody has looked for a while how far the others are: what is
  * complete fits better than what happens to be the stream's own. */
-static bool is_time_to_poll(pool *self, const pool_want *want)
+static bool is_time_to_poll(pool *self, const pool_need *need)
 {
     const bool tight = is_tight(self);
     if (!tight && atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed))
         return false;
     const uint32_t every = tight ? POLL_TIGHT : POLL_EVERY;
     strata_spin_take(&self->lock);
-    bool due = waits_for_others(self, want) && ++self->requests_since_poll >= every;
+    bool due = waits_for_others(self, need) && ++self->requests_since_poll >= every;
     if (due) {
         self->requests_since_poll = 0;
         pool_heap_process_completed(&self->heap);
-        due = waits_for_others(self, want);
+        due = waits_for_others(self, need);
     }
     strata_spin_release(&self->lock);
     return due;
@@ -288,18 +288,18 @@ static strata_status make_wait(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
-bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt)
+bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome)
 {
     const uint16_t timeline = pool_points_timeline(pool_entry(&self->heap, slot));
     strata_error_suppress_begin();
-    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)want->stream);
-    if (status != STRATA_SUCCESS && attempt) {
-        attempt->why = *strata_error_suppressed();
-        attempt->alone = true;
+    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)need->stream);
+    if (status != STRATA_SUCCESS && outcome) {
+        outcome->why = *strata_error_suppressed();
+        outcome->alone = true;
     }
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {
-        const bool others = timeline != POOL_TIMELINE_NONE && timeline != want->stream->timeline->number;
+        const bool others = timeline != POOL_TIMELINE_NONE && timeline != need->stream->timeline->number;
         atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);
         return true;
     }
@@ -309,17 +309,17 @@ bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool
 
 /* A bundle of pieces of that size, waited for as one: the first is the request's, the rest a known stream's, or free.
  */
-static pool_look look_in_depot(pool *self, const pool_want *want, pool_thread_cache *local, uint32_t *slot)
+static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_cache *local, uint32_t *slot)
 {
-    if (want->alignment > POOL_GRANULE || !self->waits)
+    if (need->alignment > POOL_GRANULE || !self->waits)
         return POOL_NOTHING;
-    pool_thread_cache *keeps = want->stream->known ? local : NULL;
-    const uint32_t first = pool_depot_take(self, keeps, pool_granules(want->bytes));
+    pool_thread_cache *keeps = need->stream->known ? local : NULL;
+    const uint32_t first = pool_depot_take(self, keeps, pool_granules(need->bytes));
     if (!first)
         return POOL_NOTHING;
-    const bool waited = pool_wait_for_extent(self, want, first, NULL);
+    const bool waited = pool_wait_for_extent(self, need, first, NULL);
     if (keeps)
-        pool_stream_cache_fill(self, keeps, waited ? want->stream->timeline : NULL);
+        pool_stream_cache_fill(self, keeps, waited ? need->stream->timeline : NULL);
     if (!waited)
         return POOL_NOTHING;
     *slot = first;
@@ -332,7 +332,7 @@ typedef struct following {
     bool all;
 } following;
 
-static strata_status look_at_point(strata_point point, void *data)
+static strata_status check_point(strata_point point, void *data)
 {
     following *by = data;
     by->all = by->all && strata_timeline_follows(by->stream, by->clock, point);
@@ -343,70 +343,70 @@ static bool is_followed(const strata_entry *entry, void *data)
 {
     following *by = data;
     by->all = true;
-    strata_uses_visit(entry, look_at_point, by);
+    strata_uses_visit(entry, check_point, by);
     return by->all;
 }
 
 /* The best fit of what the stream comes after. */
-static pool_look look_at_followed(pool *self, const pool_want *want, uint32_t *slot)
+static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
-    strata_clock *clock = strata_timeline_clock(want->stream, false);
-    following by = {want->stream, clock, true};
+    strata_clock *clock = strata_timeline_clock(need->stream, false);
+    following by = {need->stream, clock, true};
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(want), is_followed, &by);
-    const pool_look look = pool_take_fit(self, want, fit, slot);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), is_followed, &by);
+    const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     strata_clock_unref(clock);
-    return look;
+    return found;
 }
 
 /* Neighbours that are enough together. The lock is held. */
-static pool_look take_run(pool *self, const pool_want *want, uint16_t timeline, uint32_t *slot)
+static pool_result take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot)
 {
-    const CUdeviceptr start = pool_heap_find_run(&self->heap, timeline, pool_room_for(want));
+    const CUdeviceptr start = pool_heap_find_run(&self->heap, timeline, pool_room_for(need));
     if (!start)
         return POOL_NOTHING;
-    const uint32_t taken = pool_heap_take_range(&self->heap, start, pool_room_for(want));
-    *slot = taken ? pool_cut_out(self, taken, want) : 0;
+    const uint32_t taken = pool_heap_take_range(&self->heap, start, pool_room_for(need));
+    *slot = taken ? pool_cut_out(self, taken, need) : 0;
     return *slot ? POOL_FOUND : POOL_FAILED;
 }
 
-pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot)
+pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot)
 {
-    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(want));
-    pool_look look = pool_take_fit(self, want, fit, slot);
-    return look == POOL_NOTHING ? take_run(self, want, POOL_TIMELINE_MULTI, slot) : look;
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(need));
+    pool_result found = pool_take_fit(self, need, fit, slot);
+    return found == POOL_NOTHING ? take_run(self, need, POOL_TIMELINE_MULTI, slot) : found;
 }
 
-static strata_status look_for_legacy(strata_point point, void *legacy)
+static strata_status check_legacy(strata_point point, void *legacy)
 {
     return strata_timeline_of(point) == legacy ? STRATA_ERROR_STREAM_CAPTURE : STRATA_SUCCESS;
 }
 
 static bool spares_legacy(const strata_entry *entry, void *legacy)
 {
-    return strata_uses_visit(entry, look_for_legacy, legacy) == STRATA_SUCCESS;
+    return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
 }
 
 /* The best fit of what does not wait for the legacy stream, which cannot be waited for while a blocking stream is being
  * captured. */
-static pool_look look_beside_legacy(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_result find_beside_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(want), spares_legacy, self->device->legacy);
-    const pool_look look = pool_take_fit(self, want, fit, slot);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), spares_legacy, self->device->legacy);
+    const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
-    return look == POOL_FOUND && !pool_wait_for_extent(self, want, *slot, attempt) ? POOL_NOTHING : look;
+    return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
 }
 
-static pool_look look_elsewhere(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    const pool_look look = pool_take_others(self, want, slot);
+    const pool_result found = pool_take_others(self, need, slot);
     strata_spin_release(&self->lock);
-    if (look != POOL_FOUND || pool_wait_for_extent(self, want, *slot, attempt))
-        return look;
-    return attempt->why.status == STRATA_ERROR_STREAM_CAPTURE ? look_beside_legacy(self, want, attempt, slot)
+    if (found != POOL_FOUND || pool_wait_for_extent(self, need, *slot, outcome))
+        return found;
+    return outcome->why.status == STRATA_ERROR_STREAM_CAPTURE ? find_beside_legacy(self, need, outcome, slot)
                                                               : POOL_NOTHING;
 }
 
@@ -441,133 +441,133 @@ static bool begin(pool *self)
 }
 
 /* What others have freed, as far as the reuse policies go. */
-static pool_look look_at_others(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_result find_others(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
-    pool_look look = self->takes_finished ? look_at_finished(self, want, slot) : look_at_own(self, want, slot);
-    if (look == POOL_NOTHING && self->waits)
-        look = look_elsewhere(self, want, attempt, slot);
-    else if (look == POOL_NOTHING && self->follows)
-        look = look_at_followed(self, want, slot);
-    return look;
+    pool_result found = self->takes_finished ? find_finished(self, need, slot) : find_own(self, need, slot);
+    if (found == POOL_NOTHING && self->waits)
+        found = find_elsewhere(self, need, outcome, slot);
+    else if (found == POOL_NOTHING && self->follows)
+        found = find_followed(self, need, slot);
+    return found;
 }
 
-pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    const pool_look look = look_at_others(self, want, attempt, slot);
+    const pool_result found = find_others(self, need, outcome, slot);
     strata_lock_release(&self->map_lock);
-    return look;
+    return found;
 }
 
 enum { MOST_TRIES = 100 }; /* for a request whose memory others take */
 
 /* What waits for nobody else, with neighbours together: those that are complete, and those that wait for the stream.
  * Which are complete has become known meanwhile, perhaps, without a question. */
-static pool_look look_at_own_together(pool *self, const pool_want *want, uint32_t *slot)
+static pool_result find_own_run(pool *self, const pool_need *need, uint32_t *slot)
 {
     if (self->takes_finished) {
         strata_spin_take(&self->lock);
         pool_heap_process_completed(&self->heap);
         strata_spin_release(&self->lock);
     }
-    pool_look look = look_at_own(self, want, slot);
-    if (look == POOL_NOTHING) {
+    pool_result found = find_own(self, need, slot);
+    if (found == POOL_NOTHING) {
         strata_spin_take(&self->lock);
-        look = take_run(self, want, want->stream->timeline->number, slot);
+        found = take_run(self, need, need->stream->timeline->number, slot);
         strata_spin_release(&self->lock);
     }
-    return look;
+    return found;
 }
 
-static pool_look find_under_map_lock(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt,
-                                     uint32_t *slot)
+static pool_result find_under_map_lock(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
+                                       uint32_t *slot)
 {
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    pool_look look = look_at_own_together(self, want, slot);
-    if (look == POOL_NOTHING)
-        look = pool_grow_ahead(self, want, attempt, slot);
-    if (look == POOL_NOTHING)
-        look = look_at_others(self, want, attempt, slot);
-    if (look == POOL_NOTHING)
-        look = pool_grow_or_remap(self, want, may_wait, attempt, slot);
-    if (look == POOL_FOUND)
-        pool_note_peak(self, want);
+    pool_result found = find_own_run(self, need, slot);
+    if (found == POOL_NOTHING)
+        found = pool_grow_ahead(self, need, outcome, slot);
+    if (found == POOL_NOTHING)
+        found = find_others(self, need, outcome, slot);
+    if (found == POOL_NOTHING)
+        found = pool_grow_or_remap(self, need, may_wait, outcome, slot);
+    if (found == POOL_FOUND)
+        pool_note_peak(self, need);
     strata_lock_release(&self->map_lock);
-    return look;
+    return found;
 }
 
 /* One after another, so that none is refused for what another one is about to give back. What was mapped for a request
  * may go to others, who need not wait for their turn: then it is tried again, though not for ever. */
-static pool_look find_under_oom_lock(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
-    pool_look look;
+    pool_result found;
     unsigned turn = 0;
     strata_lock_take(&self->oom_lock);
     do {
-        attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
-        look = find_under_map_lock(self, want, true, attempt, slot);
-    } while (look == POOL_NOTHING && attempt->result == CUDA_SUCCESS && ++turn < MOST_TRIES);
+        outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
+        found = find_under_map_lock(self, need, true, outcome, slot);
+    } while (found == POOL_NOTHING && outcome->result == CUDA_SUCCESS && ++turn < MOST_TRIES);
     strata_lock_release(&self->oom_lock);
-    return look;
+    return found;
 }
 
 /* Memory that can be mapped where it is wanted. */
-static pool_look find_mapped(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_result find_mapped(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
-    const pool_look look = find_under_map_lock(self, want, false, attempt, slot);
-    return look == POOL_NOTHING ? find_under_oom_lock(self, want, attempt, slot) : look;
+    const pool_result found = find_under_map_lock(self, need, false, outcome, slot);
+    return found == POOL_NOTHING ? find_under_oom_lock(self, need, outcome, slot) : found;
 }
 
-static strata_status find_with_all_means(pool *self, const pool_want *want, const strata_request *request,
+static strata_status find_with_all_means(pool *self, const pool_need *need, const strata_request *request,
                                          uint32_t *slot)
 {
     const pool_chunk_source *source = self->store.source;
-    pool_attempt attempt = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
-    const pool_look look =
-        source->remappable ? find_mapped(self, want, &attempt, slot) : pool_find_fixed(self, want, &attempt, slot);
-    if (look == POOL_FOUND)
+    pool_outcome outcome = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
+    const pool_result found =
+        source->remappable ? find_mapped(self, need, &outcome, slot) : pool_find_fixed(self, need, &outcome, slot);
+    if (found == POOL_FOUND)
         return STRATA_SUCCESS;
-    if (look == POOL_FAILED || attempt.host)
+    if (found == POOL_FAILED || outcome.host)
         return strata_fail_host_memory("a piece of a pool");
-    if (attempt.why.status != STRATA_SUCCESS)
-        return strata_error_raise_again(&attempt.why);
-    if (attempt.initial)
-        return pool_refuse_initial(self, request, &attempt);
-    if (attempt.below.status != STRATA_SUCCESS)
-        return pool_refuse_fixed(self, request, &attempt.below);
-    const CUresult result = attempt.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : attempt.result;
-    return strata_fail_allocation_in_steps(&self->resource, request, result, attempt.call, self->store.granule);
+    if (outcome.why.status != STRATA_SUCCESS)
+        return strata_error_raise_again(&outcome.why);
+    if (outcome.initial)
+        return pool_refuse_initial(self, request, &outcome);
+    if (outcome.below.status != STRATA_SUCCESS)
+        return pool_refuse_fixed(self, request, &outcome.below);
+    const CUresult result = outcome.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : outcome.result;
+    return strata_fail_allocation_in_steps(&self->resource, request, result, outcome.call, self->store.granule);
 }
 
-static strata_status find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
+static strata_status find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
     if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
-    if (self->takes_finished && is_time_to_poll(self, want))
+    if (self->takes_finished && is_time_to_poll(self, need))
         pool_poll(self);
-    pool_stream_cache_give(self, local, want->stream->timeline, false);
-    pool_look look = look_across_holes(self, want, slot);
-    if (look == POOL_NOTHING)
-        look = look_at_own(self, want, slot);
-    if (look == POOL_NOTHING)
-        look = look_in_depot(self, want, local, slot);
-    if (look == POOL_NOTHING && pool_stream_cache_give(self, local, want->stream->timeline, true))
-        look = look_at_own(self, want, slot);
-    if (look == POOL_FOUND)
+    pool_stream_cache_give(self, local, need->stream->timeline, false);
+    pool_result found = find_across_holes(self, need, slot);
+    if (found == POOL_NOTHING)
+        found = find_own(self, need, slot);
+    if (found == POOL_NOTHING)
+        found = find_in_depot(self, need, local, slot);
+    if (found == POOL_NOTHING && pool_stream_cache_give(self, local, need->stream->timeline, true))
+        found = find_own(self, need, slot);
+    if (found == POOL_FOUND)
         return STRATA_SUCCESS;
-    if (look == POOL_FAILED)
+    if (found == POOL_FAILED)
         return strata_fail_host_memory("a piece of a pool");
-    return find_with_all_means(self, want, request, slot);
+    return find_with_all_means(self, need, request, slot);
 }
 
-strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot)
+strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
     pool_decay_look(self);
-    strata_status status = find(self, want, request, slot);
+    strata_status status = find(self, need, request, slot);
     if (status == STRATA_SUCCESS)
         pool_decay_note(self, *slot);
     return status;

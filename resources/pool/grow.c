@@ -37,7 +37,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
 
 /* The bytes right before a void, or right behind it, that can be used with it: free memory, whatever it waits for, or
  * one piece that the stream can have without a wait. */
-static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone, uint32_t slot, bool before)
+static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone, uint32_t slot, bool before)
 {
     uint64_t bytes = 0;
     for (;;) {
@@ -47,7 +47,7 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone
         if (!extent || extent->state != POOL_FREE)
             return bytes;
         bool usable =
-            !alone || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == want->stream->timeline->number;
+            !alone || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == need->stream->timeline->number;
         bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
         if (alone)
             return bytes;
@@ -55,15 +55,15 @@ static uint64_t usable_bytes(const pool *self, const pool_want *want, bool alone
 }
 
 /* The cheapest way to use a void; false if the request does not fit there with `extra` bytes to spare. */
-static bool place_in(const pool *self, const pool_want *want, bool alone, uint32_t slot, uint64_t extra,
+static bool place_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra,
                      pool_place *place)
 {
-    const uint64_t granule = self->store.granule, all = pool_room_for(want);
+    const uint64_t granule = self->store.granule, all = pool_room_for(need);
     const strata_entry *entry = pool_entry(&self->heap, slot);
     const CUdeviceptr from = pool_address_of(entry), to = from + pool_bytes_of(entry);
     const uint64_t room = to - from;
-    const uint64_t before = usable_bytes(self, want, alone, slot, true);
-    const uint64_t behind = usable_bytes(self, want, alone, slot, false);
+    const uint64_t before = usable_bytes(self, need, alone, slot, true);
+    const uint64_t behind = usable_bytes(self, need, alone, slot, false);
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
     const bool at_end = behind > before;
@@ -81,13 +81,13 @@ static bool is_better_place(const pool_place *a, const pool_place *b)
 }
 
 /* The place that needs the least memory; false if there is none. */
-static bool find_place(const pool *self, const pool_want *want, bool alone, uint64_t extra, pool_place *place)
+static bool find_place(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_place *place)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
     for (uint32_t slot = pool_heap_first_hole(heap); slot; slot = pool_heap_next_hole(heap, slot)) {
         pool_place here;
-        if (!place_in(self, want, alone, slot, extra, &here) || (found && !is_better_place(&here, place)))
+        if (!place_in(self, need, alone, slot, extra, &here) || (found && !is_better_place(&here, place)))
             continue;
         *place = here;
         found = true;
@@ -110,43 +110,44 @@ static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t byte
 }
 
 /* Cuts the request out of what was mapped and the free memory around it. */
-static pool_look finish_place(pool *self, const pool_want *want, uint32_t mapped, pool_attempt *attempt, uint32_t *slot)
+static pool_result finish_place(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome,
+                                uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
     const CUdeviceptr address = pool_address_of(pool_entry(heap, mapped));
-    const uint16_t timeline = want->stream->timeline->number;
+    const uint16_t timeline = need->stream->timeline->number;
     pool_heap_give(heap, mapped, POOL_FREE);
     pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
-    pool_look look = pool_take_fit(self, want, pool_heap_find(heap, timeline, pool_room_for(want)), slot);
-    if (look == POOL_NOTHING && !attempt->alone)
-        look = pool_take_others(self, want, slot);
+    pool_result found = pool_take_fit(self, need, pool_heap_find(heap, timeline, pool_room_for(need)), slot);
+    if (found == POOL_NOTHING && !outcome->alone)
+        found = pool_take_others(self, need, slot);
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_extent(self, want, *slot, attempt))
-        look = POOL_NOTHING;
-    return look;
+    if (found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome))
+        found = POOL_NOTHING;
+    return found;
 }
 
 /* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
  * Addresses that something is left at, because it could not be unmapped, are nobody's from then on. */
-static pool_look use_chunks(pool *self, const pool_want *want, const pool_place *place, const pool_chunk_list *chunks,
-                            pool_attempt *attempt, uint32_t *slot)
+static pool_result use_chunks(pool *self, const pool_need *need, const pool_place *place, const pool_chunk_list *chunks,
+                              pool_outcome *outcome, uint32_t *slot)
 {
-    const bool made = attempt->result == CUDA_SUCCESS;
+    const bool made = outcome->result == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
     const uint32_t kept = keep_of_place(self, place, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
-    attempt->host |= made && !kept;
+    outcome->host |= made && !kept;
     if (kept)
-        attempt->result =
-            pool_chunk_list_map(self, chunks, pool_address_of(pool_entry(&self->heap, kept)), &attempt->call);
-    const bool mapped = kept && attempt->result == CUDA_SUCCESS;
+        outcome->result =
+            pool_chunk_list_map(self, chunks, pool_address_of(pool_entry(&self->heap, kept)), &outcome->call);
+    const bool mapped = kept && outcome->result == CUDA_SUCCESS;
     if (mapped)
         pool_decay_note(self, kept);
     const bool gone = mapped || pool_chunk_list_drop(self, chunks->numbers, chunks->count);
     pool_note_reserved(self);
     if (mapped)
-        return finish_place(self, want, kept, attempt, slot);
+        return finish_place(self, need, kept, outcome, slot);
     if (kept && gone) {
         strata_spin_take(&self->lock);
         pool_heap_give(&self->heap, kept, POOL_HOLE);
@@ -164,10 +165,10 @@ uint64_t pool_most_reserved(const pool *self)
 }
 
 /* The same, and what the device is known not to have. */
-static uint64_t most_to_be_had(const pool *self, const pool_attempt *attempt)
+static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
-    const uint64_t there = attempt->ceiling && attempt->ceiling < total ? attempt->ceiling : total;
+    const uint64_t there = outcome->ceiling && outcome->ceiling < total ? outcome->ceiling : total;
     return most < there ? most : there;
 }
 
@@ -186,21 +187,21 @@ static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t m
 }
 
 /* What makes and maps memory is done in this scope. False if it cannot be entered: the attempt says why. */
-static bool enter_scope(pool *self, strata_scope *scope, pool_attempt *attempt)
+static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
     const strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
-        attempt->why = *strata_error_suppressed();
+        outcome->why = *strata_error_suppressed();
     strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 
 /* Takes the void of the cheapest place, which `most` bytes must suffice for; false if there is none. */
-static bool take_place(pool *self, const pool_want *want, bool alone, uint64_t extra, uint64_t most, pool_place *place)
+static bool take_place(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_place *place)
 {
     strata_spin_take(&self->lock);
-    const bool found = find_place(self, want, alone, extra, place) && place->needed <= most;
+    const bool found = find_place(self, need, alone, extra, place) && place->needed <= most;
     if (found)
         pool_heap_take_away(&self->heap, place->slot);
     strata_spin_release(&self->lock);
@@ -215,23 +216,23 @@ static void leave_place(pool *self, const pool_place *place)
 }
 
 /* New memory for a request; `most` bytes may be reserved then. Growth is held. */
-static pool_look grow(pool *self, const pool_want *want, uint64_t most, pool_attempt *attempt, uint32_t *slot)
+static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
     pool_place place;
     strata_scope scope;
     const uint64_t reserved = self->store.reserved;
-    if (reserved > most || !take_place(self, want, attempt->alone, 0, most - reserved, &place))
+    if (reserved > most || !take_place(self, need, outcome->alone, 0, most - reserved, &place))
         return POOL_NOTHING;
-    if (!enter_scope(self, &scope, attempt)) {
+    if (!enter_scope(self, &scope, outcome)) {
         leave_place(self, &place);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    attempt->result = pool_chunk_list_make(self, want->bytes, growth_for(self, &place, most), &chunks, attempt);
-    const pool_look look = use_chunks(self, want, &place, &chunks, attempt, slot);
+    outcome->result = pool_chunk_list_make(self, need->bytes, growth_for(self, &place, most), &chunks, outcome);
+    const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
-    return look;
+    return found;
 }
 
 /* ---- moving memory ---- */
@@ -255,64 +256,64 @@ static uint64_t missing_for(pool *self, const pool_remap_terms *how)
 
 /* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. What cannot be had
  * otherwise is made first: where that fails, nothing is moved. */
-static void get_chunks(pool *self, const pool_want *want, const pool_remap_terms *how, const pool_making *making,
-                       pool_chunk_list *chunks, pool_attempt *attempt)
+static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
+                       pool_chunk_list *chunks, pool_outcome *outcome)
 {
     const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
     const uint64_t first = making->missing > spare ? making->missing : spare;
-    attempt->result = CUDA_SUCCESS;
+    outcome->result = CUDA_SUCCESS;
     if (first) /* where there is no spare, more is moved */
-        attempt->result = pool_chunk_list_make(self, want->bytes, first, chunks, attempt);
+        outcome->result = pool_chunk_list_make(self, need->bytes, first, chunks, outcome);
     if (chunks->bytes < making->missing && making->missing < first)
-        attempt->result = pool_chunk_list_make(self, want->bytes, making->missing, chunks, attempt);
+        outcome->result = pool_chunk_list_make(self, need->bytes, making->missing, chunks, outcome);
     if (chunks->bytes < making->missing)
         return;
-    attempt->result = CUDA_SUCCESS;
-    if (!attempt->host)
-        pool_chunk_list_collect(self, how, chunks, &attempt->host);
+    outcome->result = CUDA_SUCCESS;
+    if (!outcome->host)
+        pool_chunk_list_collect(self, how, chunks, &outcome->host);
     const uint64_t missing = chunks->bytes < how->needed ? how->needed - chunks->bytes : 0;
-    if (attempt->host || (missing && self->store.reserved + missing > making->most))
-        attempt->result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (outcome->host || (missing && self->store.reserved + missing > making->most))
+        outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (missing)
-        attempt->result = pool_chunk_list_make(self, want->bytes, how->needed, chunks, attempt);
+        outcome->result = pool_chunk_list_make(self, need->bytes, how->needed, chunks, outcome);
 }
 
 /* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
  * `patient`, patience, too. */
-static pool_look move(pool *self, const pool_want *want, uint64_t extra, uint64_t spare, bool may_wait,
-                      pool_attempt *attempt, uint32_t *slot)
+static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
+                        pool_outcome *outcome, uint32_t *slot)
 {
-    const uint64_t most = most_to_be_had(self, attempt);
+    const uint64_t most = most_to_be_had(self, outcome);
     pool_place place;
     strata_scope scope;
-    if (!take_place(self, want, attempt->alone, extra, UINT64_MAX, &place))
+    if (!take_place(self, need, outcome->alone, extra, UINT64_MAX, &place))
         return POOL_NOTHING;
     const pool_remap_terms how = {place.from, place.to, place.needed, place.room, may_wait};
     const pool_making making = {spare, missing_for(self, &how), most};
     const bool enough = !making.missing || self->store.reserved + making.missing <= most;
-    if (!enough || !enter_scope(self, &scope, attempt)) {
-        attempt->result = enough ? attempt->result : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!enough || !enter_scope(self, &scope, outcome)) {
+        outcome->result = enough ? outcome->result : CUDA_ERROR_OUT_OF_MEMORY;
         leave_place(self, &place);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
     const uint64_t began = pool_overhead_clock(self);
-    get_chunks(self, want, &how, &making, &chunks, attempt);
-    const pool_look look = use_chunks(self, want, &place, &chunks, attempt, slot);
+    get_chunks(self, need, &how, &making, &chunks, outcome);
+    const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
     if (!may_wait) /* which waits for work, with growth let go */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
-    return look;
+    return found;
 }
 
 /* ---- what is tried ---- */
 
 /* What may be reserved while memory can be moved instead. What is costly buys no more where a limit is near: there
  * memory is kept for what cannot be moved. */
-static uint64_t within_overhead(pool *self, const pool_want *want)
+static uint64_t within_overhead(pool *self, const pool_need *need)
 {
-    const uint64_t peak = pool_peak_with(self, want);
+    const uint64_t peak = pool_peak_with(self, need);
     uint64_t most = pool_with_overhead(peak, pool_overhead_now(self), self->store.granule);
     if (pool_is_tight(self, most))
         most = pool_with_overhead(peak, self->overhead, self->store.granule);
@@ -320,50 +321,50 @@ static uint64_t within_overhead(pool *self, const pool_want *want)
 }
 
 /* Moves memory into several voids. */
-static pool_look fill_window(pool *self, const pool_want *want, const pool_terms *terms, pool_attempt *attempt,
-                             uint32_t *slot)
+static pool_result fill_window(pool *self, const pool_need *need, const pool_terms *terms, pool_outcome *outcome,
+                               uint32_t *slot)
 {
     pool_window window;
     strata_scope scope;
-    if (!pool_window_take(self, want, terms, &window))
+    if (!pool_window_take(self, need, terms, &window))
         return POOL_NOTHING;
-    if (!enter_scope(self, &scope, attempt)) {
+    if (!enter_scope(self, &scope, outcome)) {
         pool_window_leave(self, &window);
         return POOL_NOTHING;
     }
-    const pool_look look = pool_window_fill(self, want, terms, &window, attempt, slot);
+    const pool_result found = pool_window_fill(self, need, terms, &window, outcome, slot);
     strata_scope_leave(&scope);
-    return look;
+    return found;
 }
 
-static pool_look move_across_holes(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt,
-                                   uint32_t *slot)
+static pool_result move_across_holes(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
+                                     uint32_t *slot)
 {
-    const pool_terms terms = {most_to_be_had(self, attempt), UINT64_MAX, attempt->alone, may_wait};
-    return fill_window(self, want, &terms, attempt, slot);
+    const pool_terms terms = {most_to_be_had(self, outcome), UINT64_MAX, outcome->alone, may_wait};
+    return fill_window(self, need, &terms, outcome, slot);
 }
 
-pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_overhead_weigh_polling(self);
-    if (!atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) || pool_lacks_initial(self, want))
+    if (!atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) || pool_lacks_initial(self, need))
         return POOL_NOTHING;
-    const uint64_t overhead = within_overhead(self, want);
+    const uint64_t overhead = within_overhead(self, need);
     if (overhead > pool_most_reserved(self))
         return POOL_NOTHING;
-    pool_attempt ahead = {.result = CUDA_SUCCESS, .call = attempt->call, .alone = true};
-    const pool_look look = grow(self, want, overhead, &ahead, slot);
+    pool_outcome ahead = {.result = CUDA_SUCCESS, .call = outcome->call, .alone = true};
+    const pool_result found = grow(self, need, overhead, &ahead, slot);
     if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
         atomic_store_explicit(&self->polling_is_costly, false, memory_order_relaxed);
-    return look;
+    return found;
 }
 
-pool_look pool_grow_or_remap(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot)
+pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome, uint32_t *slot)
 {
-    if ((attempt->initial = pool_initial_is_too_much(self, want)))
+    if ((outcome->initial = pool_initial_is_too_much(self, need)))
         return POOL_NOTHING;
-    attempt->ceiling = 0;
-    const uint64_t most = most_to_be_had(self, attempt), overhead = within_overhead(self, want);
+    outcome->ceiling = 0;
+    const uint64_t most = most_to_be_had(self, outcome), overhead = within_overhead(self, need);
     const uint64_t reserved = self->store.reserved, cheap = overhead < most ? overhead : most;
     /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
      * is kept for what cannot be moved. */
@@ -371,30 +372,30 @@ pool_look pool_grow_or_remap(pool *self, const pool_want *want, bool may_wait, p
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
     const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
     if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
-        pool_poll_own(self, want);
-    pool_look look = grow(self, want, cheap, attempt, slot);
-    attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
-    if (attempt->initial)
-        return attempt->host ? POOL_FAILED : look;
-    if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, 0, spare, may_wait, attempt, slot);
-    if (look == POOL_NOTHING && !attempt->host)
-        look = move(self, want, self->chunk_bytes, spare, may_wait, attempt, slot);
-    if (look == POOL_NOTHING && !attempt->host && attempt->result == CUDA_ERROR_OUT_OF_MEMORY)
-        look = move_across_holes(self, want, may_wait, attempt, slot);
-    return look == POOL_NOTHING && attempt->host ? POOL_FAILED : look;
+        pool_poll_own(self, need);
+    pool_result found = grow(self, need, cheap, outcome, slot);
+    outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);
+    if (outcome->initial)
+        return outcome->host ? POOL_FAILED : found;
+    if (found == POOL_NOTHING && !outcome->host)
+        found = move(self, need, 0, spare, may_wait, outcome, slot);
+    if (found == POOL_NOTHING && !outcome->host)
+        found = move(self, need, self->chunk_bytes, spare, may_wait, outcome, slot);
+    if (found == POOL_NOTHING && !outcome->host && outcome->result == CUDA_ERROR_OUT_OF_MEMORY)
+        found = move_across_holes(self, need, may_wait, outcome, slot);
+    return found == POOL_NOTHING && outcome->host ? POOL_FAILED : found;
 }
 
-pool_look pool_remap_least_fragmenting(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot)
+pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint64_t granules, uint32_t *slot)
 {
     if (!strata_lock_try(&self->map_lock))
         return POOL_NOTHING;
-    const uint64_t most = pool_most_reserved(self), overhead = within_overhead(self, want);
+    const uint64_t most = pool_most_reserved(self), overhead = within_overhead(self, need);
     const pool_terms terms = {.most = overhead < most ? overhead : most, .granules = granules, .alone = true};
-    pool_attempt attempt = {.call = self->store.source->make_call, .alone = true};
-    const pool_look look = fill_window(self, want, &terms, &attempt, slot);
-    if (look == POOL_FOUND)
-        pool_note_peak(self, want);
+    pool_outcome outcome = {.call = self->store.source->make_call, .alone = true};
+    const pool_result found = fill_window(self, need, &terms, &outcome, slot);
+    if (found == POOL_FOUND)
+        pool_note_peak(self, need);
     strata_lock_release(&self->map_lock);
-    return look;
+    return found;
 }

@@ -109,18 +109,18 @@ typedef struct pool {
 } pool;
 
 /* What a thread wants of the pool beyond its cache. */
-typedef struct pool_want {
+typedef struct pool_need {
     const strata_stream_ref *stream;
     uint64_t bytes;     /* a multiple of POOL_GRANULE */
     uint64_t alignment; /* at least POOL_GRANULE */
-} pool_want;
+} pool_need;
 
 /* What a look for memory came to. */
-typedef enum pool_look {
+typedef enum pool_result {
     POOL_FOUND,
     POOL_NOTHING,
     POOL_FAILED, /* without host memory */
-} pool_look;
+} pool_result;
 
 /* `live` bytes and the slack beyond them, and a granule; what is more than there can be is all that there can be. */
 static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64_t granule)
@@ -130,7 +130,7 @@ static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64
 }
 
 /* What came of the ways that need the driver. */
-typedef struct pool_attempt {
+typedef struct pool_outcome {
     CUresult result;    /* its answer to the call by which memory was to be had, */
     const char *call;   /* and which that was */
     bool host;          /* there was no host memory */
@@ -139,7 +139,7 @@ typedef struct pool_attempt {
     bool initial;       /* the initial size is not to be had */
     strata_error why;   /* why such memory could not be waited for, if its status is not SUCCESS */
     strata_error below; /* what a source said whose frames stay, the same */
-} pool_attempt;
+} pool_outcome;
 
 /* Makes a piece of the caller's free. */
 static inline void pool_give_extent(pool *self, uint32_t slot)
@@ -150,9 +150,9 @@ static inline void pool_give_extent(pool *self, uint32_t slot)
 }
 
 /* What a piece has to have, so that the block fits wherever it begins. */
-static inline uint64_t pool_room_for(const pool_want *want)
+static inline uint64_t pool_room_for(const pool_need *need)
 {
-    return want->bytes + want->alignment - POOL_GRANULE;
+    return need->bytes + need->alignment - POOL_GRANULE;
 }
 
 /* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
@@ -164,36 +164,36 @@ typedef struct pool_touched {
 pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
 
 /* Takes a free piece, 0 for none, and cuts out of it what is wanted. The lock is held. */
-pool_look pool_take_fit(pool *self, const pool_want *want, uint32_t fit, uint32_t *slot);
+pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot);
 
 /* Takes what is wanted out of free memory whatever it waits for: a piece, or neighbours that are enough together. The
  * lock is held. */
-pool_look pool_take_others(pool *self, const pool_want *want, uint32_t *slot);
+pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
 
 /* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again, and the
  * attempt, if there is one, knows why. */
-bool pool_wait_for_extent(pool *self, const pool_want *want, uint32_t slot, pool_attempt *attempt);
+bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome);
 
 /* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
 void pool_poll(pool *self);
 
 /* The same of the request's stream alone. */
-void pool_poll_own(pool *self, const pool_want *want);
+void pool_poll_own(pool *self, const pool_need *need);
 
 /* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
  * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
  * mapped, and others took it. */
-pool_look pool_grow_or_remap(pool *self, const pool_want *want, bool may_wait, pool_attempt *attempt, uint32_t *slot);
+pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome, uint32_t *slot);
 
 /* Memory that is moved into voids for what is wanted, if that begins to use fewer than so many granules, and nobody is
  * to be waited for, neither on the device nor for growth. No lock is held. */
-pool_look pool_remap_least_fragmenting(pool *self, const pool_want *want, uint64_t granules, uint32_t *slot);
+pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint64_t granules, uint32_t *slot);
 
 /* New memory before anybody is asked how far other streams are, where that is costly. Growth is held. */
-pool_look pool_grow_ahead(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 
 /* What others have freed, with all threads' caches emptied. */
-pool_look pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 
 /* The most that may be reserved. */
 uint64_t pool_most_reserved(const pool *self);
@@ -206,24 +206,24 @@ static inline uint64_t pool_initial_size(const pool *self)
 }
 
 /* Whether that was never had, so that a request that needs less is not served without it. */
-static inline bool pool_lacks_initial(const pool *self, const pool_want *want)
+static inline bool pool_lacks_initial(const pool *self, const pool_need *need)
 {
     const uint64_t initial = self->initial_bytes ? pool_initial_size(self) : 0;
-    return initial > pool_room_for(want) && atomic_load_explicit(&self->peak_reserved, memory_order_relaxed) < initial;
+    return initial > pool_room_for(need) && atomic_load_explicit(&self->peak_reserved, memory_order_relaxed) < initial;
 }
 
 /* The same, and the device has not so much free, which spares many calls. */
-bool pool_initial_is_too_much(const pool *self, const pool_want *want);
+bool pool_initial_is_too_much(const pool *self, const pool_need *need);
 
 /* Says that the initial size cannot be had, and why. */
-strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_attempt *attempt);
+strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome);
 
 /* Notes pages.reserved for any reader. Growth is held. */
 void pool_note_reserved(pool *self);
 
 /* The most that is live at a time if this is served as well; notes that it was. Growth is held. */
-uint64_t pool_peak_with(const pool *self, const pool_want *want);
-void pool_note_peak(pool *self, const pool_want *want);
+uint64_t pool_peak_with(const pool *self, const pool_need *need);
+void pool_note_peak(pool *self, const pool_need *need);
 
 /* Memory went back: what may be kept beside what lives is measured by what there is now. Growth is held. */
 static inline void pool_forget_peak(pool *self)
@@ -237,7 +237,7 @@ bool pool_is_tight(const pool *self, uint64_t reserved);
 
 /* Where frames stay where they are: memory for what is wanted, free or new; what is said if there is none, by what is
  * below; and frames given back until at most `keep` bytes are reserved. No lock is held. */
-pool_look pool_find_fixed(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below);
 strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes);
 
@@ -246,7 +246,7 @@ strata_status pool_release_fixed(pool *self, uint64_t keep);
 
 /* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
  * but what it still says. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
-strata_status pool_find(pool *self, const pool_want *want, const strata_request *request, uint32_t *slot);
+strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot);
 
 /* Whether nothing can touch a piece of the caller's, or a free one under the lock, by what is known. */
 bool pool_is_complete(const strata_entry *entry);
@@ -313,7 +313,7 @@ void pool_holds_end(pool *self);
 
 /* Cuts what is wanted out of a piece that is the caller's; the rest becomes free. 0 without host memory: then all of it
  * is free again. The lock is held. */
-uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_want *want);
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need);
 
 /* What is in blocks, by the threads' own counts; nothing where they are read in the middle of a change, and come out
  * negative. */

@@ -86,15 +86,15 @@ static uint64_t roomy_bytes(const pool *self)
     return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->store.reserved + left) / ROOMY_SHARE : 0;
 }
 
-static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, pool_attempt *attempt)
+static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, pool_outcome *outcome)
 {
     uint32_t number;
-    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &attempt->host);
+    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->host);
     if (result != CUDA_SUCCESS)
         return result;
     if (!add(chunks, number, bytes)) {
         pool_chunk_list_drop(self, &number, 1);
-        attempt->host = true;
+        outcome->host = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
@@ -113,34 +113,34 @@ static uint64_t ceiling_below(const pool *self, uint64_t bytes)
 /* Whether the device has so many bytes, as its answer. Else, all that it has would be made and given back, and nobody
  * would get any of it meanwhile. Where it does not say so, it may still have them once it has moved other memory out of
  * the way, which one handle for all shows. */
-static CUresult request_much(pool *self, uint64_t bytes, pool_attempt *attempt)
+static CUresult request_much(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
     uint32_t number;
     if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
         return CUDA_SUCCESS;
-    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &attempt->host);
+    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->host);
     if (result == CUDA_SUCCESS)
         pool_chunk_list_drop(self, &number, 1);
-    else if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
-        attempt->ceiling = ceiling_below(self, bytes);
+    else if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->host)
+        outcome->ceiling = ceiling_below(self, bytes);
     return result;
 }
 
 CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool_chunk_list *chunks,
-                              pool_attempt *attempt)
+                              pool_outcome *outcome)
 {
     const uint64_t began = pool_overhead_clock(self);
-    attempt->call = "cuMemCreate";
-    CUresult result = chunks->bytes < bytes ? request_much(self, bytes - chunks->bytes, attempt) : CUDA_SUCCESS;
+    outcome->call = "cuMemCreate";
+    CUresult result = chunks->bytes < bytes ? request_much(self, bytes - chunks->bytes, outcome) : CUDA_SUCCESS;
     const uint64_t large = chunk_size_for(self, request);
     const uint64_t roomy = large > chunk_size(self) ? roomy_bytes(self) : 0;
     while (result == CUDA_SUCCESS && chunks->bytes < bytes) {
         const uint64_t left = bytes - chunks->bytes, usual = chunk_size(self);
         const uint64_t size = large > usual && self->store.reserved + large <= roomy ? large : usual;
-        result = make_one(self, left < size ? left : size, chunks, attempt);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && !attempt->host)
-            attempt->ceiling = ceiling_below(self, left < size ? left : size);
+        result = make_one(self, left < size ? left : size, chunks, outcome);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->host)
+            outcome->ceiling = ceiling_below(self, left < size ? left : size);
     }
     chunks->making_ns += pool_overhead_exclude(self, began);
     return result;

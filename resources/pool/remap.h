@@ -25,7 +25,7 @@ typedef struct pool_remap_terms {
 /* Makes frames until so many bytes are in the list, larger ones for a large request; 0: that they are small matters
  * more. The driver's answer. */
 CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool_chunk_list *chunks,
-                              pool_attempt *attempt);
+                              pool_outcome *outcome);
 
 /* The bytes of the frames in a range of addresses, or in a part of it, that could be moved from there, none of them
  * larger than `room`. The lock is held. */

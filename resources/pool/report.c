@@ -9,7 +9,7 @@ enum { EXTENTS_AT_ONCE = 64 }; /* that are looked at under the lock */
 
 /* The largest piece that a thread or the depot keeps of some that follow an address: taken, and no block lives in it.
  * False: there are no more. */
-static bool look_for_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
+static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
     uint32_t slot = self->begun ? pool_heap_from(&self->heap, *from) : 0;
@@ -34,7 +34,7 @@ static size_t largest_free(pool *self, size_t free)
     uint64_t largest = self->begun ? pool_heap_largest(&self->heap) : 0;
     strata_spin_release(&self->lock);
     CUdeviceptr from = 0;
-    while (largest < free && look_for_kept(self, &from, &largest))
+    while (largest < free && find_kept(self, &from, &largest))
         ;
     return (size_t)largest;
 }
@@ -67,23 +67,23 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
     return STRATA_SUCCESS;
 }
 
-bool pool_initial_is_too_much(const pool *self, const pool_want *want)
+bool pool_initial_is_too_much(const pool *self, const pool_need *need)
 {
-    if (!pool_lacks_initial(self, want))
+    if (!pool_lacks_initial(self, need))
         return false;
     const uint64_t free = strata_device_free_bytes(self->device); /* 0: nobody knows */
     const uint64_t most = free ? self->store.reserved + free : self->device->info.total_bytes;
     return most < pool_initial_size(self);
 }
 
-strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_attempt *attempt)
+strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome)
 {
-    const strata_error *below = &attempt->below;
+    const strata_error *below = &outcome->below;
     const bool asked = below->status != STRATA_SUCCESS;
     if (asked && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(below);
-    if (!asked && attempt->result != CUDA_SUCCESS && attempt->result != CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation(&self->resource, request, attempt->result, attempt->call);
+    if (!asked && outcome->result != CUDA_SUCCESS && outcome->result != CUDA_ERROR_OUT_OF_MEMORY)
+        return strata_fail_allocation(&self->resource, request, outcome->result, outcome->call);
     const size_t device_free = strata_device_free_bytes(self->device);
     strata_error *error = strata_error_begin(asked ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
     if (asked)
@@ -233,7 +233,7 @@ typedef struct seen_extent {
 } seen_extent;
 
 /* The pieces from an address on; the lock is held only so long, as what is written of them may go to a file. */
-static size_t look_at_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
+static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;
     strata_spin_take(&self->lock);
@@ -290,7 +290,7 @@ typedef struct seen_chunk {
 } seen_chunk;
 
 /* The frames from a number on; where one leaves, another may be already. */
-static size_t look_at_chunks(pool *self, uint32_t *from, seen_chunk *seen)
+static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->map_lock);
@@ -342,7 +342,7 @@ static void describe_chunks(pool *self, strata_emitter *to)
     uint64_t alike = 0;
     const bool brief = is_brief(self, to);
     strata_emit_list_begin(to, "frames");
-    for (size_t count; (count = look_at_chunks(self, &from, seen));)
+    for (size_t count; (count = check_chunks(self, &from, seen));)
         for (size_t i = 0; i < count; i++) {
             if (!brief) {
                 describe_chunk(to, &seen[i]);
@@ -367,7 +367,7 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
     CUdeviceptr from = 0;
     strata_emit_list_begin(to, "pieces");
     if (atomic_load_explicit(&self->begun, memory_order_acquire))
-        for (size_t count; (count = look_at_extents(self, &from, seen));)
+        for (size_t count; (count = check_extents(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
                 if ((seen[i].state != POOL_HOLE && seen[i].state != POOL_AWAY) ||
                     seen[i].address + seen[i].bytes < self->store.base + self->store.bytes)

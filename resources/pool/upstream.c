@@ -177,16 +177,16 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
     return (bytes + granule - 1) / granule * granule;
 }
 
-static uint64_t least_for(const pool *self, const pool_want *want)
+static uint64_t least_for(const pool *self, const pool_need *need)
 {
-    return round_up(pool_room_for(want), self->store.granule);
+    return round_up(pool_room_for(need), self->store.granule);
 }
 
 /* How large a frame is to be for a request: as large as it needs, and the larger the more memory there is. */
-static uint64_t chunk_for(const pool *self, const pool_want *want)
+static uint64_t chunk_for(const pool *self, const pool_need *need)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
-    const uint64_t least = least_for(self, want);
+    const uint64_t least = least_for(self, need);
     uint64_t size = self->store.granule;
     while (size < self->chunk_bytes && size * CHUNKS < reserved)
         size *= 2;
@@ -197,14 +197,14 @@ static uint64_t chunk_for(const pool *self, const pool_want *want)
 }
 
 /* A number for a frame of so many bytes, which count as asked for, if the limit lets them; else 0. */
-static uint32_t begin_request(pool *self, uint64_t bytes, pool_attempt *attempt)
+static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
     uint32_t number = 0;
     strata_lock_take(&self->map_lock);
     if (store->reserved + store->asked + bytes <= pool_most_reserved(self)) {
         number = pool_chunk_store_number(store);
-        attempt->host = !number;
+        outcome->host = !number;
         store->asked += number ? bytes : 0;
     }
     strata_lock_release(&self->map_lock);
@@ -213,18 +213,18 @@ static uint32_t begin_request(pool *self, uint64_t bytes, pool_attempt *attempt)
 
 /* Lets the request's stream come after the frame's allocation. Inside of a capture no stream can wait for what is
  * outside, and the host can. */
-static strata_status follow_chunk(const pool_want *want, const pool_chunk *chunk, bool alone)
+static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk, bool alone)
 {
     if (!chunk->below)
         return STRATA_SUCCESS;
     const strata_point ready = chunk->below->ready;
-    strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(want->stream, ready);
+    strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(need->stream, ready);
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
 /* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered is
  * useless then. Growth is held. */
-static uint32_t enter_chunk(pool *self, const pool_want *want, pool_chunk *chunk)
+static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
     uint32_t slot = pool_heap_enter(&self->heap, chunk->address, pool_chunk_bytes(chunk));
@@ -233,7 +233,7 @@ static uint32_t enter_chunk(pool *self, const pool_want *want, pool_chunk *chunk
         slot = 0;
     }
     if (slot)
-        slot = pool_cut_out(self, slot, want);
+        slot = pool_cut_out(self, slot, need);
     else
         chunk->useless = true;
     strata_spin_release(&self->lock);
@@ -241,7 +241,7 @@ static uint32_t enter_chunk(pool *self, const pool_want *want, pool_chunk *chunk
 }
 
 /* Notes what the source has answered, under the number that was kept for it, and gets the request's piece. */
-static uint32_t note_chunk(pool *self, const pool_want *want, uint32_t number, const pool_chunk *chunk, bool usable)
+static uint32_t note_chunk(pool *self, const pool_need *need, uint32_t number, const pool_chunk *chunk, bool usable)
 {
     pool_chunk *noted = &self->store.chunks[number];
     *noted = *chunk;
@@ -249,7 +249,7 @@ static uint32_t note_chunk(pool *self, const pool_want *want, uint32_t number, c
     noted->useless = !usable;
     if (usable)
         atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
-    return usable ? enter_chunk(self, want, noted) : 0;
+    return usable ? enter_chunk(self, need, noted) : 0;
 }
 
 /* A frame that was got and cannot be used. */
@@ -262,36 +262,36 @@ static void give_back_unused(pool *self, uint32_t number)
 }
 
 /* Asks the source for a frame; what it says if it has none is kept. */
-static strata_status poll(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, pool_chunk *chunk,
+static strata_status poll(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, pool_chunk *chunk,
                           bool *made)
 {
     strata_error_suppress_begin();
     strata_status status = pool_chunk_store_request(&self->store, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
-        status = follow_chunk(want, chunk, attempt->alone);
+        status = follow_chunk(need, chunk, outcome->alone);
     const strata_error *said = strata_error_suppressed();
     if (status != STRATA_SUCCESS)
-        attempt->below = said->status == status ? *said : (strata_error){.status = status};
+        outcome->below = said->status == status ? *said : (strata_error){.status = status};
     strata_error_suppress_end(false);
     return status;
 }
 
 /* Gets a frame of so many bytes for a request. */
-static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, pool_attempt *attempt, uint32_t *slot)
+static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, uint32_t *slot)
 {
-    attempt->below.status = STRATA_SUCCESS;
-    const uint32_t number = begin_request(self, bytes, attempt);
+    outcome->below.status = STRATA_SUCCESS;
+    const uint32_t number = begin_request(self, bytes, outcome);
     if (!number)
-        return attempt->host ? POOL_FAILED : POOL_NOTHING;
+        return outcome->host ? POOL_FAILED : POOL_NOTHING;
     pool_chunk chunk;
     bool made;
-    strata_status status = poll(self, want, bytes, attempt, &chunk, &made);
+    strata_status status = poll(self, need, bytes, outcome, &chunk, &made);
     strata_lock_take(&self->map_lock);
     self->store.asked -= bytes;
     if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
         chunk.units = pool_chunk_units(bytes); /* the layer below has given more than it was asked for */
-    *slot = made ? note_chunk(self, want, number, &chunk, status == STRATA_SUCCESS) : 0;
+    *slot = made ? note_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
     if (!made)
         pool_chunk_store_forget(&self->store, number);
@@ -305,29 +305,29 @@ static pool_look take_chunk(pool *self, const pool_want *want, uint64_t bytes, p
 }
 
 /* Whether memory was refused that there may be once other memory was given back. */
-static bool is_short(const pool_attempt *attempt)
+static bool is_short(const pool_outcome *outcome)
 {
-    const strata_status status = attempt->below.status;
+    const strata_status status = outcome->below.status;
     return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
 /* How much is to be given back for a request: what is beyond the limit, or, where the source refuses, all. */
-static uint64_t missing_for(pool *self, const pool_want *want, const pool_attempt *attempt)
+static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcome *outcome)
 {
-    if (attempt->below.status != STRATA_SUCCESS)
+    if (outcome->below.status != STRATA_SUCCESS)
         return UINT64_MAX;
     strata_lock_take(&self->map_lock);
-    const uint64_t after = self->store.reserved + self->store.asked + least_for(self, want);
+    const uint64_t after = self->store.reserved + self->store.asked + least_for(self, need);
     const uint64_t most = pool_most_reserved(self);
     strata_lock_release(&self->map_lock);
     return after > most ? after - most : 1;
 }
 
 /* Gives back what a frame of so many bytes would be beyond the slack, as far as it is free and complete. */
-static void keep_within_overhead(pool *self, const pool_want *want, uint64_t bytes)
+static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
-    uint64_t most = pool_with_overhead(pool_peak_with(self, want), self->overhead, self->store.granule);
+    uint64_t most = pool_with_overhead(pool_peak_with(self, need), self->overhead, self->store.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
     const uint64_t after = self->store.reserved + self->store.asked + bytes;
     strata_lock_release(&self->map_lock);
@@ -340,61 +340,61 @@ static void keep_within_overhead(pool *self, const pool_want *want, uint64_t byt
 
 /* A frame for a request; or one that is just large enough; or that once others were given back, first those that are
  * complete, then those that can be waited for. */
-static pool_look get_chunk(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
-    const uint64_t least = least_for(self, want), size = chunk_for(self, want);
-    keep_within_overhead(self, want, size);
-    pool_look look = take_chunk(self, want, size, attempt, slot);
-    attempt->initial = look == POOL_NOTHING && pool_lacks_initial(self, want);
-    if (attempt->initial)
-        return look;
-    if (look == POOL_NOTHING && size > least && is_short(attempt))
-        look = take_chunk(self, want, least, attempt, slot);
-    for (int may_wait = 0; may_wait < 2 && look == POOL_NOTHING && is_short(attempt); may_wait++) {
-        const uint64_t missing = missing_for(self, want, attempt);
+    const uint64_t least = least_for(self, need), size = chunk_for(self, need);
+    keep_within_overhead(self, need, size);
+    pool_result found = take_chunk(self, need, size, outcome, slot);
+    outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);
+    if (outcome->initial)
+        return found;
+    if (found == POOL_NOTHING && size > least && is_short(outcome))
+        found = take_chunk(self, need, least, outcome, slot);
+    for (int may_wait = 0; may_wait < 2 && found == POOL_NOTHING && is_short(outcome); may_wait++) {
+        const uint64_t missing = missing_for(self, need, outcome);
         strata_error_suppress_begin();
         const uint64_t given = give_back_chunks(self, missing, may_wait != 0);
         strata_error_suppress_end(false);
         if (given)
-            look = take_chunk(self, want, least, attempt, slot);
+            found = take_chunk(self, need, least, outcome, slot);
     }
-    return look;
+    return found;
 }
 
 /* Another look at what is free, if somebody has got a frame since the one that `made` was read before. */
-static pool_look look_for_rest(pool *self, const pool_want *want, uint64_t *made, pool_attempt *attempt, uint32_t *slot)
+static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t now = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
     if (*made == now)
         return POOL_NOTHING;
     *made = now;
-    return pool_look_again(self, want, attempt, slot);
+    return pool_find_again(self, need, outcome, slot);
 }
 
-pool_look pool_find_fixed(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_turn turn = TURN_OVER;
-    pool_look look = POOL_NOTHING;
+    pool_result found = POOL_NOTHING;
     uint64_t made = 0;
-    for (int i = 0; look == POOL_NOTHING && turn == TURN_OVER && i < TIMES_TO_LOOK; i++) {
+    for (int i = 0; found == POOL_NOTHING && turn == TURN_OVER && i < TIMES_TO_LOOK; i++) {
         made = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
-        look = pool_look_again(self, want, attempt, slot);
-        if (look == POOL_NOTHING)
+        found = pool_find_again(self, need, outcome, slot);
+        if (found == POOL_NOTHING)
             turn = take_turn(self);
     }
-    if (look == POOL_NOTHING) /* the turn may have been another one's meanwhile */
-        look = look_for_rest(self, want, &made, attempt, slot);
-    if (look == POOL_NOTHING)
-        look = get_chunk(self, want, attempt, slot);
-    if (look == POOL_NOTHING) /* who has no turn is not refused beside another one's frame either */
-        look = look_for_rest(self, want, &made, attempt, slot);
+    if (found == POOL_NOTHING) /* the turn may have been another one's meanwhile */
+        found = find_rest(self, need, &made, outcome, slot);
+    if (found == POOL_NOTHING)
+        found = get_chunk(self, need, outcome, slot);
+    if (found == POOL_NOTHING) /* who has no turn is not refused beside another one's frame either */
+        found = find_rest(self, need, &made, outcome, slot);
     end_turn(self, turn);
-    if (look == POOL_FOUND) {
+    if (found == POOL_FOUND) {
         strata_lock_take(&self->map_lock);
-        pool_note_peak(self, want);
+        pool_note_peak(self, need);
         strata_lock_release(&self->map_lock);
     }
-    return look;
+    return found;
 }
 
 strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below)

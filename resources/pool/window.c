@@ -160,14 +160,14 @@ static void walk_windows(pool_search *search, bool forwards, pool_window *best)
 }
 
 /* The best window of those that enough can be had for; .needed is 0 if there is none. The lock is held. */
-static pool_window find_window(const pool *self, const pool_want *want, const pool_terms *terms)
+static pool_window find_window(const pool *self, const pool_need *need, const pool_terms *terms)
 {
     const uint64_t reserved = self->store.reserved;
     pool_search search = {
         .self = self,
         .terms = terms,
-        .timeline = want->stream->timeline->number,
-        .bytes = pool_room_for(want),
+        .timeline = need->stream->timeline->number,
+        .bytes = pool_room_for(need),
         .can_make = terms->most > reserved ? terms->most - reserved : 0,
         .is_remappable = UINT64_MAX,
     };
@@ -240,10 +240,10 @@ static uint32_t take_holes(pool *self, const pool_window *window)
     return first;
 }
 
-bool pool_window_take(pool *self, const pool_want *want, const pool_terms *terms, pool_window *window)
+bool pool_window_take(pool *self, const pool_need *need, const pool_terms *terms, pool_window *window)
 {
     strata_spin_take(&self->lock);
-    *window = find_window(self, want, terms);
+    *window = find_window(self, need, terms);
     window->holes = window->needed ? take_holes(self, window) : 0;
     strata_spin_release(&self->lock);
     return window->holes != 0;
@@ -261,16 +261,16 @@ void pool_window_leave(pool *self, const pool_window *window)
 /* Adds frames to a list until there are how->needed bytes in it, and no more: such as are moved, new ones, or new ones
  * in place of one that is too large. */
 static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, pool_chunk_list *chunks,
-                        pool_attempt *attempt)
+                        pool_outcome *outcome)
 {
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && chunks->bytes < how->needed) {
-        pool_chunk_list_collect(self, how, chunks, &attempt->host);
+        pool_chunk_list_collect(self, how, chunks, &outcome->host);
         const uint64_t missing = how->needed - chunks->bytes;
-        if (attempt->host)
+        if (outcome->host)
             result = CUDA_ERROR_OUT_OF_MEMORY;
         else if (missing && self->store.reserved + missing <= most)
-            result = pool_chunk_list_make(self, 0, how->needed, chunks, attempt);
+            result = pool_chunk_list_make(self, 0, how->needed, chunks, outcome);
         else if (missing && !pool_chunk_list_give_back(self, how, self->store.reserved + missing - most))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -279,14 +279,14 @@ static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, 
 
 /* Has frames for all voids, one void's behind the other's. */
 static CUresult collect_for_holes(pool *self, const pool_terms *terms, const pool_window *window,
-                                  pool_chunk_list *chunks, pool_attempt *attempt)
+                                  pool_chunk_list *chunks, pool_outcome *outcome)
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t bytes = 0;
     for (uint32_t slot = window->holes; slot && result == CUDA_SUCCESS; slot = next_hole(self, slot)) {
         bytes += pool_bytes_of(pool_entry(&self->heap, slot));
         const pool_remap_terms how = {window->from, window->to, bytes, bytes, terms->may_wait};
-        result = collect(self, &how, terms->most, chunks, attempt);
+        result = collect(self, &how, terms->most, chunks, outcome);
     }
     return result;
 }
@@ -316,10 +316,10 @@ static CUresult map_in_holes(pool *self, uint32_t first, const pool_chunk_list *
 
 /* Makes the voids that were filled free memory, and takes the request out of the window. If others have taken some of
  * it meanwhile, there is nothing. */
-static pool_look cut_out(pool *self, const pool_want *want, const pool_window *window, pool_attempt *attempt,
-                         uint32_t *slot)
+static pool_result cut_out(pool *self, const pool_need *need, const pool_window *window, pool_outcome *outcome,
+                           uint32_t *slot)
 {
-    pool_look look = POOL_NOTHING;
+    pool_result found = POOL_NOTHING;
     strata_spin_take(&self->lock);
     for (uint32_t mapped = window->holes, next; mapped; mapped = next) {
         next = next_hole(self, mapped);
@@ -328,33 +328,33 @@ static pool_look cut_out(pool *self, const pool_want *want, const pool_window *w
     }
     const uint32_t taken = pool_heap_take_range(&self->heap, window->from, window->to - window->from);
     if (taken) {
-        *slot = pool_cut_out(self, taken, want);
-        look = *slot ? POOL_FOUND : POOL_FAILED;
+        *slot = pool_cut_out(self, taken, need);
+        found = *slot ? POOL_FOUND : POOL_FAILED;
     }
     strata_spin_release(&self->lock);
-    if (look == POOL_FOUND && !pool_wait_for_extent(self, want, *slot, attempt))
-        look = POOL_NOTHING;
-    return look;
+    if (found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome))
+        found = POOL_NOTHING;
+    return found;
 }
 
 /* What cannot be mapped goes back to the device; addresses that something is left at, because it could not be unmapped,
  * are nobody's from then on. */
-pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *terms, const pool_window *window,
-                           pool_attempt *attempt, uint32_t *slot)
+pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms *terms, const pool_window *window,
+                             pool_outcome *outcome, uint32_t *slot)
 {
     pool_chunk_list chunks = {0};
     const uint64_t began = pool_overhead_clock(self);
-    attempt->result = collect_for_holes(self, terms, window, &chunks, attempt);
-    if (attempt->result == CUDA_SUCCESS)
-        attempt->result = map_in_holes(self, window->holes, &chunks, &attempt->call);
-    const bool mapped = attempt->result == CUDA_SUCCESS;
+    outcome->result = collect_for_holes(self, terms, window, &chunks, outcome);
+    if (outcome->result == CUDA_SUCCESS)
+        outcome->result = map_in_holes(self, window->holes, &chunks, &outcome->call);
+    const bool mapped = outcome->result == CUDA_SUCCESS;
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);
     if (!terms->may_wait) /* which waits for work, with growth let go */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     pool_note_reserved(self);
     if (mapped)
-        return cut_out(self, want, window, attempt, slot);
+        return cut_out(self, need, window, outcome, slot);
     if (gone)
         pool_window_leave(self, window);
     return POOL_NOTHING;

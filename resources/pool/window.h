@@ -21,14 +21,14 @@ typedef struct pool_window {
 
 /* Finds the window that begins to use the fewest granules, of those that enough can be had for, and takes its voids.
  * False: there is none, or there was no host memory. */
-bool pool_window_take(pool *self, const pool_want *want, const pool_terms *terms, pool_window *window);
+bool pool_window_take(pool *self, const pool_need *need, const pool_terms *terms, pool_window *window);
 
 /* Makes its voids void again. */
 void pool_window_leave(pool *self, const pool_window *window);
 
 /* Fills its voids, with frames that lie free elsewhere, with new ones, and with new ones in place of such as are too
  * large; and cuts the request out. The attempt as in pool_grow_or_remap; after a failure the voids are as before. */
-pool_look pool_window_fill(pool *self, const pool_want *want, const pool_terms *terms, const pool_window *window,
-                           pool_attempt *attempt, uint32_t *slot);
+pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms *terms, const pool_window *window,
+                             pool_outcome *outcome, uint32_t *slot);
 
 #endif

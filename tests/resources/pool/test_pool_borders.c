@@ -108,10 +108,10 @@ static void without_its_initial_size_a_pool_serves_nothing(void **state)
     for (size_t i = 0; i < 4; i++) {
         strata_runtime *runtime = runtime_of(stacks[i]);
         strata_block block;
-        const strata_status want = i == 2 ? STRATA_ERROR_OUT_OF_BUDGET : STRATA_ERROR_OUT_OF_MEMORY;
+        const strata_status need = i == 2 ? STRATA_ERROR_OUT_OF_BUDGET : STRATA_ERROR_OUT_OF_MEMORY;
         for (int again = 0; again < 2; again++) {
-            check_status(strata_runtime_allocate(runtime, 5000, NULL, &block), want);
-            check_last_error(want,
+            check_status(strata_runtime_allocate(runtime, 5000, NULL, &block), need);
+            check_last_error(need,
                              i < 3 ? "initial_size is 989560464998400 bytes" : "initial_size is 18446744073709551615");
             assert_true(strata_last_error()->requested == 5000 && !block.address);
         }

@@ -621,18 +621,18 @@ static struct {
     sem_t looked, go;
 } looks;
 
-pool_look __real_pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
-pool_look __wrap_pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot);
+pool_result __real_pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
+pool_result __wrap_pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 
-pool_look __wrap_pool_look_again(pool *self, const pool_want *want, pool_attempt *attempt, uint32_t *slot)
+pool_result __wrap_pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
-    const pool_look look = __real_pool_look_again(self, want, attempt, slot);
+    const pool_result found = __real_pool_find_again(self, need, outcome, slot);
     if (looks_armed) {
         looks_armed = false;
         sem_post(&looks.looked);
         wait_a_while(&looks.go);
     }
-    return look;
+    return found;
 }
 
 static void *look_and_call(void *data)

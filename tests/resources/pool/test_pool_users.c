@@ -414,7 +414,7 @@ static void memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_w
 
 /* The block's memory still waits for the work on the block that was there before; `look` has somebody look at the
  * stream's last event in between, so that work from then on needs another one. */
-static void take_and_hand_on(test_fixture *fixture, bool look)
+static void take_and_hand_on(test_fixture *fixture, bool found)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block beside = test_allocate(fixture, KEPT, stream);
@@ -422,10 +422,10 @@ static void take_and_hand_on(test_fixture *fixture, bool look)
     strata_block before = test_allocate(fixture, 2 * KEPT, stream);
     test_stall *stall = test_stall_begin(stream);
     test_fill(before.address, 0x11, 2 * KEPT, stream); /* on its own stream, so that only the free notes it */
-    if (look)
+    if (found)
         test_write(fixture, &beside, 0x12, stream);
     test_free_on(fixture, &before, stream);
-    if (look)
+    if (found)
         read_head(fixture, &beside, other);
     strata_block block = test_allocate(fixture, 2 * KEPT, stream);
     assert_int_equal(block.address, before.address);
