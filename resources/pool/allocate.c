@@ -48,14 +48,14 @@ static strata_status make_wait(strata_point point, void *stream)
 
 /* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
  * gone to another one since the piece was found by its number: then what the piece still says is waited for. */
-static strata_status begin_note(strata_use_record *note, strata_stream_ref *stream, const strata_entry *entry)
+static strata_status begin_record(strata_use_record *record, strata_stream_ref *stream, const strata_entry *entry)
 {
-    strata_status status = strata_use_record_begin_on(note, stream);
-    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != stream->timeline, 0)) {
-        strata_use_record_cancel(note);
-        *stream = note->stream;
+    strata_status status = strata_use_record_begin_on(record, stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && record->stream.timeline != stream->timeline, 0)) {
+        strata_use_record_cancel(record);
+        *stream = record->stream;
         if ((status = strata_uses_visit(entry, make_wait, stream)) == STRATA_SUCCESS)
-            status = strata_use_record_begin_on(note, stream);
+            status = strata_use_record_begin_on(record, stream);
     }
     return status;
 }
@@ -65,11 +65,11 @@ static inline __attribute__((always_inline)) void
 publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
               bool known, uint64_t granules, const strata_request *request, strata_block *out)
 {
-    const uint32_t turn = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
+    const uint32_t ticket = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
     if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* there are layers with bytes of their own */
         strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
-                               strata_entry_beginning(turn, POOL_GRANULE, known), POOL_GRANULE, request, out);
+                               strata_entry_beginning(ticket, POOL_GRANULE, known), POOL_GRANULE, request, out);
     pool_count_hit(local, granules * POOL_GRANULE);
 }
 
@@ -105,14 +105,14 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
         return status;
     if (!renew_extent(self, &slot))
         return strata_fail_host_memory("a block");
-    strata_use_record note;
-    if ((status = begin_note(&note, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
+    strata_use_record record;
+    if ((status = begin_record(&record, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
         pool_give_extent(self, slot);
         return status;
     }
     const pool_points points = pool_points_set_aside(pool_entry(&self->heap, slot));
-    publish(self, slot, note.stream.timeline, note.stream.known, request, out);
-    status = strata_use_record_end(&note);
+    publish(self, slot, record.stream.timeline, record.stream.known, request, out);
+    status = strata_use_record_end(&record);
     if (status == STRATA_SUCCESS) {
         pool_points_drop(points);
         pool_count_live_somewhere(self, local, (int64_t)out->bytes, 1);
@@ -150,9 +150,9 @@ static __attribute__((noinline)) strata_status allocate_slow(pool *self, const s
 static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_thread_cache *local,
                                                                 const strata_request *request, strata_block *out)
 {
-    const bool plain = request->bytes && !strata_capture_frees_any(&self->resource.stack->deferred);
+    const bool fast = request->bytes && !strata_capture_frees_any(&self->resource.stack->deferred);
     uint64_t id;
-    pool_stream_cache *cache = plain ? pool_stream_cache_of_unknown_at(local, request->stream, &id) : NULL;
+    pool_stream_cache *cache = fast ? pool_stream_cache_of_unknown_at(local, request->stream, &id) : NULL;
     if (__builtin_expect(!cache, 0))
         return allocate_slow(self, request, out);
     if (__builtin_expect(make_for_unknown(self, local, cache, request, out), 1))

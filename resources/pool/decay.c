@@ -19,16 +19,16 @@
 #include "resources/pool/thread_cache.h"
 
 enum {
-    MARK_BYTES = 2 << 20,
-    MARK_WORDS = 1024,
-    MARK_WORD_BITS = 64,
+    BIT_BYTES = 2 << 20,
+    BIT_WORDS = 1024,
+    WORD_BITS = 64,
     STEP_CHUNKS = 16, /* that a request or a free gives back at most: some 16 times unmapping and releasing */
 };
 
-typedef struct pool_marks {
-    _Atomic uint32_t turn;                 /* which of the two is this window's; written under growth, read by any */
-    _Atomic uint64_t words[2][MARK_WORDS]; /* any thread sets bits, relaxed; cleared under growth */
-} pool_marks;
+typedef struct pool_use_bits {
+    _Atomic uint32_t ticket;              /* which of the two is this window's; written under growth, read by any */
+    _Atomic uint64_t words[2][BIT_WORDS]; /* any thread sets bits, relaxed; cleared under growth */
+} pool_use_bits;
 
 /* ---- marks ---- */
 
@@ -36,12 +36,11 @@ typedef struct pool_marks {
 static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
 {
     bool any = false;
-    const uint64_t end = (address + bytes - 1) / MARK_BYTES + 1;
-    for (uint64_t bit = address / MARK_BYTES; bit < end;) {
-        const uint64_t room = MARK_WORD_BITS - bit % MARK_WORD_BITS, count = end - bit < room ? end - bit : room;
-        const uint64_t mask = (count < MARK_WORD_BITS ? (UINT64_C(1) << count) - 1 : UINT64_MAX)
-                              << bit % MARK_WORD_BITS;
-        _Atomic uint64_t *word = &words[bit / MARK_WORD_BITS % MARK_WORDS];
+    const uint64_t end = (address + bytes - 1) / BIT_BYTES + 1;
+    for (uint64_t bit = address / BIT_BYTES; bit < end;) {
+        const uint64_t room = WORD_BITS - bit % WORD_BITS, count = end - bit < room ? end - bit : room;
+        const uint64_t mask = (count < WORD_BITS ? (UINT64_C(1) << count) - 1 : UINT64_MAX) << bit % WORD_BITS;
+        _Atomic uint64_t *word = &words[bit / WORD_BITS % BIT_WORDS];
         const uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
         any = any || (now & mask);
         if (set && (now & mask) != mask)
@@ -51,31 +50,31 @@ static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, 
     return any;
 }
 
-static pool_marks *marks_of(const pool *self)
+static pool_use_bits *bits_of(const pool *self)
 {
-    return atomic_load_explicit(&self->decay.marks, memory_order_acquire);
+    return atomic_load_explicit(&self->decay.bits, memory_order_acquire);
 }
 
-static uint32_t turn_of(const pool_marks *marks)
+static uint32_t ticket_of(const pool_use_bits *bits)
 {
-    return atomic_load_explicit(&marks->turn, memory_order_relaxed);
+    return atomic_load_explicit(&bits->ticket, memory_order_relaxed);
 }
 
-void pool_decay_mark(pool *self, CUdeviceptr address, uint64_t bytes)
+void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
-    pool_marks *marks = marks_of(self);
-    if (marks)
-        touch(marks->words[turn_of(marks)], address, bytes, true);
+    pool_use_bits *bits = bits_of(self);
+    if (bits)
+        touch(bits->words[ticket_of(bits)], address, bytes, true);
 }
 
-static void set_all(pool_marks *marks, uint32_t turn, uint64_t value)
+static void set_all(pool_use_bits *bits, uint32_t ticket, uint64_t value)
 {
-    for (size_t i = 0; i < MARK_WORDS; i++)
-        atomic_store_explicit(&marks->words[turn][i], value, memory_order_relaxed);
+    for (size_t i = 0; i < BIT_WORDS; i++)
+        atomic_store_explicit(&bits->words[ticket][i], value, memory_order_relaxed);
 }
 
 /* Whether a frame has been of no use since the last window began; one that is in use now is noted. Growth is held. */
-static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
+static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
     bool complete;
@@ -87,9 +86,9 @@ static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(marks->words[turn_of(marks)], chunk->address, pool_chunk_bytes(chunk), true);
-    return is_free && !touch(marks->words[0], chunk->address, pool_chunk_bytes(chunk), false) &&
-           !touch(marks->words[1], chunk->address, pool_chunk_bytes(chunk), false);
+        touch(bits->words[ticket_of(bits)], chunk->address, pool_chunk_bytes(chunk), true);
+    return is_free && !touch(bits->words[0], chunk->address, pool_chunk_bytes(chunk), false) &&
+           !touch(bits->words[1], chunk->address, pool_chunk_bytes(chunk), false);
 }
 
 /* ---- steps ---- */
@@ -98,16 +97,16 @@ static bool is_unused(pool *self, pool_marks *marks, uint32_t number)
 static void end_window(pool *self, uint64_t windows)
 {
     pool_decay *decay = &self->decay;
-    pool_marks *marks = marks_of(self);
-    const uint32_t turn = turn_of(marks) ^ 1;
+    pool_use_bits *bits = bits_of(self);
+    const uint32_t ticket = ticket_of(bits) ^ 1;
     pool_thread_caches_flush(self);
     if (self->takes_finished)
         pool_poll(self);
-    set_all(marks, turn, 0);
-    atomic_store_explicit(&marks->turn, turn, memory_order_relaxed);
+    set_all(bits, ticket, 0);
+    atomic_store_explicit(&bits->ticket, ticket, memory_order_relaxed);
     uint64_t unused = 0;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        unused += is_unused(self, marks, number) ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
+        unused += is_unused(self, bits, number) ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
     const uint64_t rest = windows < 64 ? unused >> windows : 0;
     atomic_store_explicit(&decay->quota, unused - rest, memory_order_relaxed);
     decay->next = self->store.chunk_count;
@@ -124,7 +123,7 @@ static strata_status give_back(pool *self, unsigned most)
     while (quota && most && decay->next > 1 && status == STRATA_SUCCESS) {
         const uint32_t number = --decay->next;
         const uint64_t before = self->store.reserved, bytes = pool_chunk_bytes(&self->store.chunks[number]);
-        if (before - bytes < keep || !is_unused(self, marks_of(self), number))
+        if (before - bytes < keep || !is_unused(self, bits_of(self), number))
             continue;
         status = pool_give_back_chunk(self, number, false);
         const uint64_t given = before - self->store.reserved;
@@ -134,7 +133,7 @@ static strata_status give_back(pool *self, unsigned most)
     }
     atomic_store_explicit(&decay->quota, decay->next > 1 ? quota : 0, memory_order_relaxed);
     pool_forget_peak(self);
-    pool_note_reserved(self);
+    pool_record_reserved(self);
     return status;
 }
 
@@ -205,16 +204,16 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
-    pool_marks *marks = marks_of(self);
-    if (nanoseconds && !marks) {
-        marks = strata_host_zalloc(sizeof *marks);
-        if (!marks)
+    pool_use_bits *bits = bits_of(self);
+    if (nanoseconds && !bits) {
+        bits = strata_host_zalloc(sizeof *bits);
+        if (!bits)
             status = strata_fail_host_memory("a pool's decay");
     }
     if (status == STRATA_SUCCESS) {
-        if (marks)
-            set_all(marks, turn_of(marks), UINT64_MAX);
-        atomic_store_explicit(&decay->marks, marks, memory_order_release);
+        if (bits)
+            set_all(bits, ticket_of(bits), UINT64_MAX);
+        atomic_store_explicit(&decay->bits, bits, memory_order_release);
         atomic_store_explicit(&decay->due, end_of(strata_timestamp_clock(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);
         atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
@@ -225,5 +224,5 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 
 void pool_decay_end(pool *self)
 {
-    strata_host_free(marks_of(self));
+    strata_host_free(bits_of(self));
 }

@@ -714,7 +714,7 @@ typedef struct pending {
     strata_point *points; /* by timeline */
 } pending;
 
-static strata_status note_pending(strata_point point, void *data)
+static strata_status record_pending(strata_point point, void *data)
 {
     pending *found = data;
     const uint16_t timeline = strata_point_timeline(point);
@@ -747,7 +747,7 @@ size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *po
     for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
         const uint8_t state = pool_extent_at(heap, slot)->state;
         if (state == POOL_FREE || state == POOL_AWAITED)
-            strata_uses_visit(pool_entry(heap, slot), note_pending, &found);
+            strata_uses_visit(pool_entry(heap, slot), record_pending, &found);
     }
     return found.count;
 }

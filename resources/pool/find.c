@@ -34,7 +34,7 @@ uint64_t pool_peak_with(const pool *self, const pool_need *need)
     return live > self->peak_live ? live : self->peak_live;
 }
 
-void pool_note_peak(pool *self, const pool_need *need)
+void pool_record_peak(pool *self, const pool_need *need)
 {
     self->peak_live = pool_peak_with(self, need);
 }
@@ -162,7 +162,7 @@ typedef struct pool_numbers {
     uint64_t words[STRATA_TIMELINE_LIMIT / 64];
 } pool_numbers;
 
-static strata_status note_number(strata_point point, void *data)
+static strata_status record_number(strata_point point, void *data)
 {
     pool_numbers *numbers = data;
     const uint16_t number = strata_point_timeline(point);
@@ -177,8 +177,8 @@ static void list_streams(pool *self, pool_numbers *numbers)
     pool_heap_process_completed(&self->heap);
     for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
         if (list->tree.root)
-            note_number(strata_point_make(list->timeline, 1), numbers);
-    pool_heap_visit_multi_stream(&self->heap, note_number, numbers);
+            record_number(strata_point_make(list->timeline, 1), numbers);
+    pool_heap_visit_multi_stream(&self->heap, record_number, numbers);
     strata_spin_release(&self->lock);
 }
 
@@ -493,7 +493,7 @@ static pool_result find_under_map_lock(pool *self, const pool_need *need, bool m
     if (found == POOL_NOTHING)
         found = pool_grow_or_remap(self, need, may_wait, outcome, slot);
     if (found == POOL_FOUND)
-        pool_note_peak(self, need);
+        pool_record_peak(self, need);
     strata_lock_release(&self->map_lock);
     return found;
 }
@@ -503,12 +503,12 @@ static pool_result find_under_map_lock(pool *self, const pool_need *need, bool m
 static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_result found;
-    unsigned turn = 0;
+    unsigned ticket = 0;
     strata_lock_take(&self->oom_lock);
     do {
         outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
         found = find_under_map_lock(self, need, true, outcome, slot);
-    } while (found == POOL_NOTHING && outcome->result == CUDA_SUCCESS && ++turn < MOST_TRIES);
+    } while (found == POOL_NOTHING && outcome->result == CUDA_SUCCESS && ++ticket < MOST_TRIES);
     strata_lock_release(&self->oom_lock);
     return found;
 }
@@ -569,6 +569,6 @@ strata_status pool_find(pool *self, const pool_need *need, const strata_request 
     pool_decay_look(self);
     strata_status status = find(self, need, request, slot);
     if (status == STRATA_SUCCESS)
-        pool_decay_note(self, *slot);
+        pool_decay_record(self, *slot);
     return status;
 }

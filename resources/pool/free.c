@@ -45,25 +45,25 @@ static bool is_followed(strata_point point, void *data)
  * *stream is the stream, if it was found. */
 static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
-    strata_use_record note;
+    strata_use_record record;
     strata_status status = strata_stream_resolve(self->device, handle, stream);
     if (status == STRATA_SUCCESS)
-        status = strata_use_record_begin_on(&note, stream);
+        status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         stream->timeline = NULL;
     if (status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
         return strata_uses_wait_instead(self->device, handle, status);
     if (status != STRATA_SUCCESS)
         return status;
-    *stream = note.stream;
-    strata_clock *clock = strata_use_record_clock(&note); /* before the point: that covers all that the clock does */
+    *stream = record.stream;
+    strata_clock *clock = strata_use_record_clock(&record); /* before the point: that covers all that the clock does */
     const strata_point point = strata_timeline_now(stream->timeline);
     const bool added = pool_points_add(entry, point);
-    if ((status = strata_use_record_end(&note)) == STRATA_SUCCESS && !added)
+    if ((status = strata_use_record_end(&record)) == STRATA_SUCCESS && !added)
         status = strata_uses_wait_instead(self->device, handle, strata_point_synchronize(point));
     if (status == STRATA_SUCCESS)
         pool_points_forget(entry, is_followed, &(freeing){stream, clock});
-    strata_use_record_clock_done(&note, clock);
+    strata_use_record_clock_done(&record, clock);
     return status;
 }
 
@@ -76,7 +76,7 @@ static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_b
 
 /* Work that no event marks, on a stream whose handle is not known, may never be waited for: then the block is not
  * freed, as nobody could have its memory. */
-static strata_status check_marked(strata_point point, void *data)
+static strata_status check_used(strata_point point, void *data)
 {
     (void)data;
     const uint16_t number = strata_point_timeline(point);
@@ -113,7 +113,7 @@ static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_
     strata_status status = handle == STRATA_STREAM_GONE ? add_end_of_alloc_stream(entry, block)
                                                         : add_free_on(self, entry, handle, &stream);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, check_marked, NULL);
+        status = strata_uses_visit(entry, check_used, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     report(self, block->id, pool_bytes_of(entry));
@@ -122,8 +122,8 @@ static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_
     return STRATA_SUCCESS;
 }
 
-static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
-                               CUstream stream, bool finished)
+static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                                  CUstream stream, bool finished)
 {
     pool *self = (pool *)resource;
     const uint64_t bytes = pool_bytes_of(entry);
@@ -146,7 +146,7 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may carry it out */
     strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_counters_add(&self->deferred, thread, 0, -bytes);
     return status;
@@ -172,7 +172,7 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
 }
 
 /* Whether the block only ever saw one stream. */
-static inline bool saw_one(const strata_entry *entry)
+static inline bool used_on_one(const strata_entry *entry)
 {
     return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
              (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed));
@@ -276,9 +276,9 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
-static inline bool is_plain_free(const pool *self, const strata_entry *entry)
+static inline bool is_fast_free(const pool *self, const strata_entry *entry)
 {
-    return saw_one(entry) && !strata_capture_frees_any(&self->resource.stack->deferred);
+    return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->deferred);
 }
 
 /* A retired block, whatever it saw and wherever it is freed. */
@@ -287,7 +287,7 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
 {
     pool_thread_cache *local = pool_thread_cache_self(self);
     if (!local || handle == STRATA_STREAM_GONE || block->id.generation == STRATA_GENERATION_LAST ||
-        !is_plain_free(self, entry))
+        !is_fast_free(self, entry))
         return free_slow(self, entry, block, handle);
     strata_timeline *timeline = strata_known_timeline(self->device, handle);
     return timeline ? free_known(self, local, entry, block, timeline, handle)
@@ -297,10 +297,10 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
 /* On a known stream whose cache is in its place. With a call of nothing but in another's place, unless somebody is to
  * hear of the block's end. */
 static inline __attribute__((always_inline)) strata_status
-free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
+free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
 {
     pool_thread_cache *local = pool_thread_cache_if_present(self);
-    if (__builtin_expect(!local || !is_plain_free(self, entry), 0))
+    if (__builtin_expect(!local || !is_fast_free(self, entry), 0))
         return free_retired(self, entry, block, handle);
     pool_stream_cache *cache = pool_stream_cache_at(local, handle);
     if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
@@ -327,7 +327,7 @@ free_plainly(pool *self, strata_entry *entry, const strata_block *block, CUstrea
 static __attribute__((noinline)) strata_status free_heard(pool *self, strata_entry *entry, const strata_block *block,
                                                           CUstream handle)
 {
-    return free_plainly(self, entry, block, handle, true);
+    return free_fast(self, entry, block, handle, true);
 }
 
 static __attribute__((noinline)) strata_status deallocate_carefully(pool *self, const strata_block *block,
@@ -345,5 +345,5 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
     if (__builtin_expect(!entry, 0))
         return deallocate_carefully(self, block, handle);
     return resource->stack->completion_sink_count ? free_heard(self, entry, block, handle)
-                                                  : free_plainly(self, entry, block, handle, false);
+                                                  : free_fast(self, entry, block, handle, false);
 }

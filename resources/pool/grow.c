@@ -143,9 +143,9 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_plac
             pool_chunk_list_map(self, chunks, pool_address_of(pool_entry(&self->heap, kept)), &outcome->call);
     const bool mapped = kept && outcome->result == CUDA_SUCCESS;
     if (mapped)
-        pool_decay_note(self, kept);
+        pool_decay_record(self, kept);
     const bool gone = mapped || pool_chunk_list_drop(self, chunks->numbers, chunks->count);
-    pool_note_reserved(self);
+    pool_record_reserved(self);
     if (mapped)
         return finish_place(self, need, kept, outcome, slot);
     if (kept && gone) {
@@ -395,7 +395,7 @@ pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint
     pool_outcome outcome = {.call = self->store.source->make_call, .alone = true};
     const pool_result found = fill_window(self, need, &terms, &outcome, slot);
     if (found == POOL_FOUND)
-        pool_note_peak(self, need);
+        pool_record_peak(self, need);
     strata_lock_release(&self->map_lock);
     return found;
 }

@@ -46,7 +46,7 @@ typedef struct pool_decay {
     _Atomic uint64_t due;    /* when the window ends, monotonic; the same */
     _Atomic uint64_t quota;  /* bytes that are still to be given back for the last one; the same */
     uint32_t next;           /* the number behind that of the frame to look at next for it; guarded by growth */
-    struct pool_marks *_Atomic marks; /* what was used in the window; NULL before there was one. Written under growth,
+    struct pool_use_bits *_Atomic bits; /* what was used in the window; NULL before there was one. Written under growth,
                                          and stays */
 } pool_decay;
 
@@ -89,13 +89,14 @@ typedef struct pool {
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock oom_lock, map_lock;
-    pool_chunk_store store;               /* guarded by growth, but for what is written before the first request */
-    _Atomic(struct strata_thread *) turn; /* who asks the source for frames that stay; see resources/pool/upstream.c */
-    pool_decay decay;                     /* its members say by what */
-    _Atomic uint64_t threshold;           /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
-    struct strata_pool_hold *holds;       /* of frames; guarded by growth */
-    _Atomic uint64_t held_bytes;          /* in frames that are held; written under growth, any thread */
-    bool deterministic;                   /* constant */
+    pool_chunk_store store; /* guarded by growth, but for what is written before the first request */
+    _Atomic(struct strata_thread *)
+        ticket;                     /* who asks the source for frames that stay; see resources/pool/upstream.c */
+    pool_decay decay;               /* its members say by what */
+    _Atomic uint64_t threshold;     /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
+    struct strata_pool_hold *holds; /* of frames; guarded by growth */
+    _Atomic uint64_t held_bytes;    /* in frames that are held; written under growth, any thread */
+    bool deterministic;             /* constant */
     pool_adaptive_overhead adaptive;
     _Atomic bool polling_is_costly; /* written under growth, read by any thread */
     uint64_t peak_live;             /* the most that was seen live, of what was served; guarded by growth */
@@ -219,11 +220,11 @@ bool pool_initial_is_too_much(const pool *self, const pool_need *need);
 strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome);
 
 /* Notes pages.reserved for any reader. Growth is held. */
-void pool_note_reserved(pool *self);
+void pool_record_reserved(pool *self);
 
 /* The most that is live at a time if this is served as well; notes that it was. Growth is held. */
 uint64_t pool_peak_with(const pool *self, const pool_need *need);
-void pool_note_peak(pool *self, const pool_need *need);
+void pool_record_peak(pool *self, const pool_need *need);
 
 /* Memory went back: what may be kept beside what lives is measured by what there is now. Growth is held. */
 static inline void pool_forget_peak(pool *self)
@@ -293,15 +294,15 @@ static inline void pool_decay_look(pool *self)
         pool_decay_step_quietly(self);
 }
 
-void pool_decay_mark(pool *self, CUdeviceptr address, uint64_t bytes);
+void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes);
 
 /* The memory of a piece of the caller's is used in this window. */
-static inline void pool_decay_note(pool *self, uint32_t slot)
+static inline void pool_decay_record(pool *self, uint32_t slot)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) == 0, 1))
         return;
     const strata_entry *entry = pool_entry(&self->heap, slot);
-    pool_decay_mark(self, pool_address_of(entry), pool_bytes_of(entry));
+    pool_decay_record_range(self, pool_address_of(entry), pool_bytes_of(entry));
 }
 
 void pool_decay_end(pool *self);

@@ -85,7 +85,7 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     }
     strata_error_suppress_end(status != STRATA_SUCCESS);
     pool_forget_peak(self);
-    pool_note_reserved(self);
+    pool_record_reserved(self);
     *bytes = before > self->store.reserved ? before - self->store.reserved : 0;
     strata_lock_release(&self->map_lock);
     return status;

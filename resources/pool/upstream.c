@@ -12,38 +12,39 @@
 enum {
     CHUNKS = 64,       /* that there are to be at least, before larger ones are made */
     TIMES_TO_LOOK = 8, /* again, after others had their turn */
-    TURNS_TO_WAIT = 2000,
+    ROUNDS_TO_WAIT = 2000,
 };
 
 /* ---- turns ---- */
 
-typedef enum pool_turn {
-    TURN_MINE,
-    TURN_NONE, /* to be done without: a call within a call, or the others take too long */
-    TURN_OVER, /* another thread's: there may be memory now */
-} pool_turn;
+typedef enum pool_ticket {
+    TICKET_HELD,
+    TICKET_NONE, /* to be done without: a call within a call, or the others take too long */
+    TICKET_OVER, /* another thread's: there may be memory now */
+} pool_ticket;
 
-static pool_turn take_turn(pool *self)
+static pool_ticket take_ticket(pool *self)
 {
     struct strata_thread *mine = strata_thread_self(), *whose = NULL;
     if (!mine)
-        return TURN_NONE;
-    if (atomic_compare_exchange_strong_explicit(&self->turn, &whose, mine, memory_order_acquire, memory_order_relaxed))
-        return TURN_MINE;
+        return TICKET_NONE;
+    if (atomic_compare_exchange_strong_explicit(&self->ticket, &whose, mine, memory_order_acquire,
+                                                memory_order_relaxed))
+        return TICKET_HELD;
     if (whose == mine)
-        return TURN_NONE;
-    for (unsigned spins = 0; spins < TURNS_TO_WAIT;) {
-        if (atomic_load_explicit(&self->turn, memory_order_acquire) != whose)
-            return TURN_OVER;
+        return TICKET_NONE;
+    for (unsigned spins = 0; spins < ROUNDS_TO_WAIT;) {
+        if (atomic_load_explicit(&self->ticket, memory_order_acquire) != whose)
+            return TICKET_OVER;
         strata_backoff(&spins);
     }
-    return TURN_NONE;
+    return TICKET_NONE;
 }
 
-static void end_turn(pool *self, pool_turn turn)
+static void release_ticket(pool *self, pool_ticket ticket)
 {
-    if (turn == TURN_MINE)
-        atomic_store_explicit(&self->turn, NULL, memory_order_release);
+    if (ticket == TICKET_HELD)
+        atomic_store_explicit(&self->ticket, NULL, memory_order_release);
 }
 
 /* ---- giving frames back ---- */
@@ -146,7 +147,7 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait,
     atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
     strata_lock_take(&self->map_lock);
     pool_chunk_store_forget(&self->store, number);
-    pool_note_reserved(self);
+    pool_record_reserved(self);
     strata_lock_release(&self->map_lock);
     return STRATA_SUCCESS;
 }
@@ -241,15 +242,15 @@ static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk
 }
 
 /* Notes what the source has answered, under the number that was kept for it, and gets the request's piece. */
-static uint32_t note_chunk(pool *self, const pool_need *need, uint32_t number, const pool_chunk *chunk, bool usable)
+static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number, const pool_chunk *chunk, bool usable)
 {
-    pool_chunk *noted = &self->store.chunks[number];
-    *noted = *chunk;
+    pool_chunk *recorded = &self->store.chunks[number];
+    *recorded = *chunk;
     self->store.reserved += pool_chunk_bytes(chunk);
-    noted->useless = !usable;
+    recorded->useless = !usable;
     if (usable)
         atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
-    return usable ? enter_chunk(self, need, noted) : 0;
+    return usable ? enter_chunk(self, need, recorded) : 0;
 }
 
 /* A frame that was got and cannot be used. */
@@ -291,11 +292,11 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     self->store.asked -= bytes;
     if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
         chunk.units = pool_chunk_units(bytes); /* the layer below has given more than it was asked for */
-    *slot = made ? note_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
+    *slot = made ? record_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
     if (!made)
         pool_chunk_store_forget(&self->store, number);
-    pool_note_reserved(self);
+    pool_record_reserved(self);
     strata_lock_release(&self->map_lock);
     if (unused)
         give_back_unused(self, number);
@@ -373,14 +374,14 @@ static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, 
 
 pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
-    pool_turn turn = TURN_OVER;
+    pool_ticket ticket = TICKET_OVER;
     pool_result found = POOL_NOTHING;
     uint64_t made = 0;
-    for (int i = 0; found == POOL_NOTHING && turn == TURN_OVER && i < TIMES_TO_LOOK; i++) {
+    for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < TIMES_TO_LOOK; i++) {
         made = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
         found = pool_find_again(self, need, outcome, slot);
         if (found == POOL_NOTHING)
-            turn = take_turn(self);
+            ticket = take_ticket(self);
     }
     if (found == POOL_NOTHING) /* the turn may have been another one's meanwhile */
         found = find_rest(self, need, &made, outcome, slot);
@@ -388,10 +389,10 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
         found = get_chunk(self, need, outcome, slot);
     if (found == POOL_NOTHING) /* who has no turn is not refused beside another one's frame either */
         found = find_rest(self, need, &made, outcome, slot);
-    end_turn(self, turn);
+    release_ticket(self, ticket);
     if (found == POOL_FOUND) {
         strata_lock_take(&self->map_lock);
-        pool_note_peak(self, need);
+        pool_record_peak(self, need);
         strata_lock_release(&self->map_lock);
     }
     return found;
@@ -415,7 +416,7 @@ strata_status pool_refuse_fixed(pool *self, const strata_request *request, const
 strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
-    const pool_turn turn = take_turn(self);
+    const pool_ticket ticket = take_ticket(self);
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
@@ -433,7 +434,7 @@ strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
     if (status == STRATA_SUCCESS && self->store.source->poll)
         status = self->store.source->poll(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
-    end_turn(self, turn);
+    release_ticket(self, ticket);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     *bytes = before > after ? before - after : 0;
     return status;
@@ -442,7 +443,7 @@ strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
 strata_status pool_release_fixed(pool *self, uint64_t keep)
 {
     strata_status status = STRATA_SUCCESS;
-    const pool_turn turn = take_turn(self);
+    const pool_ticket ticket = take_ticket(self);
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
     strata_lock_release(&self->map_lock);
@@ -461,6 +462,6 @@ strata_status pool_release_fixed(pool *self, uint64_t keep)
     if (status == STRATA_SUCCESS && self->store.source->poll)
         status = self->store.source->poll(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
-    end_turn(self, turn);
+    release_ticket(self, ticket);
     return status;
 }

@@ -323,7 +323,7 @@ static pool_result cut_out(pool *self, const pool_need *need, const pool_window 
     strata_spin_take(&self->lock);
     for (uint32_t mapped = window->holes, next; mapped; mapped = next) {
         next = next_hole(self, mapped);
-        pool_decay_note(self, mapped);
+        pool_decay_record(self, mapped);
         pool_heap_give(&self->heap, mapped, POOL_FREE);
     }
     const uint32_t taken = pool_heap_take_range(&self->heap, window->from, window->to - window->from);
@@ -352,7 +352,7 @@ pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms
     strata_host_free(chunks.numbers);
     if (!terms->may_wait) /* which waits for work, with growth let go */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
-    pool_note_reserved(self);
+    pool_record_reserved(self);
     if (mapped)
         return cut_out(self, need, window, outcome, slot);
     if (gone)

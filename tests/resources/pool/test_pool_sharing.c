@@ -370,12 +370,12 @@ typedef struct holder {
     bool good;
 } holder;
 
-static bool hold_for_a_while(const holder *self, unsigned turn)
+static bool hold_for_a_while(const holder *self, unsigned ticket)
 {
     strata_runtime *runtime = self->fixture->runtime;
     strata_block block;
     strata_pool_hold *hold;
-    const size_t bytes = (turn * 7 + self->number) % 11 * MIB / 2 + 512;
+    const size_t bytes = (ticket * 7 + self->number) % 11 * MIB / 2 + 512;
     bool good = strata_runtime_allocate(runtime, bytes, self->stream, &block) == STRATA_SUCCESS &&
                 strata_pool_hold_begin(stack_of(self->fixture), &block, &hold) == STRATA_SUCCESS;
     if (!good)
@@ -385,7 +385,7 @@ static bool hold_for_a_while(const holder *self, unsigned turn)
     for (size_t i = 0; i < count; i++)
         held += parts[i].bytes;
     good = held == block.bytes && strata_runtime_deallocate(runtime, &block) == STRATA_SUCCESS;
-    if (turn % 8 == self->number)
+    if (ticket % 8 == self->number)
         good = strata_runtime_trim(runtime, 0, NULL) == STRATA_SUCCESS && good;
     strata_pool_hold_end(hold);
     return good;
@@ -395,8 +395,8 @@ static void *hold_and_let_go(void *data)
 {
     holder *self = data;
     test_make_current();
-    for (unsigned turn = 0; turn < TURNS && self->good; turn++)
-        self->good = hold_for_a_while(self, turn);
+    for (unsigned ticket = 0; ticket < TURNS && self->good; ticket++)
+        self->good = hold_for_a_while(self, ticket);
     test_leave_thread();
     return NULL;
 }
@@ -555,19 +555,19 @@ static void what_cannot_be_held_is_refused(test_fixture *fixture)
 
 static void memory_is_exported_only_as_its_pool_was_made_for(test_fixture *fixture)
 {
-    strata_runtime *plain;
+    strata_runtime *fast;
     strata_block block;
     strata_pool_hold *hold;
     (void)fixture;
-    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &plain));
-    check_ok(strata_runtime_allocate(plain, MIB, NULL, &block));
-    strata_resource *top = strata_stack_top(strata_runtime_stack(plain));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &fast));
+    check_ok(strata_runtime_allocate(fast, MIB, NULL, &block));
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fast));
     check_status(strata_pool_export(top, &block, &hold), STRATA_ERROR_UNSUPPORTED);
     check_last_error(STRATA_ERROR_UNSUPPORTED, "export=fd");
     check_ok(strata_pool_hold_begin(top, &block, &hold));
     strata_pool_hold_end(hold);
-    check_ok(strata_runtime_deallocate(plain, &block));
-    check_ok(strata_runtime_destroy(plain));
+    check_ok(strata_runtime_deallocate(fast, &block));
+    check_ok(strata_runtime_destroy(fast));
 }
 
 /* That a device can does not say that the machine is set up for it. */

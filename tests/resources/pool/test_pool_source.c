@@ -659,7 +659,7 @@ static void allocate_without_virtual_memory(void)
     strata_usage usage;
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
     child_ok(strata_runtime_stream_acquire(runtime, &stream));
-    for (int turn = 0; turn < 3; turn++) {
+    for (int ticket = 0; ticket < 3; ticket++) {
         child_ok(strata_runtime_allocate(runtime, 3 << 20, stream, &blocks[0]));
         child_ok(strata_runtime_allocate(runtime, 5000, stream, &blocks[1]));
         for (int i = 0; i < 2; i++)

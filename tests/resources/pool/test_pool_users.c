@@ -143,7 +143,7 @@ static void a_stale_block_is_recognised_whatever_became_of_its_memory(test_fixtu
     for (size_t i = 0; i < PARTS; i++)
         test_free_on(fixture, &parts[i], i % 2 ? a : b);
     strata_block block = test_allocate(fixture, ALL, b);
-    for (int turn = 0; turn < 3; turn++) {
+    for (int ticket = 0; ticket < 3; ticket++) {
         for (size_t i = 0; i < PARTS; i++) {
             assert_int_not_equal(strata_runtime_block_state(fixture->runtime, parts[i].id), STRATA_BLOCK_LIVE);
             check_status(strata_runtime_deallocate_on(fixture->runtime, &parts[i], a), STRATA_ERROR_DOUBLE_FREE);
@@ -152,7 +152,7 @@ static void a_stale_block_is_recognised_whatever_became_of_its_memory(test_fixtu
         }
         assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
         test_free_on(fixture, &block, b);
-        if (turn == 0)
+        if (ticket == 0)
             empty_the_pool(fixture);
         for (size_t i = 0; i < PARTS; i++)
             others[i] = test_allocate(fixture, ALL / PARTS / (i + 1), b);
@@ -626,7 +626,7 @@ static void two_blocks_of_half_the_limit_fit(test_fixture *fixture)
     const size_t quarter = (free_on_device() / 4) & ~(2 * MIB - 1);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, 2 * quarter);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int ticket = 0; ticket < 2; ticket++) {
         strata_block one = test_allocate(fixture, quarter, stream), two = test_allocate(fixture, quarter, NULL);
         check_refused(fixture, 1, stream);
         test_free_on(fixture, &one, stream);

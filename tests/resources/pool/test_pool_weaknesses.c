@@ -90,7 +90,7 @@ static double time_searches(test_fixture *fixture, size_t holes, CUstream stream
         blocks[i] = test_allocate(fixture, HOLE, stream);
     for (size_t i = 0; i < holes; i++)
         test_free_on(fixture, &blocks[2 * i], stream);
-    for (int turn = 0; turn < 3; turn++) {
+    for (int ticket = 0; ticket < 3; ticket++) {
         check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, NULL)); /* empties the caches, no more */
         const size_t count = holes < SEARCHES ? holes : SEARCHES;
         const double begin = cpu_seconds();
@@ -333,11 +333,11 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
     strata_sim_accounts accounts;
     uint64_t reserved[2] = {0};
     const size_t count = test_effort(SHORT_LIVED, 100);
-    for (size_t turn = 0; turn < 2; turn++) {
+    for (size_t ticket = 0; ticket < 2; ticket++) {
         for (size_t i = 0; i < count; i++)
             live_shortly(fixture, i);
         check_cu(test_cu()->CtxSynchronize());
-        reserved[turn] = value_of(fixture->runtime, "pool.reserved");
+        reserved[ticket] = value_of(fixture->runtime, "pool.reserved");
     }
     check_cu(test_sim_control()->get_accounts(&accounts));
     assert_true(accounts.events < LEFT_EVENTS);
