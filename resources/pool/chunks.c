@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { TRIES_TO_END = 16 /* what nobody can try later */ };
+enum { DESTROY_TRIES = 16 /* what nobody can try later */ };
 
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const pool_sharing *sharing)
@@ -30,19 +30,19 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
 }
 
 /* What fails is tried again, a few times: nobody else could do it later. */
-static void end_chunk(pool_chunk_store *store, uint32_t chunk)
+static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
 {
     const pool_chunk *at = &store->chunks[chunk];
-    for (int i = 0; i < TRIES_TO_END && store->source->remappable && at->address; i++)
+    for (int i = 0; i < DESTROY_TRIES && store->source->remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
-    for (int i = 0; i < TRIES_TO_END && pool_chunk_bytes(at) && !(store->source->remappable && at->address); i++)
+    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(store->source->remappable && at->address); i++)
         pool_chunk_store_drop(store, chunk);
 }
 
-static void end_all(pool_chunk_store *store)
+static void destroy_all(pool_chunk_store *store)
 {
     for (uint32_t chunk = 1; chunk < store->chunk_count; chunk++)
-        end_chunk(store, chunk);
+        destroy_chunk(store, chunk);
     store->source->close(store);
 }
 
@@ -51,11 +51,11 @@ static void end_in_scope(pool_chunk_store *store)
 {
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
-    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+    for (int i = 0; i < DESTROY_TRIES && status != STRATA_SUCCESS; i++)
         status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return;
-    end_all(store);
+    destroy_all(store);
     strata_scope_leave(&scope);
 }
 
@@ -74,7 +74,7 @@ void pool_chunk_store_close(pool_chunk_store *store)
 {
     strata_error_suppress_begin();
     if (store->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        (store->source->remappable ? end_in_scope : end_all)(store);
+        (store->source->remappable ? end_in_scope : destroy_all)(store);
     strata_error_suppress_end(false);
     if (store->source && !store->source->remappable)
         forget_below(store);

@@ -6,7 +6,7 @@
 enum {
     TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
     LEAST_TIMES = 2,      /* what there is at least to be */
-    TRIES_TO_END = 3,     /* as in resources/owners/async.c */
+    DESTROY_TRIES = 3,    /* as in resources/owners/async.c */
 };
 
 static bool can(const strata_device *device, CUdevice_attribute what)
@@ -85,7 +85,7 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
 static void mapped_close(pool_chunk_store *store)
 {
     CUresult result = store->base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-    for (int i = 0; i < TRIES_TO_END && result != CUDA_SUCCESS; i++)
+    for (int i = 0; i < DESTROY_TRIES && result != CUDA_SUCCESS; i++)
         result = strata_cu.MemAddressFree(store->base, (size_t)store->bytes);
 }
 

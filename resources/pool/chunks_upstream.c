@@ -13,7 +13,7 @@
 
 enum {
     LEAST_CHUNK = 2 << 20,
-    TRIES_TO_END = 16, /* what nobody can try later */
+    DESTROY_TRIES = 16, /* what nobody can try later */
 };
 
 static strata_resource *below(const pool_chunk_store *store)
@@ -55,9 +55,9 @@ static void upstream_close(pool_chunk_store *store)
 {
     bool gone = !store->stream;
     strata_status status = gone || !store->pool->stack ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
-    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+    for (int i = 0; i < DESTROY_TRIES && status != STRATA_SUCCESS; i++)
         status = wait_for_own_stream(store, STRATA_REAP_WAIT);
-    for (int i = 0; i < TRIES_TO_END && !gone; i++)
+    for (int i = 0; i < DESTROY_TRIES && !gone; i++)
         strata_internal_stream_destroy(store->device, store->stream, &gone);
 }
 
@@ -96,7 +96,7 @@ static void give_unused(pool_chunk_store *store, const strata_block *block)
 {
     strata_status status = STRATA_ERROR_BUSY;
     strata_error_suppress_begin();
-    for (int i = 0; i < TRIES_TO_END && status != STRATA_SUCCESS; i++)
+    for (int i = 0; i < DESTROY_TRIES && status != STRATA_SUCCESS; i++)
         status = give(store, block);
     strata_error_suppress_end(false);
 }

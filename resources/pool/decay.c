@@ -184,7 +184,7 @@ strata_status pool_decay_step(pool *self, unsigned most)
     return status;
 }
 
-void pool_decay_step_quietly(pool *self)
+void pool_decay_try_step(pool *self)
 {
     strata_error_suppress_begin();
     pool_decay_step(self, STEP_CHUNKS);
@@ -222,7 +222,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     return status;
 }
 
-void pool_decay_end(pool *self)
+void pool_decay_destroy(pool *self)
 {
     strata_host_free(bits_of(self));
 }

@@ -228,7 +228,7 @@ void pool_heap_leave(pool_heap *heap, uint32_t slot)
     give_slot(heap, slot);
 }
 
-void pool_heap_end(pool_heap *heap)
+void pool_heap_destroy(pool_heap *heap)
 {
     for (size_t i = 0; i < sizeof heap->list_pages / sizeof *heap->list_pages; i++)
         strata_host_free(heap->list_pages[i]);

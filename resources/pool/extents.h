@@ -111,7 +111,7 @@ uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
 /* Takes a range out whose one piece, in no tree, is the caller's. */
 void pool_heap_leave(pool_heap *heap, uint32_t slot);
 
-void pool_heap_end(pool_heap *heap);
+void pool_heap_destroy(pool_heap *heap);
 
 /* The piece with the lowest address at or behind this one, and the next one behind a piece, in whatever range; 0: there
  * is none. */

@@ -566,7 +566,7 @@ static strata_status find(pool *self, const pool_need *need, const strata_reques
 
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
-    pool_decay_look(self);
+    pool_decay_step_if_due(self);
     strata_status status = find(self, need, request, slot);
     if (status == STRATA_SUCCESS)
         pool_decay_record(self, *slot);

@@ -7,7 +7,7 @@
 #include "resources/pool/thread_cache.h"
 
 /* The end of a block whose points are those of its memory now. */
-static inline void end_block(strata_entry *entry, uint64_t generation)
+static inline void finish_block(strata_entry *entry, uint64_t generation)
 {
     if (__builtin_expect(!atomic_load_explicit(&entry->alloc_known, memory_order_relaxed), 0))
         strata_timeline_remove_block(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
@@ -117,7 +117,7 @@ static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_
     if (status != STRATA_SUCCESS)
         return status;
     report(self, block->id, pool_bytes_of(entry));
-    end_block(entry, block->id.generation);
+    finish_block(entry, block->id.generation);
     keep_for_unknown(self, local, entry, block->id.slot, &stream);
     return STRATA_SUCCESS;
 }
@@ -132,7 +132,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
         status = free_in_order(self, NULL, entry, block, stream);
     } else {
         report(self, block->id, bytes);
-        end_block(entry, block->id.generation);
+        finish_block(entry, block->id.generation);
         pool_give_extent(self, block->id.slot);
     }
     if (status == STRATA_SUCCESS)
@@ -167,7 +167,7 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
         pool_count_live_somewhere(self, local, -bytes, -1);
     else
         strata_entry_revive(entry);
-    pool_decay_look(self);
+    pool_decay_step_if_due(self);
     return status;
 }
 
@@ -198,7 +198,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
     report(self, block->id, bytes);
-    end_block(entry, block->id.generation);
+    finish_block(entry, block->id.generation);
     pool_count_live(local, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0))
         pool_magazine_keep_slow(self, local, timeline, slot);

@@ -17,15 +17,15 @@ enum {
 
 /* A place for a request: a void, and the free memory on its sides that is used with it. Memory is mapped from the
  * void's start on, up to its end, or both. */
-typedef struct pool_place {
+typedef struct pool_fit {
     uint32_t slot;        /* the void */
     bool at_end;          /* what is mapped ends where the void does */
     uint64_t needed;      /* bytes that have to be mapped */
     uint64_t room;        /* bytes of the void */
     CUdeviceptr from, to; /* the void, and what is used of its sides */
-} pool_place;
+} pool_fit;
 
-static uint64_t side_of(const pool_place *place)
+static uint64_t side_of(const pool_fit *place)
 {
     return place->to - place->from - place->room;
 }
@@ -56,7 +56,7 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
 
 /* The cheapest way to use a void; false if the request does not fit there with `extra` bytes to spare. */
 static bool place_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra,
-                     pool_place *place)
+                     pool_fit *place)
 {
     const uint64_t granule = self->store.granule, all = pool_room_for(need);
     const strata_entry *entry = pool_entry(&self->heap, slot);
@@ -67,27 +67,27 @@ static bool place_in(const pool *self, const pool_need *need, bool alone, uint32
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
     const bool at_end = behind > before;
-    *place = (pool_place){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
+    *place = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
     if (needed + extra <= room)
         return true;
-    *place = (pool_place){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
+    *place = (pool_fit){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
     return !extra && before + room + behind >= all;
 }
 
 /* Whether less has to be mapped, or less of what is used is left over. */
-static bool is_better_place(const pool_place *a, const pool_place *b)
+static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
     return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
 }
 
 /* The place that needs the least memory; false if there is none. */
-static bool find_place(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_place *place)
+static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *place)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
     for (uint32_t slot = pool_heap_first_hole(heap); slot; slot = pool_heap_next_hole(heap, slot)) {
-        pool_place here;
-        if (!place_in(self, need, alone, slot, extra, &here) || (found && !is_better_place(&here, place)))
+        pool_fit here;
+        if (!place_in(self, need, alone, slot, extra, &here) || (found && !is_better_fit(&here, place)))
             continue;
         *place = here;
         found = true;
@@ -97,7 +97,7 @@ static bool find_place(const pool *self, const pool_need *need, bool alone, uint
 
 /* Gives back what is not mapped of a void that was taken for a place; what is, `bytes` of it, stays taken. 0 without
  * host memory: then all of it is void again. The lock is held. */
-static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t bytes)
+static uint32_t keep_of_fit(pool *self, const pool_fit *place, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
     const uint32_t slot = place->slot;
@@ -110,8 +110,7 @@ static uint32_t keep_of_place(pool *self, const pool_place *place, uint64_t byte
 }
 
 /* Cuts the request out of what was mapped and the free memory around it. */
-static pool_result finish_place(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome,
-                                uint32_t *slot)
+static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
@@ -130,12 +129,12 @@ static pool_result finish_place(pool *self, const pool_need *need, uint32_t mapp
 
 /* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
  * Addresses that something is left at, because it could not be unmapped, are nobody's from then on. */
-static pool_result use_chunks(pool *self, const pool_need *need, const pool_place *place, const pool_chunk_list *chunks,
+static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *place, const pool_chunk_list *chunks,
                               pool_outcome *outcome, uint32_t *slot)
 {
     const bool made = outcome->result == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
-    const uint32_t kept = keep_of_place(self, place, made ? chunks->bytes : 0);
+    const uint32_t kept = keep_of_fit(self, place, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
     outcome->host |= made && !kept;
     if (kept)
@@ -147,7 +146,7 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_plac
     const bool gone = mapped || pool_chunk_list_drop(self, chunks->numbers, chunks->count);
     pool_record_reserved(self);
     if (mapped)
-        return finish_place(self, need, kept, outcome, slot);
+        return finish_fit(self, need, kept, outcome, slot);
     if (kept && gone) {
         strata_spin_take(&self->lock);
         pool_heap_give(&self->heap, kept, POOL_HOLE);
@@ -173,7 +172,7 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 }
 
 /* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
-static uint64_t growth_for(const pool *self, const pool_place *place, uint64_t most)
+static uint64_t growth_for(const pool *self, const pool_fit *place, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
     uint64_t share = round_up(self->store.reserved / GROWTH_SHARE, granule);
@@ -198,17 +197,17 @@ static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
 }
 
 /* Takes the void of the cheapest place, which `most` bytes must suffice for; false if there is none. */
-static bool take_place(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_place *place)
+static bool take_place(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *place)
 {
     strata_spin_take(&self->lock);
-    const bool found = find_place(self, need, alone, extra, place) && place->needed <= most;
+    const bool found = find_fit(self, need, alone, extra, place) && place->needed <= most;
     if (found)
         pool_heap_take_away(&self->heap, place->slot);
     strata_spin_release(&self->lock);
     return found;
 }
 
-static void leave_place(pool *self, const pool_place *place)
+static void leave_place(pool *self, const pool_fit *place)
 {
     strata_spin_take(&self->lock);
     pool_heap_give(&self->heap, place->slot, POOL_HOLE);
@@ -218,7 +217,7 @@ static void leave_place(pool *self, const pool_place *place)
 /* New memory for a request; `most` bytes may be reserved then. Growth is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
-    pool_place place;
+    pool_fit place;
     strata_scope scope;
     const uint64_t reserved = self->store.reserved;
     if (reserved > most || !take_place(self, need, outcome->alone, 0, most - reserved, &place))
@@ -284,7 +283,7 @@ static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint6
                         pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t most = most_to_be_had(self, outcome);
-    pool_place place;
+    pool_fit place;
     strata_scope scope;
     if (!take_place(self, need, outcome->alone, extra, UINT64_MAX, &place))
         return POOL_NOTHING;

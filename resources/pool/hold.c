@@ -158,7 +158,7 @@ static void drop_hold(pool *self, strata_pool_hold *hold)
     strata_host_free(hold);
 }
 
-void pool_holds_end(pool *self)
+void pool_holds_destroy(pool *self)
 {
     while (self->holds)
         drop_hold(self, self->holds);

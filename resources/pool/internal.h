@@ -285,13 +285,13 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds);
 /* Gives back what is due, at most so many frames; none where another thread has growth. */
 strata_status pool_decay_step(pool *self, unsigned most);
 
-void pool_decay_step_quietly(pool *self);
+void pool_decay_try_step(pool *self);
 
 /* For calls that are slow anyway, with no lock held: gives back some of what is due. */
-static inline void pool_decay_look(pool *self)
+static inline void pool_decay_step_if_due(pool *self)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) != 0, 0))
-        pool_decay_step_quietly(self);
+        pool_decay_try_step(self);
 }
 
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes);
@@ -305,12 +305,12 @@ static inline void pool_decay_record(pool *self, uint32_t slot)
     pool_decay_record_range(self, pool_address_of(entry), pool_bytes_of(entry));
 }
 
-void pool_decay_end(pool *self);
+void pool_decay_destroy(pool *self);
 
 /* ---- memory that stays where it is: resources/pool/hold.c ---- */
 
 /* Frees the holds that are left; the pool ends. */
-void pool_holds_end(pool *self);
+void pool_holds_destroy(pool *self);
 
 /* Cuts what is wanted out of a piece that is the caller's; the rest becomes free. 0 without host memory: then all of it
  * is free again. The lock is held. */

@@ -69,7 +69,7 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
         return strata_capture_frees_refuse(&resource->stack->deferred);
     strata_status status = mode == STRATA_REAP_WAIT ? wait_for_free(self) : STRATA_SUCCESS;
     if (mode != STRATA_REAP_WAIT)
-        pool_decay_look(self);
+        pool_decay_step_if_due(self);
     else if (status == STRATA_SUCCESS && (status = pool_release(self)) == STRATA_SUCCESS)
         status = pool_decay_step(self, UINT_MAX);
     size_t of_chunks;
@@ -192,11 +192,11 @@ static void pool_destroy(strata_resource *resource)
         wait_for_all(self);
         strata_error_suppress_end(false);
     }
-    pool_holds_end(self);
+    pool_holds_destroy(self);
     pool_chunk_store_close(&self->store);
-    pool_decay_end(self);
+    pool_decay_destroy(self);
     pool_thread_caches_destroy(self);
-    pool_heap_end(&self->heap);
+    pool_heap_destroy(&self->heap);
     strata_counters_destroy(&self->deferred);
     strata_lock_destroy(&self->map_lock);
     strata_lock_destroy(&self->oom_lock);

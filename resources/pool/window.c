@@ -117,7 +117,7 @@ static pool_window window_at(const pool_search *search, const pool_walk *walk)
 }
 
 /* The next window begins with the second piece of this one. */
-static void let_go_of_first(const pool *self, pool_walk *walk)
+static void drop_first(const pool *self, pool_walk *walk)
 {
     const uint32_t first = walk->first;
     walk->first = step(self, walk, first);
@@ -155,7 +155,7 @@ static void walk_windows(pool_search *search, bool forwards, pool_window *best)
         const pool_window window = window_at(search, &walk);
         if (window.needed && is_better(&window, best) && can_fill(search, &window))
             *best = window;
-        let_go_of_first(search->self, &walk);
+        drop_first(search->self, &walk);
     }
 }
 
