@@ -199,7 +199,7 @@ static void poll_all(const pool_numbers *numbers)
                 strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
 }
 
-static void poll(pool *self, const pool_numbers *numbers, unsigned count)
+static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count)
 {
     strata_scope scope;
     strata_error_suppress_begin();
@@ -217,7 +217,7 @@ static void poll(pool *self, const pool_numbers *numbers, unsigned count)
 
 /* Asks all streams that free memory waits for, that with the number `own` only if it is to be asked along. How many
  * others there were. */
-static unsigned poll(pool *self, uint16_t own, bool along)
+static unsigned poll_others(pool *self, uint16_t own, bool along)
 {
     pool_numbers numbers = {0};
     list_streams(self, &numbers);
@@ -225,13 +225,13 @@ static unsigned poll(pool *self, uint16_t own, bool along)
     numbers.words[own / 64] ^= along ? 0 : mine;
     const unsigned count = count_numbers(&numbers);
     if (count)
-        poll(self, &numbers, count);
+        poll_streams(self, &numbers, count);
     return count - (along && mine);
 }
 
 void pool_poll(pool *self)
 {
-    poll(self, 0, false); /* no stream's number */
+    poll_others(self, 0, false); /* no stream's number */
 }
 
 void pool_poll_own(pool *self, const pool_need *need)
@@ -241,7 +241,7 @@ void pool_poll_own(pool *self, const pool_need *need)
     list_streams(self, &numbers);
     mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
     if (mine.words[own / 64])
-        poll(self, &mine, 1);
+        poll_streams(self, &mine, 1);
 }
 
 /* What the stream has itself fits as well before it is complete. It is asked about that where memory is made or moved,
@@ -251,7 +251,7 @@ static pool_result find_finished(pool *self, const pool_need *need, uint32_t *sl
     const uint16_t own = need->stream->timeline->number;
     const bool along =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->adaptive.polls_in_need += poll(self, own, along);
+    self->adaptive.polls_in_need += poll_others(self, own, along);
     return find_own(self, need, slot);
 }
 

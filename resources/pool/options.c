@@ -40,7 +40,7 @@ static strata_status check_options(const strata_pool_options *options)
 static void set_options(pool *self, const strata_pool_options *options)
 {
     self->limit = options->max_size;
-    self->given.slack = options->slack;
+    self->given.overhead = options->slack;
     self->given.chunk = options->frame;
     self->given.sharing.export_type = options->export_type;
     self->cache_granules = (options->cache ? options->cache : DEFAULT_CACHE) / POOL_GRANULE;
