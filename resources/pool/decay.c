@@ -174,7 +174,7 @@ static bool is_due(const pool *self, uint64_t now)
 strata_status pool_decay_step(pool *self, unsigned most)
 {
     if (!atomic_load_explicit(&self->decay.window, memory_order_relaxed) ||
-        !atomic_load_explicit(&self->begun, memory_order_acquire))
+        !atomic_load_explicit(&self->started, memory_order_acquire))
         return STRATA_SUCCESS;
     const uint64_t now = strata_timestamp_clock();
     if (!is_due(self, now) || !strata_lock_try(&self->map_lock))

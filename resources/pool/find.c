@@ -68,9 +68,9 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_touched begun = is_tight(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
+    const pool_touched started = is_tight(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
     uint64_t before = -address & (need->alignment - 1);
-    if (begun.at_end < begun.at_start)
+    if (started.at_end < started.at_start)
         before = ((end - need->bytes) & ~(need->alignment - 1)) - address;
     if (before) {
         const uint32_t aligned = pool_heap_split(heap, slot, before);
@@ -101,8 +101,8 @@ static uint32_t least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
-        const pool_touched begun = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
-        const uint64_t here = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
+        const pool_touched started = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
+        const uint64_t here = started.at_end < started.at_start ? started.at_end : started.at_start;
         if (here < least) {
             best = fit;
             least = here;
@@ -131,9 +131,10 @@ static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t
     strata_spin_take(&self->lock);
     uint32_t fit = is_scarce(self) ? pool_heap_find(&self->heap, need->stream->timeline->number, bytes) : 0;
     fit = least_fragmenting(self, fit, bytes);
-    const pool_touched begun = fit ? pool_pages_touched(self, pool_entry(&self->heap, fit), bytes) : (pool_touched){0};
+    const pool_touched started =
+        fit ? pool_pages_touched(self, pool_entry(&self->heap, fit), bytes) : (pool_touched){0};
     strata_spin_release(&self->lock);
-    const uint64_t least = begun.at_end < begun.at_start ? begun.at_end : begun.at_start;
+    const uint64_t least = started.at_end < started.at_start ? started.at_end : started.at_start;
     return least ? pool_remap_least_fragmenting(self, need, least, slot) : POOL_NOTHING;
 }
 
@@ -428,16 +429,16 @@ static bool begin_heap(pool *self)
 static bool begin(pool *self)
 {
     strata_spin_take(&self->lock);
-    bool begun = atomic_load_explicit(&self->begun, memory_order_relaxed);
-    if (!begun) {
+    bool started = atomic_load_explicit(&self->started, memory_order_relaxed);
+    if (!started) {
         self->heap.table = strata_resource_table(&self->resource);
         self->heap.offset = self->resource.block_offset;
         self->heap.joins_complete = self->store.source->remappable && self->takes_finished && self->waits;
-        begun = begin_heap(self);
-        atomic_store_explicit(&self->begun, begun, memory_order_release);
+        started = begin_heap(self);
+        atomic_store_explicit(&self->started, started, memory_order_release);
     }
     strata_spin_release(&self->lock);
-    return begun;
+    return started;
 }
 
 /* What others have freed, as far as the reuse policies go. */
@@ -544,7 +545,7 @@ static strata_status find_with_all_means(pool *self, const pool_need *need, cons
 static strata_status find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
     atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
-    if (__builtin_expect(!atomic_load_explicit(&self->begun, memory_order_acquire), 0) && !begin(self))
+    if (__builtin_expect(!atomic_load_explicit(&self->started, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
     if (self->takes_finished && is_time_to_poll(self, need))

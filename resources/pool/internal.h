@@ -106,7 +106,7 @@ typedef struct pool {
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
     uint32_t requests_since_poll; /* requests since somebody last looked how far the streams are; guarded by lock */
-    _Atomic bool begun;           /* the heap; set under lock */
+    _Atomic bool started;         /* the heap; set under lock */
 } pool;
 
 /* What a thread wants of the pool beyond its cache. */

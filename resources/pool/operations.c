@@ -29,7 +29,7 @@ static size_t list_pending(pool *self, uint16_t after, strata_point *points)
     size_t count = 0;
     strata_lock_take(&self->map_lock);
     strata_spin_take(&self->lock);
-    if (atomic_load_explicit(&self->begun, memory_order_relaxed))
+    if (atomic_load_explicit(&self->started, memory_order_relaxed))
         count = pool_heap_pending(&self->heap, after, points, PENDING);
     strata_spin_release(&self->lock);
     strata_lock_release(&self->map_lock);
@@ -121,7 +121,7 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
     pool *self = (pool *)resource;
     *out = (strata_block){0};
     strata_spin_take(&self->lock);
-    const uint32_t slot = self->begun ? pool_heap_around(&self->heap, address) : 0;
+    const uint32_t slot = self->started ? pool_heap_around(&self->heap, address) : 0;
     const bool found =
         slot && strata_entry_describe(self->heap.table, slot, out) && address - out->address < out->bytes;
     strata_spin_release(&self->lock);
@@ -187,7 +187,7 @@ static void wait_for_all(pool *self)
 static void pool_destroy(strata_resource *resource)
 {
     pool *self = (pool *)resource;
-    if (self->begun && strata_driver_state_now() == STRATA_DRIVER_OPEN) {
+    if (self->started && strata_driver_state_now() == STRATA_DRIVER_OPEN) {
         strata_error_suppress_begin();
         wait_for_all(self);
         strata_error_suppress_end(false);
@@ -208,7 +208,7 @@ static void pool_destroy(strata_resource *resource)
 const strata_resource_ops pool_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(pool_extent),
-    .passes_facts = true,
+    .transparent = true,
     .name = "pool",
     .allocate = pool_allocate,
     .deallocate = pool_deallocate,

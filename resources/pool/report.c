@@ -12,7 +12,7 @@ enum { EXTENTS_AT_ONCE = 64 }; /* that are looked at under the lock */
 static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
-    uint32_t slot = self->begun ? pool_heap_from(&self->heap, *from) : 0;
+    uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
     for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -31,7 +31,7 @@ static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
-    uint64_t largest = self->begun ? pool_heap_largest(&self->heap) : 0;
+    uint64_t largest = self->started ? pool_heap_largest(&self->heap) : 0;
     strata_spin_release(&self->lock);
     CUdeviceptr from = 0;
     while (largest < free && find_kept(self, &from, &largest))
@@ -366,7 +366,7 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
     seen_extent seen[EXTENTS_AT_ONCE];
     CUdeviceptr from = 0;
     strata_emit_list_begin(to, "pieces");
-    if (atomic_load_explicit(&self->begun, memory_order_acquire))
+    if (atomic_load_explicit(&self->started, memory_order_acquire))
         for (size_t count; (count = check_extents(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
                 if ((seen[i].state != POOL_HOLE && seen[i].state != POOL_AWAY) ||

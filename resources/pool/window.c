@@ -80,8 +80,8 @@ static uint64_t hole_bytes(const pool *self, uint32_t slot)
 /* The granules that a window begins to use which has so many of a piece's bytes. */
 static uint64_t touched_by(const pool *self, const pool_walk *walk, uint32_t slot, uint64_t bytes)
 {
-    const pool_touched begun = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
-    return walk->forwards ? begun.at_start : begun.at_end;
+    const pool_touched started = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
+    return walk->forwards ? started.at_start : started.at_end;
 }
 
 /* Takes pieces in until the window lacks no more than the next one has. False if there is a wall before. */

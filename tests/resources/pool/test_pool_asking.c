@@ -288,7 +288,7 @@ static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **
 
 /* ---- one answer for many pieces ---- */
 
-enum { EXTENTS = 200, PIECE = 8192 };
+enum { EXTENTS = 200, EXTENT = 8192 };
 
 static void all_that_a_stream_has_finished_is_complete_at_once(test_fixture *fixture)
 {
@@ -297,19 +297,19 @@ static void all_that_a_stream_has_finished_is_complete_at_once(test_fixture *fix
     empty_the_pool(fixture);
     test_needs_truthful_queries();
     for (int i = 0; i < 2 * EXTENTS; i++)
-        blocks[i] = test_allocate(fixture, PIECE, first);
+        blocks[i] = test_allocate(fixture, EXTENT, first);
     const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
     set_limit(fixture, reserved);
     strata_block rest = {0};
-    if (reserved > sizeof(char[2 * EXTENTS][PIECE]))
-        rest = test_allocate(fixture, reserved - 2 * EXTENTS * PIECE, first);
+    if (reserved > sizeof(char[2 * EXTENTS][EXTENT]))
+        rest = test_allocate(fixture, reserved - 2 * EXTENTS * EXTENT, first);
     for (int i = 0; i < 2 * EXTENTS; i += 2)
         test_free_on(fixture, &blocks[i], first);
     test_synchronize(first);
     test_calls calls;
     test_calls_begin(&calls);
     for (int i = 0; i < EXTENTS; i++)
-        got[i] = test_allocate(fixture, PIECE, second);
+        got[i] = test_allocate(fixture, EXTENT, second);
     assert_int_equal(test_calls_of(&calls, "cuStreamQuery"), 1);
     assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
     for (int i = 0; i < EXTENTS; i++) {

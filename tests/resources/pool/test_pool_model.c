@@ -28,17 +28,17 @@ enum {
     BLOCKS = 64, /* live ones of a thread at most */
     STREAMS = 8,
     READS = 512, /* of a thread, not yet verified */
-    PIECE = 64,  /* bytes that are read at a time */
+    EXTENT = 64, /* bytes that are read at a time */
     LIMIT = 24,  /* MiB */
     SEEN = TEST_SEEN_BYTES / THREADS,
 };
 
-_Static_assert(READS *PIECE <= SEEN, "each thread has its part of the pinned memory");
+_Static_assert(READS *EXTENT <= SEEN, "each thread has its part of the pinned memory");
 
 typedef struct model_block {
     strata_block block;
     unsigned char value;
-    bool home_is_known; /* and stays */
+    bool alloc_stream_is_known; /* and stays */
 } model_block;
 
 typedef struct model_read {
@@ -80,14 +80,14 @@ typedef struct model {
 
 /* Threads change within a call seldom, and where it matters, between two looks at the same stream, hardly ever. Where
  * the library has looked and is about to write down what it saw they change on purpose, once in a while. */
-enum { CALLS_FOR_A_TURN = 8 };
+enum { CALLS_FOR_A_TICKET = 8 };
 
 static _Atomic bool takes_turns;
 
 static void take_turns(void)
 {
     static _Thread_local unsigned calls;
-    if (atomic_load_explicit(&takes_turns, memory_order_relaxed) && ++calls % CALLS_FOR_A_TURN == 0)
+    if (atomic_load_explicit(&takes_turns, memory_order_relaxed) && ++calls % CALLS_FOR_A_TICKET == 0)
         sched_yield();
 }
 
@@ -179,7 +179,7 @@ static bool verify_reads(model *self)
     need(test_cu()->CtxSynchronize() == CUDA_SUCCESS);
     for (size_t i = 0; i < self->read_count; i++)
         for (size_t j = 0; j < self->reads[i].bytes; j++)
-            need(self->seen[i * PIECE + j] == self->reads[i].value);
+            need(self->seen[i * EXTENT + j] == self->reads[i].value);
     self->read_count = 0;
     return true;
 }
@@ -187,13 +187,13 @@ static bool verify_reads(model *self)
 /* The beginning, the end, or what lies between, on a stream that comes after the last write. */
 static bool read_some(model *self, const model_block *one, CUstream stream)
 {
-    const size_t bytes = one->block.bytes < PIECE ? one->block.bytes : PIECE;
+    const size_t bytes = one->block.bytes < EXTENT ? one->block.bytes : EXTENT;
     const size_t room = one->block.bytes - bytes;
     const size_t places[3] = {0, room, room ? pick(self, room) : 0};
     need(self->read_count < READS || verify_reads(self));
     const size_t slot = self->read_count++;
     self->reads[slot] = (model_read){.value = one->value, .bytes = bytes};
-    need(test_cu()->MemcpyDtoHAsync(self->seen + slot * PIECE, one->block.address + places[pick(self, 3)], bytes,
+    need(test_cu()->MemcpyDtoHAsync(self->seen + slot * EXTENT, one->block.address + places[pick(self, 3)], bytes,
                                     stream) == CUDA_SUCCESS);
     return true;
 }
@@ -240,7 +240,7 @@ static bool free_one(model *self, size_t which, CUstream stream)
     leave(&one.block);
     self->blocks[which] = self->blocks[--self->block_count];
     self->live_bytes -= one.block.bytes;
-    if (one.home_is_known && pick(self, 2))
+    if (one.alloc_stream_is_known && pick(self, 2))
         need_ok(strata_runtime_deallocate(runtime, &one.block));
     else
         need_ok(strata_runtime_deallocate_on(runtime, &one.block, stream));
@@ -255,7 +255,7 @@ static bool take_in(model *self, const strata_block *block, size_t stream)
 {
     need(enter(block));
     model_block *one = &self->blocks[self->block_count++];
-    *one = (model_block){.block = *block, .home_is_known = stream < self->of->known};
+    *one = (model_block){.block = *block, .alloc_stream_is_known = stream < self->of->known};
     self->live_bytes += block->bytes;
     self->served++;
     if (!fill(self, one, self->streams[stream])) /* fresh memory may be used at once on its own stream */

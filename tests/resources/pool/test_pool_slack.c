@@ -137,7 +137,7 @@ static void end_rule(traffic *all, strata_block *block)
     end(all);
 }
 
-static void begin_spell(pool *self)
+static void restart_window(pool *self)
 {
     const uint64_t now = pool_overhead_clock(self);
     self->adaptive.remap_window =
@@ -167,7 +167,7 @@ static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
 
 static double overhead_after(pool *self, uint64_t else_ms, uint64_t chunks, uint64_t moving_ms)
 {
-    begin_spell(self);
+    restart_window(self);
     work_for(self, else_ms);
     move(self, chunks, moving_ms);
     return pool_overhead_now(self);
@@ -201,7 +201,7 @@ static void what_is_moved_bit_by_bit_counts_together(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    begin_spell(self);
+    restart_window(self);
     for (int i = 0; i < EIGHTH - 1; i++) {
         work_for(self, 5);
         move(self, 1, 10);
@@ -219,7 +219,7 @@ static void what_was_long_ago_is_forgotten_and_so_is_the_time(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    begin_spell(self);
+    restart_window(self);
     move(self, EIGHTH - 1, 40);
     work_for(self, 2000);
     for (int i = 0; i < EIGHTH - 1; i++)
@@ -296,7 +296,7 @@ static void what_was_moved_before_more_was_live_than_ever_does_not_count(void **
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
     const uint64_t peak = self->peak_live;
-    begin_spell(self);
+    restart_window(self);
     move(self, EIGHTH - 1, 30);
     self->peak_live = peak + peak / 32 + 1;
     assert_true(is_about(pool_overhead_now(self), 0.044));
@@ -316,7 +316,7 @@ static void what_was_moved_before_memory_was_given_back_counts(void **state)
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
     const uint64_t peak = self->peak_live;
-    begin_spell(self);
+    restart_window(self);
     move(self, EIGHTH - 1, 30);
     self->peak_live = peak / 2;
     assert_true(is_about(pool_overhead_now(self), 0.044));
@@ -364,7 +364,7 @@ static void a_move_within_which_memory_is_made_counts_without_that(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    begin_spell(self);
+    restart_window(self);
     const uint64_t now = pool_overhead_clock(self), began = now - 140 * MILLISECOND;
     pause_for(self, 140);
     const uint64_t making = pool_overhead_exclude(self, now - 90 * MILLISECOND);
@@ -384,13 +384,13 @@ static void a_pause_is_no_time(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    begin_spell(self);
+    restart_window(self);
     for (int i = 0; i < EIGHTH; i++) {
         pause_for(self, 1000);
         move(self, 1, 5);
     }
     assert_true(is_about(pool_overhead_now(self), 0.144));
-    begin_spell(self);
+    restart_window(self);
     for (int i = 0; i < EIGHTH; i++) {
         work_for(self, 1000);
         move(self, 1, 5);

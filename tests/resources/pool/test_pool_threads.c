@@ -16,7 +16,7 @@ static bool wait_a_while(sem_t *semaphore)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += test_patience(WITHIN_S);
+    until.tv_sec += test_timeout_ms(WITHIN_S);
     return sem_timedwait(semaphore, &until) == 0;
 }
 
@@ -80,19 +80,19 @@ static void check_reap_beside(test_fixture *fixture, caller *one, test_stall *st
     caller reap = {.fixture = fixture, .reaps = true};
     begin_to_wait(one);
     const bool entered = wait_a_while(&waits.entered) && !waits.armed;
-    const bool begun = pthread_create(&reap.thread, NULL, call, &reap) == 0;
+    const bool started = pthread_create(&reap.thread, NULL, call, &reap) == 0;
     const struct timespec meanwhile = {.tv_nsec = MEANWHILE_MS * 1000000};
     nanosleep(&meanwhile, NULL);
     const bool early = reap.done && !test_stall_timed_out();
     test_stall_release(stall);
     pthread_join(one->thread, NULL);
-    if (begun)
+    if (started)
         pthread_join(reap.thread, NULL);
     strata_cu.EventSynchronize = waits.synchronize;
     test_stall_end(stall);
     check_ok(one->status);
     check_ok(reap.status);
-    assert_true(entered && begun);
+    assert_true(entered && started);
     assert_false(early);
 }
 
@@ -122,16 +122,16 @@ static void a_request_is_not_refused_for_what_a_trim_waits_for(test_fixture *fix
     caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
     begin_to_wait(&trim);
     const bool entered = wait_a_while(&waits.entered) && !waits.armed && !trim.done;
-    const bool begun = pthread_create(&request.thread, NULL, call, &request) == 0;
+    const bool started = pthread_create(&request.thread, NULL, call, &request) == 0;
     const struct timespec meanwhile = {.tv_nsec = MEANWHILE_MS * 1000000};
     nanosleep(&meanwhile, NULL);
     test_stall_release(stall);
     pthread_join(trim.thread, NULL);
-    if (begun)
+    if (started)
         pthread_join(request.thread, NULL);
     strata_cu.EventSynchronize = waits.synchronize;
     test_stall_end(stall);
-    assert_true(entered && begun);
+    assert_true(entered && started);
     check_ok(trim.status);
     check_ok(request.status);
     test_write(fixture, &request.block, 0x22, b);
@@ -230,7 +230,7 @@ static void what_a_request_holds_in_hand_is_not_given_back(test_fixture *fixture
     set_limit(fixture, 6 * MIB);
     strata_block gap = test_allocate(fixture, 2 * MIB, a), wall = test_allocate(fixture, 2 * MIB, b);
     caller reap = {.fixture = fixture, .reaps = true};
-    const bool begun = begin_to_release(&reap);
+    const bool started = begin_to_release(&reap);
     test_stall *stall = test_stall_begin(a);
     test_write(fixture, &gap, 0x11, a);
     test_free_on(fixture, &gap, a);
@@ -244,7 +244,7 @@ static void what_a_request_holds_in_hand_is_not_given_back(test_fixture *fixture
     pthread_join(request.thread, NULL);
     strata_cu.EventSynchronize = waits.synchronize;
     test_stall_end(stall);
-    assert_true(begun && entered);
+    assert_true(started && entered);
     check_ok(reap.status);
     check_ok(request.status);
     assert_int_equal(made, 3);
@@ -311,7 +311,7 @@ static void a_request_that_fits_is_served_while_a_magazine_is_handed_over(test_f
 /* With nobody else about, the thread has the rest for its stream. */
 static void a_magazine_is_handed_over_with_one_wait(test_fixture *fixture)
 {
-    enum { COUNT = 33, BUNDLE = 32 };
+    enum { COUNT = 33, MAGAZINE = 32 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     CUstream c = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[COUNT];
@@ -324,17 +324,17 @@ static void a_magazine_is_handed_over_with_one_wait(test_fixture *fixture)
     for (int i = 0; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], b);
     const uint64_t hits = value_of(fixture->runtime, "pool.hits");
-    for (int i = 0; i < BUNDLE; i++)
+    for (int i = 0; i < MAGAZINE; i++)
         blocks[i] = test_allocate(fixture, 8192, c);
-    assert_true(test_is_swept() || value_of(fixture->runtime, "pool.hits") - hits == BUNDLE - 1);
-    for (int i = 0; i < BUNDLE; i++)
+    assert_true(test_is_swept() || value_of(fixture->runtime, "pool.hits") - hits == MAGAZINE - 1);
+    for (int i = 0; i < MAGAZINE; i++)
         test_write(fixture, &blocks[i], 0x33, c);
-    for (int i = 0; i < BUNDLE; i++)
+    for (int i = 0; i < MAGAZINE; i++)
         test_free_on(fixture, &blocks[i], c);
     test_free_on(fixture, &rest, c);
 }
 
-enum { PIECE = 8192, SMALLER = 4096, COLLIDING = PIECE + POOL_DEPOT * POOL_GRANULE };
+enum { EXTENT = 8192, SMALLER = 4096, COLLIDING = EXTENT + POOL_DEPOT * POOL_GRANULE };
 
 static strata_block written(test_fixture *fixture, size_t bytes, CUstream stream)
 {
@@ -348,7 +348,7 @@ static strata_block written(test_fixture *fixture, size_t bytes, CUstream stream
 static void a_magazine_behind_one_of_another_size_is_handed_over_once(test_fixture *fixture)
 {
     enum { BLOCKS = 5, GOT = 4 };
-    static const size_t sizes[BLOCKS] = {PIECE, PIECE, COLLIDING, COLLIDING, PIECE};
+    static const size_t sizes[BLOCKS] = {EXTENT, EXTENT, COLLIDING, COLLIDING, EXTENT};
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     CUstream c = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[BLOCKS], got[GOT];
@@ -359,7 +359,7 @@ static void a_magazine_behind_one_of_another_size_is_handed_over_once(test_fixtu
     for (int i = 0; i < BLOCKS; i++)
         test_free_on(fixture, &blocks[i], b);
     for (int i = 0; i < GOT; i++) {
-        got[i] = test_allocate(fixture, PIECE, c);
+        got[i] = test_allocate(fixture, EXTENT, c);
         test_write(fixture, &got[i], (unsigned char)(0x20 + i), c);
         for (int before = 0; before < i; before++)
             assert_false(overlap(&got[i], &got[before]));
@@ -380,7 +380,7 @@ static void what_is_left_of_a_magazine_is_waited_for_by_whoever_gets_it(test_fix
     CUstream c = test_stream(fixture, TEST_STREAM_POOL), d = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[BLOCKS], wall, next;
     for (int i = 0; i < BLOCKS; i++)
-        blocks[i] = test_allocate(fixture, PIECE, a);
+        blocks[i] = test_allocate(fixture, EXTENT, a);
     strata_block smaller = written(fixture, SMALLER, a);
     set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
     wall = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), d);
@@ -390,8 +390,8 @@ static void what_is_left_of_a_magazine_is_waited_for_by_whoever_gets_it(test_fix
     for (int i = 0; i < BLOCKS; i++)
         test_free_on(fixture, &blocks[i], b);
     test_free_on(fixture, &smaller, b); /* takes the bundle's place, which goes to the depot */
-    strata_block first = test_allocate(fixture, PIECE, c);
-    check_ok(try_to_allocate(fixture, PIECE, d, &next));
+    strata_block first = test_allocate(fixture, EXTENT, c);
+    check_ok(try_to_allocate(fixture, EXTENT, d, &next));
     test_write(fixture, &next, 0x33, d);
     test_stall_end(stall);
     check_ends(fixture, &next, 0x33, d);
@@ -410,7 +410,7 @@ static struct {
     _Atomic bool waits; /* the second one stops where it waits; until the first one's call is over */
     pthread_t first;
     caller *second;
-    bool begun;
+    bool started;
     sem_t met;  /* the second one waits, or asks the driver itself, or is done */
     sem_t over; /* the first one's call is */
 } turns;
@@ -434,8 +434,8 @@ static void meet(void)
     if (!pthread_equal(pthread_self(), turns.first)) {
         sem_post(&turns.met);
     } else if (atomic_exchange(&turns.armed, false)) {
-        turns.begun = pthread_create(&turns.second->thread, NULL, call, turns.second) == 0;
-        if (turns.begun)
+        turns.started = pthread_create(&turns.second->thread, NULL, call, turns.second) == 0;
+        if (turns.started)
             wait_a_while(&turns.met);
     }
 }
@@ -461,7 +461,7 @@ static void begin_turns(caller *second)
     sem_init(&turns.over, 0, 0);
     turns.first = pthread_self();
     turns.second = second;
-    turns.begun = false;
+    turns.started = false;
     second->last = &turns.met;
     turns.waits = true;
     turns.armed = true;
@@ -473,12 +473,12 @@ static void begin_turns(caller *second)
 static void end_turns(void)
 {
     sem_post(&turns.over);
-    if (turns.begun)
+    if (turns.started)
         pthread_join(turns.second->thread, NULL);
     turns.waits = turns.armed = false;
     strata_cu.MemAlloc = turns.allocate;
     strata_cu.MemFree = turns.free;
-    assert_true(turns.begun);
+    assert_true(turns.started);
 }
 
 static void one_chunk_does_for_all_who_want_memory_at_a_time(test_fixture *fixture)
@@ -519,7 +519,7 @@ static struct {
     strata_block block;
     strata_status statuses[3];
     _Atomic bool armed; /* for once: behind the driver's answer */
-    bool begun;
+    bool started;
 } beside;
 
 /* Gets a frame and gives it back. */
@@ -539,8 +539,8 @@ static CUresult CUDAAPI free_and_let_others_in(CUdeviceptr address)
     const CUresult result = turns.free(address);
     pthread_t thread;
     if (atomic_exchange(&beside.armed, false)) {
-        beside.begun = pthread_create(&thread, NULL, come_and_go, NULL) == 0;
-        if (beside.begun)
+        beside.started = pthread_create(&thread, NULL, come_and_go, NULL) == 0;
+        if (beside.started)
             pthread_join(thread, NULL);
     }
     return result;
@@ -559,13 +559,13 @@ static void a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its
     turns.free = strata_cu.MemFree;
     beside.fixture = fixture;
     beside.stream = stream;
-    beside.begun = false;
+    beside.started = false;
     beside.armed = true;
     strata_cu.MemFree = free_and_let_others_in;
     const strata_status status = strata_runtime_trim(fixture->runtime, 0, NULL);
     strata_cu.MemFree = turns.free;
     check_ok(status);
-    assert_true(beside.begun);
+    assert_true(beside.started);
     for (int i = 0; i < 3; i++)
         check_ok(beside.statuses[i]);
     assert_true(beside.block.address == last.address || !test_on_simulated_driver());
@@ -577,10 +577,10 @@ static void a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its
 /* One piece of a bundle was written later than the others. */
 static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixture *fixture)
 {
-    enum { COUNT = 33, BUNDLE = 32 };
+    enum { COUNT = 33, MAGAZINE = 32 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     CUstream c = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block blocks[COUNT], got[BUNDLE];
+    strata_block blocks[COUNT], got[MAGAZINE];
     for (int i = 0; i < COUNT; i++) {
         blocks[i] = test_allocate(fixture, 8192, a);
         test_write(fixture, &blocks[i], 0x22, a);
@@ -596,7 +596,7 @@ static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixtu
     for (int i = 0; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], b);
     bool met = false;
-    for (int i = 0; i < BUNDLE; i++) {
+    for (int i = 0; i < MAGAZINE; i++) {
         got[i] = test_allocate(fixture, 8192, c);
         test_write(fixture, &got[i], 0x44, c);
         met = met || got[i].address == blocks[0].address;
@@ -605,7 +605,7 @@ static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixtu
     test_stall_end(stall);
     assert_true(met);
     check_cu(test_cu()->CtxSynchronize());
-    for (int i = 0; i < BUNDLE; i++) {
+    for (int i = 0; i < MAGAZINE; i++) {
         check_ends(fixture, &got[i], 0x44, c);
         test_free_on(fixture, &got[i], c);
     }

@@ -306,7 +306,7 @@ static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixtur
 
 /* ---- 7: streams that are gone ---- */
 
-enum { SHORT_LIVED = 300, LEFT_EVENTS = 700, MOST_HOMES = 150 };
+enum { SHORT_LIVED = 300, LEFT_EVENTS = 700, MAX_STREAMS = 150 };
 
 static size_t count_stream_lists(const test_fixture *fixture)
 {
@@ -341,7 +341,7 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
     }
     check_cu(test_sim_control()->get_accounts(&accounts));
     assert_true(accounts.events < LEFT_EVENTS);
-    assert_true(count_stream_lists(fixture) <= MOST_HOMES);
+    assert_true(count_stream_lists(fixture) <= MAX_STREAMS);
     assert_true(reserved[1] <= 2 * reserved[0]);
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     empty_the_pool(fixture);
