@@ -2,7 +2,7 @@
  * thread writes; what no cache has comes from resources/pool/find.c. */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
-#include "resources/pool/ops.h"
+#include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
 enum { MOST_ALIGNMENT = 1 << 30 };

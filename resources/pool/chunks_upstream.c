@@ -161,5 +161,5 @@ const pool_chunk_source pool_source_upstream = {
     .close = upstream_close,
     .make = upstream_make,
     .drop = upstream_drop,
-    .poll = upstream_drain,
+    .drain = upstream_drain,
 };

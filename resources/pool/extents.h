@@ -1,83 +1,81 @@
-/* The pool's address space, piece by piece.
+/* The pool's address space.
  *
- * A range of addresses is cut into *pieces* that follow each other without a gap. There is one range, or, where memory
- * stays where it was got, one for each frame: pieces of two ranges are never neighbours, whatever their addresses. A
- * piece is an entry of the stack's table of blocks, whether a block lives in it or not, so that its address, its size
- * and what it waits for stand where a block's do, and making a block of a piece costs no copy:
+ * An address range consists of adjacent *extents*. There is one range, or, with fixed chunks, one for each chunk;
+ * extents of different ranges are never neighbours. An extent is an entry of the stack's table of blocks, with or
+ * without a block, so that its address, size and points are where a block's are, and making a block of it copies
+ * nothing:
  *
- *     | taken | free, of A | taken | free, complete | void .......... | taken | free, of A and B | void ...
+ *     | taken | free, of A | taken | free, complete | hole .......... | taken | free, of A and B | hole ...
  *
- *     taken   a block lives in it, or some thread has it to itself: in its cache, or on its way
- *     free    memory that nobody has. In the tree of its *home*: the one stream that it waits for, none, or several
- *     void    addresses without memory
+ *     taken   a block lives in it, or a thread owns it: in its cache, or in transit
+ *     free    unused memory, in a tree: of the one stream that it waits for, of complete memory, or of multi-stream
+ * memory hole    addresses without memory
  *
- * A tree is ordered by size and then by address, so the best fit, and of those the lowest, is found in one descent. It
- * is a treap: an entry's priority is a hash of its number, so that the same requests make the same trees.
+ * A tree is ordered by size, then address, so one descent finds the lowest best fit. It is a treap whose priorities are
+ * hashes of extent numbers: equal requests make equal trees.
  *
- * Neighbours of one home are joined at once, and complete ones with what the one stream has freed that all others wait
- * for. Those of different homes are joined when nothing fits, and only those that a request then takes: joined, each
- * waits for the other's stream.
+ * Neighbours of one list are joined at once, and complete ones also with memory of the single stream that all other
+ * memory waits for. Neighbours of different lists are joined when nothing fits, and only those that a request then
+ * takes: a joined extent waits for all streams of its parts.
  *
- * All of it is guarded by the pool's lock, but for a taken piece's points, and its chain, `below` and state: they are
- * whose the piece is. */
+ * Guarded by the pool's lock, except a taken extent's points, chain, below and state: they belong to its owner. */
 #ifndef STRATA_RESOURCES_POOL_EXTENTS_H
 #define STRATA_RESOURCES_POOL_EXTENTS_H
 
 #include "core/blocks/address_index.h"
 #include "resources/pool/pending.h"
 
-enum { POOL_GRANULE = 512 }; /* sizes and addresses of pieces are multiples of it */
+enum { POOL_GRANULE = 512 }; /* sizes and addresses of extents are multiples of it */
 
 typedef enum pool_state {
     POOL_TAKEN,
     POOL_FREE,
     POOL_HOLE,
-    POOL_AWAITED, /* taken, by a thread that waits on the host for its points and leaves them as they are */
-    POOL_AWAY,    /* taken addresses that no memory is mapped at, or none that anybody can use */
-    POOL_CHUNK,   /* no piece: a block of the layer below that pieces are cut from, see resources/pool/chunks_upstream.c
-                   */
+    POOL_AWAITED, /* taken by a thread that waits on the host for its points and does not change them */
+    POOL_AWAY,    /* taken addresses without mapped or usable memory */
+    POOL_CHUNK,   /* no extent: a block of the layer below that extents are cut from, see chunks_upstream.c */
 } pool_state;
 
 /* The pool's bytes of an entry. */
 typedef struct pool_extent {
-    uint32_t previous, next; /* pieces before and behind it in its range, 0: none */
+    uint32_t previous, next; /* neighbours in its range; 0: none */
     union {
         struct {
             uint32_t left, right; /* in its tree */
         };
-        strata_entry *below; /* the one under it in a thread's cache; some pieces on in a bundle, or NULL */
+        strata_entry *below; /* next one in a thread's cache; some extents ahead in a magazine, or NULL */
     };
-    uint32_t chain;    /* the next one of a bundle, or of the voids of a window; in a thread's cache its own number */
-    uint16_t timeline; /* whose tree a free piece is in */
-    uint8_t state;     /* a pool_state */
+    uint32_t chain;    /* next one in a magazine, or next hole of a window; in a thread's cache its own number */
+    uint16_t timeline; /* list of a free extent */
+    uint8_t state;     /* pool_state */
 } pool_extent;
 
 typedef struct pool_tree {
     uint32_t root;
-    bool entered;   /* something came in since it was last settled */
-    uint64_t bytes; /* of all pieces in it */
+    bool entered;   /* changed since it was last processed */
+    uint64_t bytes; /* of all extents in it */
 } pool_tree;
 
-/* The free memory that waits for one stream. */
+/* Free memory that waits for one stream. */
 typedef struct pool_stream_list {
     pool_tree tree;
-    uint16_t timeline;             /* 0: there is none of this number yet */
-    uint64_t processed_to;         /* how far the stream was known to be when the tree was last settled */
-    struct pool_stream_list *next; /* of all; homes are kept as long as the pool */
+    uint16_t timeline;             /* 0: unused */
+    uint64_t processed_to;         /* progress of the stream when the tree was last processed */
+    struct pool_stream_list *next; /* all lists; they live as long as the pool */
 } pool_stream_list;
 
-enum { POOL_LISTS_PER_PAGE = 256 /* in a page */ };
+enum { POOL_LISTS_PER_PAGE = 256 /* of a page of lists */ };
 
 typedef struct pool_heap {
     strata_table *table;
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
-    pool_tree complete, multi_stream, holes; /* free memory that waits for nobody, and for several; voids */
-    pool_stream_list *stream_lists;          /* through next */
+    pool_tree complete, multi_stream, holes; /* complete memory, memory that waits for several streams, and holes */
+    pool_stream_list *stream_lists;          /* linked through next */
     pool_stream_list
-        *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* of homes, by their numbers; NULL: none of them */
+        *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* by timeline number; NULL: none of these */
     uint64_t free_bytes;
-    bool joins_complete; /* with what waits for a stream; constant */
+    bool joins_complete; /* complete memory is joined with pending neighbours; constant */
 } pool_heap;
 
 static inline strata_entry *pool_entry(const pool_heap *heap, uint32_t slot)
@@ -105,94 +103,90 @@ static inline CUdeviceptr pool_address_of(const strata_entry *entry)
     return atomic_load_explicit(&entry->address, memory_order_relaxed);
 }
 
-/* Enters a range of addresses: it is one piece, in no tree, and the caller's. 0 without host memory. */
+/* Enters an address range as one extent in no tree, owned by the caller. 0 without host memory. */
 uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
 
-/* Takes a range out whose one piece, in no tree, is the caller's. */
+/* Removes a range that is one extent in no tree, owned by the caller. */
 void pool_heap_leave(pool_heap *heap, uint32_t slot);
 
 void pool_heap_destroy(pool_heap *heap);
 
-/* The piece with the lowest address at or behind this one, and the next one behind a piece, in whatever range; 0: there
- * is none. */
+/* The first extent at or behind an address, and the one behind an extent, in any range; 0: none. */
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address);
 uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot);
 
-/* Cuts `front` bytes off a piece that is in no tree; what is behind them becomes a piece with the same points and
- * state, in no tree either. Its number; 0 without host memory, and nothing changed. */
+/* Cuts `front` bytes off an extent in no tree. The rest becomes an extent with the same points and state, in no tree.
+ * Returns its number; 0 without host memory, leaving everything unchanged. */
 uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front);
 
-/* Gives a piece that is in no tree another entry: its own has had all the blocks that it can. The number of the new
- * one; 0 without host memory, and nothing changed. */
+/* Gives an extent in no tree a new entry, since its entry's generations are used up. Returns its number; 0 without host
+ * memory, leaving everything unchanged. */
 uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 
-/* Takes a piece out of its tree: it is the caller's. */
+/* Takes an extent out of its tree; the caller owns it. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
-/* The same with a void, which nobody takes for memory meanwhile. */
+/* As pool_heap_take, for a hole, which no thread takes for memory meanwhile. */
 void pool_heap_take_away(pool_heap *heap, uint32_t slot);
 
-/* Puts a piece that is in no tree among the free or void ones, joined with its neighbours of the same home, and with
- * complete ones that are no larger if it is of the home of nearly all that is not complete. */
+/* Frees an extent in no tree, as memory or hole. It is joined with neighbours of the same list, and with complete ones
+ * that are no larger if its list has nearly all pending memory. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 
-/* The best fit for `bytes` in memory that waits for no stream but `timeline`; 0: none. */
+/* Best fit in memory that waits for no stream but `timeline`; 0: none. */
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
-/* The same, but the piece at the end of memory only if nothing else fits: blocks that are put there when they need not
- * be are in the way of all that follows. */
+/* As pool_heap_find, but takes the extent at the end of memory last: blocks there are in the way of later requests. */
 uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
-/* The free piece that comes after one, by size and address, among those that wait for the same; 0: none. */
+/* The next free extent of the same list, by size and address; 0: none. */
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
 
-/* The best fit in all memory. */
+/* Best fit in all memory. */
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
 
-/* The best fit of those that accepts(entry, data) takes; of what waits for one and the same the smallest ones that fit
- * are looked at, POOL_ACCEPTS of them. */
+/* Best fit among extents that accepts(entry, data) takes. Of each list only the POOL_ACCEPTS smallest that fit are
+ * tried. */
 enum { POOL_ACCEPTS = 64 };
 uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data);
 
-/* Finds out which free pieces are complete by what is known, and joins neighbours that have become of one home. */
+/* Moves complete free extents to the complete tree, as far as is known, and joins neighbours. */
 void pool_heap_process_completed(pool_heap *heap);
 
-/* Joins a free piece with the free ones beside it that wait for nobody but `timeline`; POOL_TIMELINE_MULTI: for
- * anybody.
- */
+/* Joins a free extent with free neighbours that wait for no stream but `timeline`; POOL_TIMELINE_MULTI: for any. */
 void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 
-/* The piece that contains an address. */
+/* The extent that contains an address. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
-/* The piece that a range begins in, if nothing but free pieces is in the range; else 0. */
+/* The extent in which a range begins, if the range is free; else 0. */
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Takes a range that is free, whatever the pieces in it wait for, as one piece; what they have outside of it stays
- * apart. 0 if it is not free, or without host memory. */
+/* Takes a free range as one extent, whatever it waits for; parts of its extents outside the range stay separate. 0 if
+ * it is not free, or without host memory. */
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Where the shortest range of free neighbours begins that wait for nobody but `timeline` and have so many bytes
- * together; POOL_TIMELINE_MULTI: whatever they wait for. 0: nowhere. */
+/* Start of the shortest run of free neighbours that wait for no stream but `timeline` (POOL_TIMELINE_MULTI: for any)
+ * and have `bytes` together; 0: none. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
-/* The first and the next void, by size and address; 0: none. */
+/* The first and the next hole, by size and address; 0: none. */
 uint32_t pool_heap_first_hole(const pool_heap *heap);
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 
-/* Calls visit(point, data) for each point of memory that waits for several streams. */
+/* Calls visit(point, data) for each point of multi-stream memory. */
 void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
                                   void *data);
 
-/* The bytes that are free and wait for others than `timeline`. */
+/* Free bytes that wait for streams other than `timeline`. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);
 
-/* The latest points, not known to be complete, that free memory has of each of the next timelines behind `after`, by
- * their numbers, at most so many; how many there are. */
+/* The latest pending points of free memory for up to `most` timelines with numbers above `after`, in their order.
+ * Returns how many. */
 size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most);
 
-/* The size of the largest free piece. */
+/* Size of the largest free extent. */
 uint64_t pool_heap_largest(const pool_heap *heap);
 
 #endif

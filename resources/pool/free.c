@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "core/streams/own_stream.h"
-#include "resources/pool/ops.h"
+#include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
 /* The end of a block whose points are those of its memory now. */

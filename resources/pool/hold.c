@@ -5,7 +5,7 @@
  * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/ops.h"
+#include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
 #include <string.h>

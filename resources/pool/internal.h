@@ -1,9 +1,13 @@
-/* The pool: what its parts share.
+/* The pool's data.
  *
- * Locks. `growth` is held while memory is mapped, moved or given back, and while threads' caches are emptied; driver
- * calls happen under it, but none that waits for the device: for that it is let go, and `patience`, outside of it, is
- * held by the one thread that waits, and by those who would have to. `lock` guards the heap, for moments, inside of
- * growth or alone; no driver call happens under it. A thread's cache has no lock: see resources/pool/thread_cache.h. */
+ *     thread caches   each thread: extents freed on a stream, ready for that stream        thread_cache.*
+ *     heap            extents of the address range: free ones by stream, holes             extents.*, pending.*
+ *     chunk store     physical memory, mapped or fixed                                     chunks*, remap.*
+ *
+ * Locks, outermost first. oom_lock: held by the one thread that waits for the device because memory ran out; other
+ * threads that would have to wait meet there. map_lock: held while memory is mapped, remapped or returned and while
+ * thread caches are emptied; driver calls happen under it, but no waits for the device. lock: guards the heap, for
+ * moments; no driver call happens under it. A thread's cache has no lock: see thread_cache.h. */
 #ifndef STRATA_RESOURCES_POOL_INTERNAL_H
 #define STRATA_RESOURCES_POOL_INTERNAL_H
 
@@ -21,128 +25,127 @@
 
 enum {
     POOL_DEPOT = 64,
-    POOL_KEEP_NOTHING = 1, /* the release threshold that keeps nothing; 0 is none */
+    POOL_KEEP_NOTHING = 1, /* release threshold that keeps nothing; 0 is no threshold */
 };
 
-/* What is in blocks. */
+/* Bytes and number of live blocks. */
 typedef struct pool_live {
     int64_t bytes, blocks;
 } pool_live;
 
 typedef struct pool_counts {
-    _Atomic uint64_t misses;   /* requests that no cache served; any thread, relaxed, like the rest: statistics */
-    _Atomic uint64_t handed;   /* of those, served by memory of other streams that had to be waited for */
-    _Atomic uint64_t grown;    /* frames made */
-    _Atomic uint64_t moved;    /* frames that were moved */
-    _Atomic uint64_t asked;    /* streams, how far they are: one for each, whatever that took */
-    _Atomic uint64_t flushes;  /* of all threads' caches */
-    _Atomic uint64_t released; /* bytes given back to the device, */
-    _Atomic uint64_t decayed;  /* and of those, because nothing had used them for long enough */
+    _Atomic uint64_t misses;   /* requests that no cache served; any thread, relaxed, like all counts */
+    _Atomic uint64_t handed;   /* misses served by memory of other streams that had to be waited for */
+    _Atomic uint64_t grown;    /* chunks made */
+    _Atomic uint64_t moved;    /* chunks remapped */
+    _Atomic uint64_t asked;    /* polls of streams */
+    _Atomic uint64_t flushes;  /* of all thread caches */
+    _Atomic uint64_t released; /* bytes returned to the device */
+    _Atomic uint64_t decayed;  /* bytes of these returned by decay */
 } pool_counts;
 
-/* Memory that nothing uses goes back to the device over time: resources/pool/decay.c. */
+/* Unused memory goes back over time: decay.c. */
 typedef struct pool_decay {
-    _Atomic uint64_t window; /* nanoseconds, 0: never. Written under growth, read by any thread, relaxed */
-    _Atomic uint64_t due;    /* when the window ends, monotonic; the same */
-    _Atomic uint64_t quota;  /* bytes that are still to be given back for the last one; the same */
-    uint32_t next;           /* the number behind that of the frame to look at next for it; guarded by growth */
-    struct pool_use_bits *_Atomic bits; /* what was used in the window; NULL before there was one. Written under growth,
-                                         and stays */
+    _Atomic uint64_t window; /* nanoseconds, 0: never; written under map_lock, read by any thread, relaxed */
+    _Atomic uint64_t due;    /* end of the window, monotonic; as window */
+    _Atomic uint64_t quota;  /* bytes still to be returned for the last window; as window */
+    uint32_t next;           /* number of the next chunk to check; guarded by map_lock */
+    struct pool_use_bits
+        *_Atomic bits; /* what was used in the window; NULL: no window yet. Written under map_lock, then permanent */
 } pool_decay;
 
-/* What memory was moved lately: resources/pool/overhead.c. */
+/* Recent remapping: overhead.c. */
 typedef struct pool_remap_window {
-    uint64_t began;  /* nanoseconds, monotonic; the more is forgotten, the later */
-    uint64_t moving; /* of the nanoseconds since then, those in which memory was moved */
-    uint64_t bytes;  /* that were */
-    uint64_t seen;   /* until when the time is counted, and counts.misses then */
+    uint64_t began;  /* nanoseconds, monotonic; later starts forget more */
+    uint64_t moving; /* nanoseconds of these spent remapping */
+    uint64_t bytes;  /* bytes remapped */
+    uint64_t seen;   /* end of the counted time, with counts.misses then */
     uint64_t misses_seen;
 } pool_remap_window;
 
-/* What moving and asking came to, and what each bought: resources/pool/overhead.c. Guarded by growth. */
+/* Overhead earned by remapping and polling: overhead.c. Guarded by map_lock. */
 typedef struct pool_adaptive_overhead {
-    double by_remapping, by_polling; /* slack; 0: none */
+    double by_remapping, by_polling; /* shares of the peak; 0: none */
     pool_remap_window remap_window;
-    uint64_t risen_to;       /* the most that ever was live, but for a little */
-    uint64_t polls_in_need;  /* other streams, because nothing fitted, since that was last weighed, */
-    uint64_t misses_weighed; /* and counts.misses then */
+    uint64_t risen_to;       /* the highest live bytes, roughly */
+    uint64_t polls_in_need;  /* polls because nothing fitted, since they were last weighed */
+    uint64_t misses_weighed; /* counts.misses at that time */
 } pool_adaptive_overhead;
 
 typedef struct pool {
     strata_resource resource;
     strata_device *device;
-    uint64_t cache_granules; /* that a thread keeps for a stream; constant */
-    _Atomic uint64_t limit;  /* bytes that may be reserved, 0: no limit but the device's */
+    uint64_t cache_granules; /* granules that a thread caches for a stream; constant */
+    _Atomic uint64_t limit;  /* bytes that may be reserved; 0: only the device's limit */
     struct {
         uint64_t chunk, overhead;
         pool_sharing sharing;
-    } given;         /* options that depend on where the pool stands; constant */
-    double overhead; /* of what is live at most, that may be reserved beyond it before memory is moved or given back;
-                     constant once it has begun */
-    uint64_t chunk_bytes; /* the largest frame that is made for more than one request; constant once it has begun */
+    } given;              /* options whose defaults depend on the source; constant */
+    double overhead;      /* share of the peak of live bytes that may be reserved above it before memory is remapped or
+                             returned; constant once started */
+    uint64_t chunk_bytes; /* largest chunk made for several requests; constant once started */
     strata_export_type export_type;      /* constant */
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
     strata_per_thread thread_caches;     /* pool_thread_cache */
-    _Atomic bool flushing;               /* caches are being emptied: written under growth, read by any thread */
+    _Atomic bool flushing;               /* caches are being emptied: written under map_lock, read by any thread */
     pool_counts counts;
-    _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* by threads without a cell; any */
+    _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* of threads without a cache; any thread */
     strata_counters deferred;                                    /* bytes whose free waits for the end of a capture */
     strata_lock oom_lock, map_lock;
-    pool_chunk_store store; /* guarded by growth, but for what is written before the first request */
-    _Atomic(struct strata_thread *)
-        ticket;                     /* who asks the source for frames that stay; see resources/pool/upstream.c */
-    pool_decay decay;               /* its members say by what */
-    _Atomic uint64_t threshold;     /* bytes that a reap leaves reserved, 0: all of them; any thread, relaxed */
-    struct strata_pool_hold *holds; /* of frames; guarded by growth */
-    _Atomic uint64_t held_bytes;    /* in frames that are held; written under growth, any thread */
-    bool deterministic;             /* constant */
+    pool_chunk_store store;                 /* guarded by map_lock, except what is written before the first request */
+    _Atomic(struct strata_thread *) ticket; /* thread that requests fixed chunks from the source; see upstream.c */
+    pool_decay decay;                       /* members have their own rules */
+    _Atomic uint64_t threshold;             /* bytes that stay reserved at a reap; 0: all; any thread, relaxed */
+    struct strata_pool_hold *holds;         /* of chunks; guarded by map_lock */
+    _Atomic uint64_t held_bytes;            /* in held chunks; written under map_lock, read by any thread */
+    bool deterministic;                     /* constant */
     pool_adaptive_overhead adaptive;
-    _Atomic bool polling_is_costly; /* written under growth, read by any thread */
-    uint64_t peak_live;             /* the most that was seen live, of what was served; guarded by growth */
-    _Atomic uint64_t peak_reserved; /* written under growth */
-    _Atomic uint64_t reserved;      /* pages.reserved, for any reader */
+    _Atomic bool polling_is_costly; /* written under map_lock, read by any thread */
+    uint64_t peak_live;             /* highest live bytes seen; guarded by map_lock */
+    _Atomic uint64_t peak_reserved; /* written under map_lock */
+    _Atomic uint64_t reserved;      /* copy of store.reserved for any reader */
     _Alignas(64) strata_spin lock;
     pool_heap heap;
-    _Atomic uint32_t depot[POOL_DEPOT]; /* bundles by their size; changed under lock */
-    uint32_t requests_since_poll; /* requests since somebody last looked how far the streams are; guarded by lock */
-    _Atomic bool started;         /* the heap; set under lock */
+    _Atomic uint32_t depot[POOL_DEPOT]; /* magazines by size; changed under lock */
+    uint32_t requests_since_poll;       /* guarded by lock */
+    _Atomic bool started;               /* the heap; set under lock */
 } pool;
 
-/* What a thread wants of the pool beyond its cache. */
+/* What a request needs from the heap. */
 typedef struct pool_need {
     const strata_stream_ref *stream;
     uint64_t bytes;     /* a multiple of POOL_GRANULE */
     uint64_t alignment; /* at least POOL_GRANULE */
 } pool_need;
 
-/* What a look for memory came to. */
+/* Result of a search. */
 typedef enum pool_result {
     POOL_FOUND,
     POOL_NOTHING,
-    POOL_FAILED, /* without host memory */
+    POOL_FAILED, /* no host memory */
 } pool_result;
 
-/* `live` bytes and the slack beyond them, and a granule; what is more than there can be is all that there can be. */
+/* `live` bytes with overhead and a granule, saturating. */
 static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64_t granule)
 {
     const double most = (double)live * (1 + overhead) + (double)granule;
     return most < 0x1p63 ? (uint64_t)most : UINT64_MAX / 2;
 }
 
-/* What came of the ways that need the driver. */
+/* Outcome of the steps that need the driver. */
 typedef struct pool_outcome {
-    CUresult result;    /* its answer to the call by which memory was to be had, */
-    const char *call;   /* and which that was */
-    bool host;          /* there was no host memory */
+    CUresult result;    /* the driver's answer to `call` */
+    const char *call;   /* the call that was to give memory */
+    bool host;          /* no host memory */
     bool alone;         /* without memory that waits for other streams */
-    uint64_t ceiling;   /* of what can be reserved, since the device has no more; 0: nobody knows */
-    bool initial;       /* the initial size is not to be had */
-    strata_error why;   /* why such memory could not be waited for, if its status is not SUCCESS */
-    strata_error below; /* what a source said whose frames stay, the same */
+    uint64_t ceiling;   /* most that can be reserved, since the device has no more; 0: unknown */
+    bool initial;       /* the initial size cannot be had */
+    strata_error why;   /* why pending memory could not be waited for; SUCCESS: no such failure */
+    strata_error below; /* error of a source of fixed chunks; SUCCESS: none */
 } pool_outcome;
 
-/* Makes a piece of the caller's free. */
+/* Frees an extent of the caller's. */
 static inline void pool_give_extent(pool *self, uint32_t slot)
 {
     strata_spin_take(&self->lock);
@@ -150,144 +153,139 @@ static inline void pool_give_extent(pool *self, uint32_t slot)
     strata_spin_release(&self->lock);
 }
 
-/* What a piece has to have, so that the block fits wherever it begins. */
+/* Bytes that contain a suitable block at any start. */
 static inline uint64_t pool_room_for(const pool_need *need)
 {
     return need->bytes + need->alignment - POOL_GRANULE;
 }
 
-/* How many granules of the device that are free as a whole a block would begin to use, at the start of a free range and
- * at its end: memory can be moved by whole ones alone. */
+/* Wholly free device granules that a block at the start or at the end of a free range would touch. Only whole granules
+ * can be remapped. */
 typedef struct pool_touched {
     uint64_t at_start, at_end;
 } pool_touched;
 
 pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
 
-/* Takes a free piece, 0 for none, and cuts out of it what is wanted. The lock is held. */
+/* Takes a free extent (0: none) and cuts the needed part out of it. The lock is held. */
 pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot);
 
-/* Takes what is wanted out of free memory whatever it waits for: a piece, or neighbours that are enough together. The
- * lock is held. */
+/* Takes free memory regardless of what it waits for: an extent, or enough neighbours. The lock is held. */
 pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
 
-/* Lets the stream come after everything that may still touch a piece; if that fails the piece is free again, and the
- * attempt, if there is one, knows why. */
+/* Makes the stream wait for everything that may touch an extent. After a failure the extent is free again, and
+ * `outcome`, if not NULL, has the reason. */
 bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome);
 
-/* Asks the driver how far all streams are that free memory waits for, and finds out what of it is complete. */
+/* Polls all streams that free memory waits for, and processes what is complete. */
 void pool_poll(pool *self);
 
-/* The same of the request's stream alone. */
+/* As pool_poll, for the request's stream alone. */
 void pool_poll_own(pool *self, const pool_need *need);
 
-/* New memory for what is wanted, or memory that is moved, in whatever mixture. Growth is held. Nobody is waited for
- * unless it is `patient`: then patience is held, too. The attempt's result is SUCCESS after POOL_NOTHING if memory was
- * mapped, and others took it. */
+/* New memory, remapped memory, or both. map_lock is held. It waits only if `may_wait`; then oom_lock is held. The
+ * outcome is SUCCESS after POOL_NOTHING if memory was mapped and other threads took it. */
 pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome, uint32_t *slot);
 
-/* Memory that is moved into voids for what is wanted, if that begins to use fewer than so many granules, and nobody is
- * to be waited for, neither on the device nor for growth. No lock is held. */
+/* Memory remapped into holes, if this touches fewer than `granules` and needs no wait for the device or for map_lock.
+ * No lock is held. */
 pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint64_t granules, uint32_t *slot);
 
-/* New memory before anybody is asked how far other streams are, where that is costly. Growth is held. */
+/* New memory before other streams are polled, where polling is costly. map_lock is held. */
 pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 
-/* What others have freed, with all threads' caches emptied. */
+/* Searches memory freed by others, after emptying all thread caches. */
 pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 
-/* The most that may be reserved. */
+/* Most bytes that may be reserved. */
 uint64_t pool_most_reserved(const pool *self);
 
-/* The initial size in whole pieces of memory, as far as the limit lets them; 0: none. */
+/* The initial size in whole granules, within the limit; 0: none. */
 static inline uint64_t pool_initial_size(const pool *self)
 {
     const uint64_t granule = self->store.granule, most = pool_most_reserved(self) / granule * granule;
     return self->initial_bytes < most ? (self->initial_bytes + granule - 1) / granule * granule : most;
 }
 
-/* Whether that was never had, so that a request that needs less is not served without it. */
+/* Whether the initial size was never reserved, so that a smaller request must not be served without it. */
 static inline bool pool_lacks_initial(const pool *self, const pool_need *need)
 {
     const uint64_t initial = self->initial_bytes ? pool_initial_size(self) : 0;
     return initial > pool_room_for(need) && atomic_load_explicit(&self->peak_reserved, memory_order_relaxed) < initial;
 }
 
-/* The same, and the device has not so much free, which spares many calls. */
+/* Whether pool_lacks_initial and the device has less free: saves many calls. */
 bool pool_initial_is_too_much(const pool *self, const pool_need *need);
 
-/* Says that the initial size cannot be had, and why. */
+/* Raises that the initial size cannot be had, and why. */
 strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome);
 
-/* Notes pages.reserved for any reader. Growth is held. */
+/* Copies store.reserved for readers. map_lock is held. */
 void pool_record_reserved(pool *self);
 
-/* The most that is live at a time if this is served as well; notes that it was. Growth is held. */
+/* The peak of live bytes with this request; pool_record_peak records it. map_lock is held. */
 uint64_t pool_peak_with(const pool *self, const pool_need *need);
 void pool_record_peak(pool *self, const pool_need *need);
 
-/* Memory went back: what may be kept beside what lives is measured by what there is now. Growth is held. */
+/* Lowers the peak to what is reserved, after memory was returned. map_lock is held. */
 static inline void pool_forget_peak(pool *self)
 {
     if (self->peak_live > self->store.reserved)
         self->peak_live = self->store.reserved;
 }
 
-/* Whether nearly all that may be reserved is, if that is so much. */
+/* Whether nearly all that may be reserved is, if that is much. */
 bool pool_is_tight(const pool *self, uint64_t reserved);
 
-/* Where frames stay where they are: memory for what is wanted, free or new; what is said if there is none, by what is
- * below; and frames given back until at most `keep` bytes are reserved. No lock is held. */
+/* For fixed chunks: memory, free or new; its error; and returning chunks until at most `keep` bytes are reserved. No
+ * lock is held. */
 pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
 strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below);
 strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes);
 
-/* Gives back what is complete as it is, and no frame that would leave less than `keep` bytes. */
+/* Returns complete chunks as long as `keep` bytes stay. */
 strata_status pool_release_fixed(pool *self, uint64_t keep);
 
-/* A piece for a request that no cache has served: from free memory, or new. It is the caller's, and waits for nothing
- * but what it still says. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER and what is below it. */
+/* An extent for a request that no cache served. It is the caller's, and waits only for its own points. Errors:
+ * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER, and those of layers below. */
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot);
 
-/* Whether nothing can touch a piece of the caller's, or a free one under the lock, by what is known. */
+/* Whether no work can touch an extent, by what is known. The extent is the caller's, or free with the lock held. */
 bool pool_is_complete(const strata_entry *entry);
 
-/* Takes a frame out of its place, whose range was taken, once nothing can touch it any more: if it is not complete that
- * is waited for, with patience held. Growth is held. Errors: what waiting can give, DRIVER; then the range is free
- * again. */
+/* Unmaps a chunk whose range was taken, when no work can touch it: waits for that with oom_lock held. map_lock is held.
+ * After an error (of the wait, or DRIVER) the range is free again. */
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
 
-/* ---- giving memory back: resources/pool/release.c ---- */
+/* ---- returning memory: release.c ---- */
 
-/* Gives frames without anything in them back to the device until at most `keep` bytes are reserved; waits for what is
- * free and not complete. */
+/* Returns wholly free chunks to the device until at most `keep` bytes are reserved; waits for pending ones. */
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
 
-/* Gives back what lies free and complete above the release threshold, if there is one, and waits for nothing. */
+/* Returns complete memory above the release threshold; never waits. */
 strata_status pool_release(pool *self);
 
-/* What is kept however long nothing uses it. */
+/* Bytes that decay never returns. */
 uint64_t pool_kept_bytes(const pool *self);
 
-/* Whether a frame lies free as a whole; *complete: nothing can touch it, by what is known. The lock is held. */
+/* Whether a chunk is wholly free; *complete: no work can touch it, by what is known. The lock is held. */
 bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
 
-/* Gives a frame back, if it lies free or is mapped nowhere, and is not held. Unless it is `patient`, with patience
- * held, one that is not complete stays. Growth is held. Errors: as in pool_take_out. */
+/* Returns a chunk that is wholly free or unmapped, and not held. Unless `may_wait` (with oom_lock held), a pending one
+ * stays. map_lock is held. Errors: as pool_take_out. */
 strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait);
 
-/* ---- over time: resources/pool/decay.c ---- */
+/* ---- decay.c ---- */
 
-/* Sets the window; 0: nothing is given back over time. Errors: OUT_OF_HOST_MEMORY, and INVALID_VALUE for a
- * deterministic pool. */
+/* Sets the window; 0: no decay. Errors: OUT_OF_HOST_MEMORY, and INVALID_VALUE for a deterministic pool. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds);
 
-/* Gives back what is due, at most so many frames; none where another thread has growth. */
+/* Returns at most `most` due chunks; none if another thread has map_lock. */
 strata_status pool_decay_step(pool *self, unsigned most);
 
 void pool_decay_try_step(pool *self);
 
-/* For calls that are slow anyway, with no lock held: gives back some of what is due. */
+/* For slow calls without a lock: returns some of what is due. */
 static inline void pool_decay_step_if_due(pool *self)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) != 0, 0))
@@ -296,7 +294,7 @@ static inline void pool_decay_step_if_due(pool *self)
 
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes);
 
-/* The memory of a piece of the caller's is used in this window. */
+/* Records the use of an extent of the caller's. */
 static inline void pool_decay_record(pool *self, uint32_t slot)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) == 0, 1))
@@ -307,17 +305,16 @@ static inline void pool_decay_record(pool *self, uint32_t slot)
 
 void pool_decay_destroy(pool *self);
 
-/* ---- memory that stays where it is: resources/pool/hold.c ---- */
+/* ---- hold.c ---- */
 
-/* Frees the holds that are left; the pool ends. */
+/* Frees the remaining holds. */
 void pool_holds_destroy(pool *self);
 
-/* Cuts what is wanted out of a piece that is the caller's; the rest becomes free. 0 without host memory: then all of it
- * is free again. The lock is held. */
+/* Cuts the needed part out of an extent of the caller's; the rest becomes free. 0 without host memory: all of it is
+ * free. The lock is held. */
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need);
 
-/* What is in blocks, by the threads' own counts; nothing where they are read in the middle of a change, and come out
- * negative. */
+/* Live bytes and blocks from the threads' counts; 0 if a concurrent change makes a sum negative. */
 pool_live pool_live_now(const pool *self);
 
 static inline uint64_t pool_live_bytes(const pool *self)

@@ -5,9 +5,9 @@
  * the piece to the thread's cache, or to the heap with what it waits for (resources/pool/pending.h). For whoever counts
  * above, a freed block's bytes are free at once: the pool hands them out again, in order. Here is the rest of the
  * resource. */
+#include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/ops.h"
 #include "resources/pool/thread_cache.h"
 
 #include <limits.h>

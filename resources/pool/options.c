@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/builtin.h"
-#include "resources/pool/ops.h"
+#include "resources/pool/operations.h"
 #include "resources/pool/peers.h"
 #include "resources/pool/thread_cache.h"
 

@@ -1,23 +1,23 @@
-/* When holding more memory is cheaper than moving it, or than asking other streams for theirs, again and again. Growth
- * is held in all of it. */
+/* The adaptive overhead limit: when holding more memory is cheaper than repeated remapping or polling. map_lock is held
+ * throughout. */
 #ifndef STRATA_RESOURCES_POOL_OVERHEAD_H
 #define STRATA_RESOURCES_POOL_OVERHEAD_H
 
 #include "resources/pool/internal.h"
 
-/* Nanoseconds, since whenever. Growth need not be held. */
+/* Nanoseconds of the pool's clock. map_lock is not needed. */
 uint64_t pool_overhead_clock(const pool *self);
 
-/* So many bytes were moved, from a time by that clock until now, and growth was held throughout. */
+/* Records that `bytes` were remapped since `began`, under map_lock throughout. */
 void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes);
 
-/* Memory was made from a time until now, which is done once: that is no time of the program's. How long it took. */
+/* Excludes the time since `began`, in which memory was made, from the program's time. Returns the time. */
 uint64_t pool_overhead_exclude(pool *self, uint64_t began);
 
-/* What may be reserved beyond what was live at most, as a share of that. */
+/* The overhead limit, as a share of the peak of live bytes. */
 double pool_overhead_now(pool *self);
 
-/* Looks now and then how often others are asked; sets `polling_is_costly`. */
+/* From time to time, weighs how often streams are polled, and sets `polling_is_costly`. */
 void pool_overhead_weigh_polling(pool *self);
 
 #endif

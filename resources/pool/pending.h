@@ -1,35 +1,36 @@
-/* What a piece of free memory waits for: everything that may still touch it. While a block lives, its entry remembers
- * who used it; when it is freed, the same words of the entry remember what the memory's next user comes after, as at
- * most one point for each stream. They go with the memory: to both parts when it is split, together when it is joined.
+/* Points that free memory waits for: everything that may still touch it. While a block lives, its entry remembers its
+ * uses; after the free, the same words remember what the memory's next user must wait for, at most one point a stream.
+ * They stay with the memory: both parts of a split have them, a join merges them.
  *
- * They belong to whoever has the piece: the pool's lock while it is free, the thread that took it otherwise. */
+ * They belong to the owner of the extent: guarded by the pool's lock while it is free, else private to the thread that
+ * took it. */
 #ifndef STRATA_RESOURCES_POOL_PENDING_H
 #define STRATA_RESOURCES_POOL_PENDING_H
 
 #include "core/blocks/blocks.h"
 #include "core/streams/timeline.h"
 
-/* In place of a timeline's number: no point, and points of several. */
+/* In place of a timeline's number: no points, and points of several timelines. */
 enum { POOL_TIMELINE_NONE = 0, POOL_TIMELINE_MULTI = UINT16_MAX };
 
 _Static_assert((int)POOL_TIMELINE_MULTI > (int)STRATA_TIMELINE_LAST, "no stream's memory is taken for that of several");
 
-/* Whose points these are. */
+/* The timeline of the points. */
 uint16_t pool_points_timeline(const strata_entry *entry);
 
-/* Forgets what is known to be complete. */
+/* Drops points that are known to be complete. */
 void pool_points_forget_complete(strata_entry *entry);
 
-/* Forgets each point for which forget(point, data) says so. */
+/* Drops each point for which forget(point, data) is true. */
 void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, void *data), void *data);
 
-/* Makes one of several points of the same timeline. */
+/* Merges points of the same timeline. */
 void pool_points_join(strata_entry *entry);
 
-/* Forgets all. */
+/* Drops all points. */
 void pool_points_clear(strata_entry *entry);
 
-/* An entry's points while something else stands in their place, which has none in `more`. */
+/* Points set aside while an entry's words hold something else without `more`. */
 typedef struct pool_points {
     strata_point first, second;
     strata_more_points *more;
@@ -39,10 +40,10 @@ pool_points pool_points_set_aside(strata_entry *entry);
 void pool_points_put_back(strata_entry *entry, pool_points points);
 void pool_points_drop(pool_points points);
 
-/* Adds a point; false without host memory, and nothing changed. */
+/* Adds a point; false without host memory, leaving the points unchanged. */
 bool pool_points_add(strata_entry *entry, strata_point point);
 
-/* Adds those of `from`, which keeps them. False without host memory: then some were added, which is never wrong. */
+/* Adds the points of `from`, which keeps them. False without host memory; added points are harmless. */
 bool pool_points_add_all(strata_entry *entry, const strata_entry *from);
 
 #endif

@@ -2,7 +2,7 @@
  * other threads go on. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
-#include "resources/pool/ops.h"
+#include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
 enum { EXTENTS_AT_ONCE = 64 }; /* that are looked at under the lock */

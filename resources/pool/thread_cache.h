@@ -1,26 +1,25 @@
-/* What a thread keeps for itself: pieces that were freed on a stream and wait for no other, ready for a request of the
- * same size on the same stream. Taking and keeping one touches nothing that another thread writes.
+/* A thread's cache: extents that were freed on a stream and wait for no other, ready for a request of the same size on
+ * that stream. Taking and keeping one touches no word that another thread writes.
  *
- * A cache is of one timeline. Whoever takes a piece has found out in the same call that its stream has that timeline,
- * and then waits for nothing. That is right also where another stream had the timeline when the piece was put in: a
- * timeline goes to another stream when everything that was submitted to the first is complete, and nobody but this
- * thread, which is busy with its request, puts pieces in. The points of the pieces say what they wait for in any case,
- * and an event covers them if the stream is not known: the free has recorded it. So an allocation records none.
+ *     thread cache -+- stream cache (one a recent stream) -- bins (one a size) -- extents, last freed first
+ *                   +- magazines (one a size): extents that wait for two streams
  *
- * A cell is a thread's; in it is a cache for each of the streams that the thread used last, and in that a list for each
- * of some sizes, the last freed first. Besides, the last freed piece that is too large to be kept for long stays until
- * the thread next asks the heap.
+ * A stream cache belongs to one timeline. A thread that takes an extent has found out in the same call that its stream
+ * has this timeline, and so waits for nothing. This also holds if another stream had the timeline when the extent was
+ * cached: a timeline is reused only when all work of its stream is complete, and only this thread, which is busy with
+ * its request, adds extents. The extents' points say what they wait for in any case; on an unknown stream the free
+ * recorded an event that covers them, so an allocation records none. The last freed extent that is too large for a bin
+ * stays until the thread next needs the heap.
  *
- * When memory runs short, whoever holds the pool's growth lock empties all caches. A thread says that it is busy with
- * its cell, and only then looks whether they are being emptied; who empties them says so, and only then looks who is
- * busy (core/base/asymmetric.h). Meanwhile threads go to the heap.
+ * When memory runs short, the thread with the pool's map_lock empties all caches. A thread first says that it is busy
+ * with its cache and then checks whether caches are being emptied; the emptying thread first says so and then checks
+ * which threads are busy (core/base/asymmetric.h). Meanwhile threads use the heap.
  *
- * What a thread frees that another stream has seen is kept for nobody: it is bundled, pieces of one size that wait for
- * the same two streams, and a full bundle goes to the depot, where whoever needs that size takes it whole and waits
- * once for all of it. So a thread that frees what another one allocates costs both of them little more than their own
- * lists.
+ * An extent that another stream has used goes into a magazine: extents of one size that wait for the same two streams.
+ * A full magazine goes to the depot, and a thread that needs that size takes it as a whole and waits once for all of
+ * it. So a thread that frees what another one allocates costs both little more than their own caches.
  *
- * A cell outlives its thread; what is cached there goes to the next thread with that number, or back when memory runs
+ * A cache outlives its thread: its extents go to the next thread with that number, or back to the heap when memory runs
  * short. */
 #ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
 #define STRATA_RESOURCES_POOL_THREAD_CACHE_H
@@ -28,53 +27,52 @@
 #include "resources/pool/internal.h"
 
 enum {
-    POOL_STREAM_CACHES = 16, /* streams that a thread keeps memory for */
-    POOL_BINS = 32,          /* sizes that it keeps of each */
-    POOL_MAGAZINES = 8,      /* that a thread fills at a time */
-    POOL_MAGAZINE_SIZE = 32, /* pieces in a full one */
-    POOL_AHEAD = 4,          /* pieces of a bundle that are fetched before they are looked at */
-    POOL_SEARCHED = 8,       /* bundles of a bucket of the depot that are looked at for one of the right size */
+    POOL_STREAM_CACHES = 16, /* stream caches of a thread */
+    POOL_BINS = 32,          /* sizes of a stream cache */
+    POOL_MAGAZINES = 8,      /* magazines that a thread fills */
+    POOL_MAGAZINE_SIZE = 32, /* extents of a full magazine */
+    POOL_AHEAD = 4,          /* extents of a magazine that are prefetched */
+    POOL_SEARCHED = 8,       /* magazines of a depot bucket that are searched for the size */
 };
 
 typedef struct pool_bin {
-    uint64_t granules;  /* of each piece */
-    strata_entry *last; /* the last one put in, and the others through below; NULL: none */
+    uint64_t granules;  /* of each extent */
+    strata_entry *last; /* last one put in; the others follow through below; NULL: none */
 } pool_bin;
 
 typedef struct pool_stream_cache {
-    strata_timeline *timeline; /* of the stream on which the pieces were freed; held */
+    strata_timeline *timeline; /* of the stream on which the extents were freed; held */
     uint64_t granules;         /* in bins */
-    uint64_t origin;           /* of blocks made here: strata_entry_origin, without a tag */
+    uint64_t origin;           /* of blocks made here: strata_entry_origin without a tag */
     strata_point written;      /* a write of the stream, without its epoch */
-    uint32_t
-        live_blocks; /* blocks made here for the timeline's stream while it was unknown, less those that ended here */
-    uint32_t large;  /* the last one freed that is too large to be kept; 0: none */
+    uint32_t live_blocks; /* blocks made here while the timeline's stream was unknown, minus those that ended here */
+    uint32_t large;       /* last freed extent that is too large for a bin; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_stream_cache;
 
-/* Pieces of one size. The first one's points are those of all. */
+/* Extents of one size. The first one has the points of all. */
 typedef struct pool_magazine {
-    uint32_t granules; /* of each */
-    uint32_t first;    /* through chain; 0: none */
+    uint32_t granules; /* of each extent */
+    uint32_t first;    /* linked through chain; 0: none */
     uint32_t count;
-    uint16_t writer, timeline;        /* which they wait for: where they were written last, and freed */
-    strata_entry *latest[POOL_AHEAD]; /* put in, by their place modulo POOL_AHEAD */
+    uint16_t writer, timeline;        /* timelines that they wait for: of the last write, and of the free */
+    strata_entry *latest[POOL_AHEAD]; /* last ones put in, by index modulo POOL_AHEAD */
 } pool_magazine;
 
-/* Everything but the counts is the thread's while it is busy, and whoever's empties the caches while it is not. */
+/* Except for the counts, owned by its thread while busy, else by the thread that empties the caches. */
 typedef struct pool_thread_cache {
     _Atomic uint32_t busy;            /* written by the thread alone */
-    _Atomic int64_t live_bytes;       /* allocated less freed by the thread; written by it alone, read by any */
-    _Atomic uint64_t hits;            /* blocks out of its caches; the same */
-    _Atomic int64_t live_beside_hits; /* other blocks, less all that it freed; the same */
-    pool_stream_cache *caches[POOL_STREAM_CACHES]; /* by the timeline's number */
+    _Atomic int64_t live_bytes;       /* allocated minus freed by the thread; written by it alone, read by any */
+    _Atomic uint64_t hits;            /* blocks from its caches; as live_bytes */
+    _Atomic int64_t live_beside_hits; /* other blocks, minus all blocks freed; as live_bytes */
+    pool_stream_cache *caches[POOL_STREAM_CACHES]; /* by timeline number */
     pool_stream_cache
-        *by_handle[POOL_STREAM_CACHES]; /* the last one used for a handle with that hash: the thread's alone */
+        *by_handle[POOL_STREAM_CACHES]; /* last one used for a handle with that hash; used by the thread alone */
     pool_magazine magazines[POOL_MAGAZINES];
-    uint32_t rest; /* of a bundle whose first piece the thread waits for, through chain; 0: none */
+    uint32_t rest; /* of a magazine whose first extent the thread waits for, through chain; 0: none */
 } pool_thread_cache;
 
-/* 0 for what is too much to be rounded up. */
+/* 0: too much to round up. */
 static inline uint64_t pool_all_granules(uint64_t bytes)
 {
     return (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
@@ -83,7 +81,7 @@ static inline uint64_t pool_all_granules(uint64_t bytes)
 static inline uint32_t pool_granules(uint64_t bytes)
 {
     const uint64_t granules = pool_all_granules(bytes);
-    return granules < UINT32_MAX ? (uint32_t)granules : 0; /* 0: no cache keeps so much */
+    return granules < UINT32_MAX ? (uint32_t)granules : 0; /* 0: too large for any cache */
 }
 
 static inline pool_bin *pool_bin_of(pool_stream_cache *cache, uint64_t granules)
@@ -103,7 +101,8 @@ static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *
     return false;
 }
 
-/* The same for who has another way where it fails: then it may be tried in the other form. Calls nobody. */
+/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier would be needed. Makes no
+ * call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
     atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
@@ -134,15 +133,15 @@ static inline pool_stream_cache **pool_stream_cache_slot(pool_thread_cache *loca
 
 _Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all places");
 
-/* The thread's cache for the known stream behind a handle, if it stands in that handle's place: its timeline says
- * whether it still is that stream's, so that the stream need not be looked for. */
+/* The thread's cache for the known stream of a handle, if it is in the handle's slot: its timeline tells whether it is
+ * still that stream's, without a look-up. */
 static inline pool_stream_cache *pool_stream_cache_at(pool_thread_cache *local, CUstream handle)
 {
     pool_stream_cache *cache = *pool_stream_cache_slot(local, handle);
     return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
 }
 
-/* The same for an unknown stream, which the driver is asked about: its capture and its id. */
+/* As pool_stream_cache_at, for an unknown stream, whose capture status and id the driver is asked for. */
 static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cache *local, CUstream handle,
                                                                  uint64_t *id)
 {
@@ -151,7 +150,7 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* Counts what begins or ends, for what a thread has live. The cell is the caller's. */
+/* Counts what a thread has live. The cache is the caller's. */
 static inline void pool_count_bytes(pool_thread_cache *local, int64_t bytes)
 {
     atomic_store_explicit(&local->live_bytes, atomic_load_explicit(&local->live_bytes, memory_order_relaxed) + bytes,
@@ -173,7 +172,7 @@ static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int6
                           memory_order_relaxed);
 }
 
-/* The same for a thread that may have no cell: there are no more numbers, or there is no host memory. */
+/* As pool_count_live, for a thread that may have no cache, for want of numbers or host memory. */
 static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     if (local) {
@@ -190,21 +189,20 @@ static inline strata_point pool_stream_cache_now(const pool_stream_cache *cache)
     return cache->written | atomic_load_explicit(&cache->timeline->epoch, memory_order_acquire);
 }
 
-/* The calling thread's cell; NULL: it has none. */
+/* The calling thread's cache; NULL: none. */
 static inline pool_thread_cache *pool_thread_cache_self(pool *self)
 {
     return strata_per_thread_self(&self->thread_caches, strata_thread_current);
 }
 
-/* The cell that the calling thread has used before, or NULL. */
+/* The calling thread's cache if it was used before; else NULL. */
 static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 {
     const strata_thread *thread = strata_thread_current;
     return __builtin_expect(thread != NULL, 1) ? thread->cells[self->thread_caches.number] : NULL;
 }
 
-/* The thread's cache for a known stream, put in the handle's place; NULL: there is none, or events are recorded early
- * there. */
+/* The thread's cache for a known stream, put into the handle's slot; NULL: none, or events are recorded early. */
 static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local, const strata_timeline *timeline,
                                                         CUstream handle)
 {
@@ -214,7 +212,7 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* The last piece put into the bin for that size, taken out; NULL: there is none. The cell is the caller's. */
+/* Takes the last extent of the bin for that size; NULL: none. The cache is the caller's. */
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
                                           uint32_t *slot)
 {
@@ -229,7 +227,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     return entry;
 }
 
-/* Puts a piece into the bin for its size; false if that is not its bin now, or the cache is full. The cell is the
+/* Puts an extent into the bin for its size; false if the bin has another size or the cache is full. The cache is the
  * caller's. */
 static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
                                 uint64_t granules)
@@ -246,12 +244,12 @@ static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, stra
     return true;
 }
 
-/* Takes a piece of that size out of a cache of the thread's; NULL: there is none. */
+/* Takes an extent of that size out of one of the thread's caches; NULL: none. */
 strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_stream_cache *cache, uint64_t granules,
                                      uint32_t *slot);
 
-/* Bundles a piece that waits for `home`, by its entry's last write, and for the stream on which it was freed, by its
- * last read; false if it needs more than a look. */
+/* Puts an extent into a magazine. It waits for the timeline of its entry's last write, and for the freeing stream, its
+ * last read. False if this needs the slow path. */
 static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, const strata_timeline *timeline,
                                       uint32_t slot, strata_entry *entry, uint32_t granules)
 {
@@ -264,7 +262,7 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
     if (__builtin_expect(kept, 1)) {
         const strata_point first =
             atomic_load_explicit(&pool_entry(&self->heap, magazine->first)->last_write, memory_order_relaxed);
-        if (first > write) /* of one timeline, the greater is the later */
+        if (first > write) /* of one timeline: the greater point is later */
             atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
         pool_extent *extent = pool_extent_in(&self->heap, entry);
         extent->chain = magazine->first;
@@ -277,30 +275,30 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
     return kept;
 }
 
-/* Bundles a piece, handing over the bundle that is in its place, or gives it to the heap. */
+/* Puts an extent into a magazine, passing a different magazine in its place to the depot, or frees it into the heap. */
 void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_timeline *timeline, uint32_t slot);
 
-/* A bundle of that size out of the depot: its first piece; 0: none. The rest of it is the cell's then, where those who
- * empty the caches find it, or without a cell free. */
+/* Takes a magazine of that size from the depot. Returns its first extent, 0: none. The rest is kept in the cache's
+ * `rest`, where a flush finds it, or freed without a cache. */
 uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules);
 
-/* Gives that rest, which the stream comes after now, to the thread's cache for it; or, without a stream, to the heap.
- */
+/* Moves `rest`, which the stream now waits for, into the thread's cache for the stream; without a stream, into the
+ * heap. */
 void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Makes the thread's cache for a stream if none is in its place. */
+/* Makes the thread's cache for a stream if its place is free. */
 void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Keeps a piece in the cache for its timeline, making room for it, or gives it to the heap. The cache then stands in
- * the handle's place. */
+/* Keeps an extent in the cache for its timeline, making room, or frees it into the heap. The cache is then in the
+ * handle's slot. */
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot);
 
-/* Gives the large piece of the thread's cache for a stream to the heap, or with `all` everything. True if there was
+/* Frees the large extent of the thread's cache for a stream, or with `all` everything, into the heap. True if there was
  * any. */
 bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all);
 
-/* Gives what all threads keep to the heap; growth is held. */
+/* Empties all thread caches into the heap. map_lock is held. */
 void pool_thread_caches_flush(pool *self);
 
 /* Frees the caches; no call is in flight. */

@@ -166,8 +166,8 @@ static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
     uint64_t given = 0, bytes;
     for (uint32_t number = end_of_chunks(self); number-- > 1 && given < enough; given += bytes)
         give_back_chunk(self, number, may_wait, &bytes);
-    if (given && self->store.source->poll)
-        self->store.source->poll(&self->store);
+    if (given && self->store.source->drain)
+        self->store.source->drain(&self->store);
     return given;
 }
 
@@ -431,8 +431,8 @@ strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
         status = give_back_chunk(self, number, true, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    if (status == STRATA_SUCCESS && self->store.source->poll)
-        status = self->store.source->poll(&self->store);
+    if (status == STRATA_SUCCESS && self->store.source->drain)
+        status = self->store.source->drain(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     release_ticket(self, ticket);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -459,8 +459,8 @@ strata_status pool_release_fixed(pool *self, uint64_t keep)
             status = give_back_chunk(self, number, false, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
-    if (status == STRATA_SUCCESS && self->store.source->poll)
-        status = self->store.source->poll(&self->store);
+    if (status == STRATA_SUCCESS && self->store.source->drain)
+        status = self->store.source->drain(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     release_ticket(self, ticket);
     return status;

@@ -1,6 +1,6 @@
-/* The pool as a resource: what its files give to the table of its operations. */
-#ifndef STRATA_RESOURCES_POOL_OPS_H
-#define STRATA_RESOURCES_POOL_OPS_H
+/* The pool's operations. */
+#ifndef STRATA_RESOURCES_POOL_OPERATIONS_H
+#define STRATA_RESOURCES_POOL_OPERATIONS_H
 
 #include "resources/pool/internal.h"
 
