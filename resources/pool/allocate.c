@@ -1,5 +1,5 @@
-/* Allocating: a piece out of the thread's cache becomes a block without a lock, a driver call or a word that another
- * thread writes; what no cache has comes from resources/pool/find.c. */
+/* Allocating. An extent of the thread's cache becomes a block without a lock, a driver call or a word that another
+ * thread writes; find.c serves other requests. */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "resources/pool/operations.h"
@@ -7,7 +7,7 @@
 
 enum { MOST_ALIGNMENT = 1 << 30 };
 
-/* Makes a block of a piece of the caller's; its points are paid. */
+/* Makes a block of an extent of the caller's, whose points were waited for. */
 static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline, bool known,
                            const strata_request *request, strata_block *out)
 {
@@ -18,7 +18,8 @@ static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline,
     strata_entry_publish(self->heap.table, slot, timeline, known, out);
 }
 
-/* A piece whose entry has had all its blocks gets another one. False without host memory: then it is free again. */
+/* Gives an extent another entry, since its entry's generations are used up. False without host memory: the extent is
+ * free again. */
 static bool renew_extent(pool *self, uint32_t *slot)
 {
     if (__builtin_expect(strata_entry_is_renewable(pool_entry(&self->heap, *slot)), 1))
@@ -46,8 +47,8 @@ static strata_status make_wait(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
-/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
- * gone to another one since the piece was found by its number: then what the piece still says is waited for. */
+/* Opens the use record of an allocation, on the stream's current timeline. The timeline of an unknown stream may have
+ * changed since the extent was found by its number: then the extent's points are waited for. */
 static strata_status begin_record(strata_use_record *record, strata_stream_ref *stream, const strata_entry *entry)
 {
     strata_status status = strata_use_record_begin_on(record, stream);
@@ -60,21 +61,21 @@ static strata_status begin_record(strata_use_record *record, strata_stream_ref *
     return status;
 }
 
-/* Makes a block of a piece out of a cache, whose points say what there is to wait for. */
+/* Makes a block of a cached extent; its points say what to wait for. */
 static inline __attribute__((always_inline)) void
 publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
               bool known, uint64_t granules, const strata_request *request, strata_block *out)
 {
     const uint32_t ticket = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
-    if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* there are layers with bytes of their own */
+    if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* layers have bytes of their own */
         strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
                                strata_entry_beginning(ticket, POOL_GRANULE, known), POOL_GRANULE, request, out);
     pool_count_hit(local, granules * POOL_GRANULE);
 }
 
-/* Makes a block for an unknown stream out of the thread's cache for it. The piece's point is the block's first one, and
- * there is nothing to record: an event covers it. False if there is no such piece. */
+/* Makes a block for an unknown stream from the thread's cache. The extent's point is the block's first one, and an
+ * event covers it, so none is recorded. False: no such extent. */
 static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_cache *cache,
                              const strata_request *request, strata_block *out)
 {
@@ -90,7 +91,7 @@ static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_c
     return true;
 }
 
-/* Makes a block of a piece that no cache had. */
+/* Makes a block of an extent of the heap. */
 static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, const strata_request *request,
                                         strata_stream_ref stream, strata_block *out)
 {
@@ -118,14 +119,14 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
         pool_count_live_somewhere(self, local, (int64_t)out->bytes, 1);
         return STRATA_SUCCESS;
     }
-    strata_entry_end_life(pool_entry(&self->heap, slot)); /* nothing was submitted for it */
+    strata_entry_end_life(pool_entry(&self->heap, slot)); /* no work was submitted for it */
     pool_points_put_back(pool_entry(&self->heap, slot), points);
     pool_give_extent(self, slot);
     *out = (strata_block){0};
     return status;
 }
 
-/* Whatever the request and its stream are. */
+/* Slow path: any request, any stream. */
 static __attribute__((noinline)) strata_status allocate_slow(pool *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -163,7 +164,7 @@ static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool
     return status == STRATA_SUCCESS ? allocate_from_heap(self, local, request, stream, out) : status;
 }
 
-/* A block for a known stream, of a piece out of the thread's cache for it. */
+/* Makes a block for a known stream from the thread's cache. */
 static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_thread_cache *local,
                                                                  strata_entry *entry, uint32_t slot,
                                                                  const pool_stream_cache *cache, uint64_t granules,
@@ -173,7 +174,7 @@ static inline __attribute__((always_inline)) void make_for_known(pool *self, poo
     publish_again(self, local, entry, slot, cache, true, granules, request, out);
 }
 
-/* All that is not the plain case of pool_allocate. */
+/* All but the fast path of pool_allocate. */
 static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
                                                                   strata_block *out)
 {
@@ -193,7 +194,7 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
     return STRATA_SUCCESS;
 }
 
-/* The plain case, with no call of anything in it but in another's place, so that no register has to be saved. */
+/* Fast path. Every call is a tail call, so no register is spilled. */
 strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     pool *self = (pool *)resource;

@@ -1,4 +1,4 @@
-/* The frames of a pool, by number, over whichever source there is. */
+/* The chunks of a pool by number, for any source. */
 #include "resources/pool/chunks.h"
 
 #include "core/base/error.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { DESTROY_TRIES = 16 /* what nobody can try later */ };
+enum { DESTROY_TRIES = 16 /* for operations without a later retry */ };
 
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const pool_sharing *sharing)
@@ -29,7 +29,7 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
     return status;
 }
 
-/* What fails is tried again, a few times: nobody else could do it later. */
+/* Retries a few times: there is no later opportunity. */
 static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
 {
     const pool_chunk *at = &store->chunks[chunk];
@@ -46,7 +46,7 @@ static void destroy_all(pool_chunk_store *store)
     store->source->close(store);
 }
 
-/* The driver is called for frames that move with a context of the device, which nobody could make current later. */
+/* Remappable chunks need the device's context, which cannot be made current later. */
 static void end_in_scope(pool_chunk_store *store)
 {
     strata_scope scope;
@@ -59,7 +59,7 @@ static void end_in_scope(pool_chunk_store *store)
     strata_scope_leave(&scope);
 }
 
-/* What the layer below has given of frames that could not be given back. */
+/* Frees the records of chunks that could not be returned below. */
 static void forget_below(pool_chunk_store *store)
 {
     for (uint32_t number = store->chunk_free, next; number; number = next) {
@@ -123,7 +123,7 @@ strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk 
     return store->source->drop(store, chunk);
 }
 
-/* A source's answer as the driver's. */
+/* A source's status as a driver result. */
 static CUresult result_of(strata_status status)
 {
     const CUresult said = strata_error_suppressed()->driver_code;
@@ -191,7 +191,7 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)
     if (result == CUDA_SUCCESS)
         pool_chunk_store_forget(store, chunk);
     else
-        store->chunks[chunk].in_hand = false; /* nobody else has use for it: whoever gives memory back tries again */
+        store->chunks[chunk].in_hand = false; /* no thread needs it: any thread that returns memory tries again */
     return result;
 }
 

@@ -1,4 +1,4 @@
-/* Frames by cuMemAlloc, for devices without virtual memory management. */
+/* Chunks by cuMemAlloc, for devices without virtual memory management. */
 #include "core/base/error.h"
 #include "resources/pool/chunks.h"
 

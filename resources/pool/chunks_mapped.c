@@ -1,11 +1,11 @@
-/* Frames of the driver's virtual memory management: physical memory in handles, mapped into one range of addresses. */
+/* Chunks of virtual memory management: handles of physical memory, mapped into one address range. */
 #include "core/base/error.h"
 #include "resources/pool/chunks.h"
 #include "resources/pool/peers.h"
 
 enum {
-    TIMES_THE_DEVICE = 8, /* addresses, in times of the device's memory */
-    LEAST_TIMES = 2,      /* what there is at least to be */
+    TIMES_THE_DEVICE = 8, /* size of the address range, in multiples of the device's memory */
+    LEAST_TIMES = 2,      /* the least multiple */
     DESTROY_TRIES = 3,    /* as in resources/owners/async.c */
 };
 
@@ -15,7 +15,7 @@ static bool can(const strata_device *device, CUdevice_attribute what)
     return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
 }
 
-/* Memory that the program registers with a network card must say so when it is made. */
+/* Memory to be registered with a network card must be made so. */
 static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
 {
     static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -38,7 +38,7 @@ static strata_status check_export(const strata_device *device, strata_export_typ
                        fabric ? "fabric handles" : "file descriptors");
 }
 
-/* A machine may have fewer addresses to give than one would like. */
+/* Some machines have few addresses. */
 static CUresult reserve(pool_chunk_store *store)
 {
     const uint64_t total = (store->device->info.total_bytes + store->granule - 1) & ~(store->granule - 1);

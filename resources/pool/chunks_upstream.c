@@ -1,8 +1,8 @@
-/* Frames that are blocks of the layer below the pool: what a budget there counts, and whatever else stands there.
+/* Chunks that are blocks of the layer below the pool, where budgets and other layers count them.
  *
- * They are allocated and freed on a stream of the pool's own, which never waits for anybody's work: a user's stream may
- * be gone by the time when a frame is to be freed. Who first uses memory of a frame comes after its allocation. The
- * blocks are held in quarantine, so that nobody above the pool meets one. */
+ * They are allocated and freed on an internal stream, which never waits for work: a stream of the program may be gone
+ * when a chunk is freed. The first use of a chunk follows its allocation. The blocks are in quarantine, so that no
+ * layer above the pool sees one. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/internal_stream.h"
@@ -13,7 +13,7 @@
 
 enum {
     LEAST_CHUNK = 2 << 20,
-    DESTROY_TRIES = 16, /* what nobody can try later */
+    DESTROY_TRIES = 16, /* for operations without a later retry */
 };
 
 static strata_resource *below(const pool_chunk_store *store)
@@ -21,12 +21,12 @@ static strata_resource *below(const pool_chunk_store *store)
     return store->pool->upstream;
 }
 
-/* Made streams are known. */
+/* Internal streams are known. */
 static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
     (void)sharing;
     store->granule = LEAST_CHUNK;
-    store->bytes = UINT64_C(1) << 62; /* the layer below knows what is too large */
+    store->bytes = UINT64_C(1) << 62; /* the layer below knows its limit */
     strata_status status = strata_tag_intern("pool", &store->tag);
     if (status == STRATA_SUCCESS)
         status =
@@ -36,8 +36,7 @@ static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *
     return status;
 }
 
-/* Waits for what the pool's own stream does, so that what was given back there is free, and the layers below hear of
- * it. */
+/* Waits for the internal stream, so that returned chunks are free and layers below receive their completions. */
 static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mode mode)
 {
     size_t bytes;
@@ -50,7 +49,7 @@ static strata_status upstream_drain(pool_chunk_store *store)
     return wait_for_own_stream(store, STRATA_REAP_FINISHED);
 }
 
-/* A layer that holds freed blocks back lets them go where everything is waited for. */
+/* A layer that holds freed blocks releases them in a full wait. */
 static void upstream_close(pool_chunk_store *store)
 {
     bool gone = !store->stream;
@@ -61,7 +60,7 @@ static void upstream_close(pool_chunk_store *store)
         strata_internal_stream_destroy(store->device, store->stream, &gone);
 }
 
-/* The part of a block where pieces can be. */
+/* The part of a block that can have extents. */
 static void set_range(pool_chunk *chunk)
 {
     const strata_block *block = &chunk->below->block;
@@ -70,8 +69,7 @@ static void set_range(pool_chunk *chunk)
     chunk->units = end > chunk->address ? pool_chunk_units(end - chunk->address) : 0;
 }
 
-/* Nobody beside the pool meets the block any more: it is the pool's alone, under another identity. From before that its
- * entry says whose it is, for pool_keeps. */
+/* Hides the block from all layers above under a new identity. Its entry is marked before that, for pool_keeps. */
 static strata_status hold(pool_chunk_store *store, strata_block *block)
 {
     pool_extent *extent = strata_block_layer_bytes(store->pool, block->id);
@@ -91,7 +89,7 @@ static strata_status give(pool_chunk_store *store, const strata_block *block)
     return below(store)->ops->deallocate(below(store), block, store->stream);
 }
 
-/* Gives back what is of no use, for good: nobody would know of it later. */
+/* Returns an unusable block. There is no later opportunity. */
 static void give_unused(pool_chunk_store *store, const strata_block *block)
 {
     strata_status status = STRATA_ERROR_BUSY;
@@ -101,7 +99,7 @@ static void give_unused(pool_chunk_store *store, const strata_block *block)
     strata_error_suppress_end(false);
 }
 
-/* A block with room for a frame of so many bytes; *fits: it has it. */
+/* A block for a chunk of `bytes`; *fits: it is large enough. */
 static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, pool_chunk *out)
 {
     const uint64_t more = atomic_load_explicit(&store->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;

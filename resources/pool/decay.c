@@ -1,18 +1,17 @@
-/* Giving back over time what nothing uses.
+/* Decay: unused memory is returned over time.
  *
- * Time is cut into windows. A frame that lay free through a whole window was in nobody's way and of no use: without it
- * the window's requests would have found what they found. Of the bytes in such frames half goes back to the device at
- * the window's end, of what then lies free through the next window half again, and so on: what was needed once goes
- * fast at first and slowly in the end, and what is needed once in each window never goes. So a program whose memory
- * comes and goes with a period shorter than the window gives nothing of it back.
+ * Time is divided into windows. A chunk that was free throughout a window was not needed in it. Half of the bytes in
+ * such chunks go back to the device at the end of the window, half of what is then free throughout the next one, and so
+ * on: memory that was needed once goes fast at first and slowly in the end, and memory needed once in each window never
+ * goes. A program whose memory use repeats with a period shorter than the window loses nothing.
  *
- * What was used is noted in a bit for every 2 MiB of addresses, by whoever takes memory from the heap; what is in use
- * when a window begins is noted by whoever ends the one before. There are as many bits as 128 GiB have, and then they
- * begin anew: addresses that share one count as used together. The bits are there twice, for this window and the last:
- * a take is noted after it has happened, and may be noted in either.
+ * One bit for every 2 MiB of addresses records use, set by threads that take memory from the heap; memory in use at the
+ * start of a window is recorded by the thread that ends the previous one. The bits cover 128 GiB; addresses that share
+ * a bit count as used together. There are two sets, for this window and the last: a take is recorded afterwards, in
+ * either.
  *
- * Nobody is woken for this: the calls that go to the heap look at the clock, one of them ends the window, and those
- * after it give back a few frames each. It never waits: neither for the device nor for a lock. */
+ * No thread is woken: calls that go to the heap read the clock, one of them ends the window, and later ones return a
+ * few chunks each. They never wait for the device or a lock. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
@@ -22,17 +21,17 @@ enum {
     BIT_BYTES = 2 << 20,
     BIT_WORDS = 1024,
     WORD_BITS = 64,
-    STEP_CHUNKS = 16, /* that a request or a free gives back at most: some 16 times unmapping and releasing */
+    STEP_CHUNKS = 16, /* most chunks returned by a request or a free: some 16 unmaps and releases */
 };
 
 typedef struct pool_use_bits {
-    _Atomic uint32_t ticket;              /* which of the two is this window's; written under growth, read by any */
-    _Atomic uint64_t words[2][BIT_WORDS]; /* any thread sets bits, relaxed; cleared under growth */
+    _Atomic uint32_t ticket;              /* index of the current set; written under map_lock, read by any thread */
+    _Atomic uint64_t words[2][BIT_WORDS]; /* any thread sets bits, relaxed; cleared under map_lock */
 } pool_use_bits;
 
-/* ---- marks ---- */
+/* ---- bits ---- */
 
-/* Whether a bit of a range is set; with `set`, they are then. */
+/* Whether a bit of a range is set; with `set`, sets them. */
 static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
 {
     bool any = false;
@@ -73,7 +72,7 @@ static void set_all(pool_use_bits *bits, uint32_t ticket, uint64_t value)
         atomic_store_explicit(&bits->words[ticket][i], value, memory_order_relaxed);
 }
 
-/* Whether a frame has been of no use since the last window began; one that is in use now is noted. Growth is held. */
+/* Whether a chunk was unused since the last window began; a chunk in use is recorded. map_lock is held. */
 static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
@@ -93,7 +92,7 @@ static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 
 /* ---- steps ---- */
 
-/* Ends the window, or several that went by without a call: of what was of no use half is to go for each. */
+/* Ends one or more windows: half of the unused bytes become due for each. */
 static void end_window(pool *self, uint64_t windows)
 {
     pool_decay *decay = &self->decay;
@@ -112,8 +111,7 @@ static void end_window(pool *self, uint64_t windows)
     decay->next = self->store.chunk_count;
 }
 
-/* Of the frames that are of no use those with the last numbers, which mostly were made last. What is not complete stays
- * for another window. */
+/* Returns unused chunks, highest numbers first: they were usually made last. Pending ones stay for another window. */
 static strata_status give_back(pool *self, unsigned most)
 {
     pool_decay *decay = &self->decay;
@@ -142,7 +140,7 @@ static uint64_t end_of(uint64_t now, uint64_t window)
     return window < UINT64_MAX - now ? now + window : UINT64_MAX;
 }
 
-/* Growth is held. */
+/* map_lock is held. */
 static strata_status step(pool *self, uint64_t now, unsigned most)
 {
     pool_decay *decay = &self->decay;
@@ -193,7 +191,7 @@ void pool_decay_try_step(pool *self)
 
 /* ---- the window ---- */
 
-/* A first window in which all counts as used: what happened before is not known. */
+/* Starts a window in which everything counts as used: earlier use is unknown. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 {
     pool_decay *decay = &self->decay;

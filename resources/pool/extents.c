@@ -1,4 +1,4 @@
-/* Pieces, and the trees that free ones are found in. */
+/* Extents, and the trees of free ones. */
 #include "resources/pool/extents.h"
 
 #include "core/base/host_memory.h"
@@ -28,7 +28,7 @@ static inline bool is_before(pool_key a, pool_key b)
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.address < b.address;
 }
 
-/* Cuts a tree in two: what is before `key`, and the rest. */
+/* Splits a tree: extents before `key`, and the rest. */
 static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *before, uint32_t *behind)
 {
     while (tree) {
@@ -77,7 +77,7 @@ static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
     }
     const pool_extent *extent = pool_extent_at(heap, slot);
     uint32_t left = extent->left, right = extent->right;
-    while (left && right) { /* joins the two below */
+    while (left && right) { /* joins the two subtrees */
         const bool takes_left = priority_of(left) >= priority_of(right);
         *link = takes_left ? left : right;
         pool_extent *node = pool_extent_at(heap, *link);
@@ -92,7 +92,7 @@ static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
     *link = left ? left : right;
 }
 
-/* The first piece of a tree with at least `bytes` bytes that lies at or behind `address`, by size and address. */
+/* The first extent of a tree at or after `least`, by size and address. */
 static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
 {
     uint32_t found = 0;
@@ -143,7 +143,7 @@ uint64_t pool_heap_largest(const pool_heap *heap)
     return largest;
 }
 
-/* ---- homes ---- */
+/* ---- lists by stream ---- */
 
 static pool_stream_list *find_stream_list(const pool_heap *heap, uint16_t timeline)
 {
@@ -151,7 +151,7 @@ static pool_stream_list *find_stream_list(const pool_heap *heap, uint16_t timeli
     return page && page[timeline % POOL_LISTS_PER_PAGE].timeline ? &page[timeline % POOL_LISTS_PER_PAGE] : NULL;
 }
 
-/* A home stays, for whoever has the number of its timeline next. NULL without host memory. */
+/* A list is permanent; the next stream with its timeline reuses it. NULL without host memory. */
 static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 {
     pool_stream_list **page = &heap->list_pages[timeline / POOL_LISTS_PER_PAGE];
@@ -166,7 +166,7 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
     return list;
 }
 
-/* The tree that a piece belongs in; what has no tree of its own for want of host memory is among those of several. */
+/* The tree for an extent. Without host memory for a list of its own, it is the multi-stream tree. */
 static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
 {
     if (*number == POOL_TIMELINE_NONE)
@@ -183,10 +183,10 @@ static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
     if (extent->state == POOL_HOLE)
         return &heap->holes;
     uint16_t number = extent->timeline;
-    return tree_for(heap, &number); /* the home is there */
+    return tree_for(heap, &number); /* the list exists */
 }
 
-/* ---- pieces ---- */
+/* ---- extents ---- */
 
 static uint32_t take_slot(pool_heap *heap)
 {
@@ -212,7 +212,7 @@ uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
     const uint32_t slot = take_slot(heap);
     if (!slot)
         return 0;
-    pool_points_clear(pool_entry(heap, slot)); /* what its last block left there */
+    pool_points_clear(pool_entry(heap, slot)); /* left by its last block */
     set_range(pool_entry(heap, slot), base, bytes);
     if (!strata_index_insert(&heap->index, base, slot)) {
         give_slot(heap, slot);
@@ -243,7 +243,7 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
     strata_entry *entry = pool_entry(heap, slot), *behind = pool_entry(heap, rest);
     pool_extent *extent = pool_extent_in(heap, entry), *extent_behind = pool_extent_in(heap, behind);
     const CUdeviceptr address = pool_address_of(entry) + front;
-    pool_points_clear(behind); /* what its last block left there */
+    pool_points_clear(behind); /* left by its last block */
     if (!pool_points_add_all(behind, entry) || !strata_index_insert(&heap->index, address, rest)) {
         give_slot(heap, rest);
         return 0;
@@ -282,7 +282,7 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot)
     return number;
 }
 
-/* Makes two neighbours one, the first; neither is in a tree. */
+/* Merges two neighbours in no tree into the first. */
 static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
 {
     strata_entry *entry = pool_entry(heap, slot), *gone = pool_entry(heap, behind);
@@ -317,10 +317,9 @@ void pool_heap_take_away(pool_heap *heap, uint32_t slot)
     pool_extent_at(heap, slot)->state = POOL_AWAY;
 }
 
-/* Whether neighbours that wait for nobody are joined with a piece that becomes free and waits for `home`: they wait for
- * it, too, then. Where nearly all that is not complete waits for that home, there are no others who would miss them,
- * and two pieces for one would be in the way of larger requests. Not so with the legacy stream, which cannot be waited
- * for while others are captured. */
+/* Whether complete neighbours are joined with an extent that becomes free and waits for `timeline`: they then wait too.
+ * Worth it where nearly all pending memory waits for that timeline: no other stream would miss them, and two extents
+ * would obstruct larger requests. Never with the legacy stream, which cannot be waited for during some captures. */
 static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };
@@ -330,7 +329,7 @@ static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_
     return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
 }
 
-/* Whether a neighbour is of the same kind, and of the same home or, if it has at most `complete` bytes, nobody's. */
+/* Whether a neighbour has the same state and list, or is complete with at most `complete` bytes. */
 static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)
 {
     const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
@@ -353,7 +352,7 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &timeline);
     const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
-    /* Points of one stream are one point; of several the neighbour's have to find room. */
+    /* Points of one stream merge into one; multi-stream points of the neighbour need room. */
     const uint32_t next = extent->next;
     if (is_like(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
         leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
@@ -371,9 +370,9 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     enter(heap, tree, slot);
 }
 
-/* ---- finding ---- */
+/* ---- searching ---- */
 
-/* The better fit of two. */
+/* The better fit. */
 static uint32_t better(const pool_heap *heap, uint32_t a, uint32_t b)
 {
     if (!a || !b)
@@ -388,7 +387,7 @@ uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
     return find_from(heap, tree_of(heap, pool_extent_at(heap, slot))->root, key);
 }
 
-/* Whether there is nothing but the last void behind a piece: it is where memory ends. */
+/* Whether only the last hole follows an extent: it is at the end of memory. */
 static bool is_last(const pool_heap *heap, uint32_t slot)
 {
     const uint32_t behind = pool_extent_at(heap, slot)->next;
@@ -396,7 +395,7 @@ static bool is_last(const pool_heap *heap, uint32_t slot)
     return extent && extent->state == POOL_HOLE && !extent->next;
 }
 
-/* The best fit in a tree but the last piece, which is noted instead. */
+/* Best fit in a tree except the last extent, which is stored in *last. */
 static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t bytes, uint32_t *last)
 {
     const uint32_t found = find_from(heap, tree->root, (pool_key){bytes, 0});
@@ -433,7 +432,7 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
     return found;
 }
 
-/* The first of a tree's fits that is accepted. */
+/* The first accepted fit of a tree. */
 static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data)
 {
@@ -491,7 +490,7 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
     return strata_index_floor(&heap->index, address, &start);
 }
 
-/* Forgets what a free piece need not wait for any more, which may give it another home. */
+/* Drops complete points of a free extent, which may move it to another list. */
 static void process_extent(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
@@ -505,14 +504,14 @@ static void process_extent(pool_heap *heap, uint32_t slot)
 
 enum { CHANGES = 64 };
 
-/* Pieces that are not in the tree where they belong, by their addresses. */
+/* Extents that are in the wrong tree, by address. */
 typedef struct changes {
     CUdeviceptr at[CHANGES];
     size_t count;
 } changes;
 
-/* Forgets what pieces need not wait for any more, and lists those that get another home by it, as far as there is room.
- * A tree's height is some times the logarithm of its size. */
+/* Drops complete points and lists the extents that change lists, up to the capacity. A tree's height is a few times the
+ * logarithm of its size. */
 static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
 {
     for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {
@@ -524,7 +523,7 @@ static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
     }
 }
 
-/* A piece that gets another home may come back to this tree, joined with neighbours: it is met once more, or not. */
+/* Moves the extents one by one. A moved extent may return to this tree, joined with neighbours. */
 static void process_all(pool_heap *heap, const pool_tree *tree)
 {
     pool_key least = {0, 0};
@@ -535,7 +534,7 @@ static void process_all(pool_heap *heap, const pool_tree *tree)
     }
 }
 
-/* Mostly few pieces of a tree change, or none, and going through it in order costs much more than looking at it. */
+/* Usually few extents change, and a scan costs much less than moving in order. */
 static void process_tree(pool_heap *heap, const pool_tree *tree)
 {
     changes found = {.count = 0};
@@ -546,7 +545,7 @@ static void process_tree(pool_heap *heap, const pool_tree *tree)
         process_all(heap, tree);
 }
 
-/* The same where one stream is waited for: nothing has changed for as long as that is known to be no further. */
+/* As process_tree, for one stream: nothing has changed while its progress is the same. */
 static void poll_stream_list(pool_heap *heap, pool_stream_list *list)
 {
     const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
@@ -565,7 +564,7 @@ void pool_heap_process_completed(pool_heap *heap)
         poll_stream_list(heap, list);
 }
 
-/* Whether a piece is free, and waits for nobody but `timeline`. */
+/* Whether an extent is free and waits for no stream but `timeline`. */
 static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
@@ -573,7 +572,7 @@ static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
            (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
 }
 
-/* Joins two free neighbours, the second of which waits for nobody but `timeline`; the piece that they are in then. */
+/* Joins two free neighbours if the second waits for no stream but `timeline`; returns the extent. */
 static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
 {
     if (!is_of(heap, other, timeline) || !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
@@ -608,7 +607,7 @@ uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t 
     return 0;
 }
 
-/* Makes a taken piece that is longer than `bytes` as long; what is behind becomes free. False without host memory. */
+/* Shortens a taken extent to `bytes`; the rest becomes free. False without host memory. */
 static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     if (pool_bytes_of(pool_entry(heap, slot)) <= bytes)
@@ -619,7 +618,7 @@ static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
     return rest != 0;
 }
 
-/* Appends the free piece behind a taken one to it, up to `bytes` bytes in all. False without host memory. */
+/* Appends the free extent behind a taken one, up to `bytes` in all. False without host memory. */
 static bool append(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     const uint32_t next = pool_extent_at(heap, slot)->next;
@@ -655,15 +654,15 @@ uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t byt
     return whole ? slot : 0;
 }
 
-/* The shortest run that is long enough; of those the lowest. */
+/* The shortest sufficient run, and of those the lowest. */
 typedef struct run_search {
     uint64_t bytes, least;
     CUdeviceptr best;
-    uint16_t timeline; /* whose memory can be in it beside what is complete; SEVERAL: everybody's */
+    uint16_t timeline; /* allowed beside complete memory; MULTI: any */
 } run_search;
 
-/* Looks at the run that a piece which waits for somebody is in, if it is the first such one there. Complete neighbours
- * are one piece, so that the one before it, if that is complete, begins the run. */
+/* Checks the run of a pending extent, if it is the first pending one in it. Complete neighbours are one extent, so a
+ * complete extent before it begins the run. */
 static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
 {
     const uint32_t previous = pool_extent_at(heap, slot)->previous;
@@ -683,7 +682,7 @@ static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
     search->best = start;
 }
 
-/* A tree's height is some times the logarithm of its size. */
+/* A tree's height is a few times the logarithm of its size. */
 static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
 {
     for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
@@ -692,8 +691,7 @@ static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
     }
 }
 
-/* What waits for nobody is one piece where it lies together: in a run of several pieces one at least waits for
- * somebody. */
+/* Adjacent complete memory is one extent, so every run of several extents contains a pending one. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};

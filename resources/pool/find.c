@@ -1,6 +1,6 @@
-/* Requests that no cache serves. In this order: free memory that waits for nobody else; what is found complete when it
- * is asked about; what can be waited for; and, in resources/pool/grow.c, memory that is new or moved. Where asking is
- * costly, new memory may come before it. */
+/* Requests that no cache serves. The steps, in order: free memory that waits for no other stream; memory that polling
+ * finds complete; memory that can be waited for; new or remapped memory (grow.c). Where polling is costly, new memory
+ * may come earlier. */
 #include "core/base/error.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/pool/thread_cache.h"
@@ -8,9 +8,9 @@
 /* ---- free memory ---- */
 
 enum {
-    TIGHT_SHARE = 16, /* all but this part of the limit is reserved */
-    TIGHT_FITS = 32,  /* that are looked at then */
-    SCARCE_SHARE = 10 /* what is free, and what may be made, is no more than this part of it */
+    TIGHT_SHARE = 16, /* tight: all but this part of the limit is reserved */
+    TIGHT_FITS = 32,  /* fits that are compared then */
+    SCARCE_SHARE = 10 /* scarce: free memory and what may be made are at most this part of the limit */
 };
 
 pool_live pool_live_now(const pool *self)
@@ -57,7 +57,7 @@ bool pool_is_tight(const pool *self, uint64_t reserved)
     return limit && reserved > limit - limit / TIGHT_SHARE;
 }
 
-/* Then it pays to look for what leaves the most granules free. */
+/* Near the limit, fits that leave more whole granules are worth a search. */
 static bool is_tight(const pool *self)
 {
     return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
@@ -95,7 +95,7 @@ pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint3
     return *slot ? POOL_FOUND : POOL_FAILED;
 }
 
-/* Of a fit and those that come after it, the one in which a block begins to use the fewest granules. */
+/* Of a fit and the next larger ones, the one that touches the fewest granules. */
 static uint32_t least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
 {
     uint32_t best = fit;
@@ -120,9 +120,9 @@ static bool is_scarce(const pool *self)
     return limit && (limit > reserved ? limit - reserved : 0) + self->heap.free_bytes <= limit / SCARCE_SHARE;
 }
 
-/* Where memory is scarce, whole granules are what requests fail for, and not bytes: what is left of them beside blocks
- * adds up. A request that would begin to use some, though the ends of two free pieces and what is moved between them
- * would do with fewer, is served by those. */
+/* Where memory is scarce, requests fail for want of whole granules, not bytes: partly used ones add up. A request that
+ * would touch some is served by the ends of two free extents with remapped memory between them, if that touches fewer.
+ */
 static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t *slot)
 {
     if (need->bytes < self->store.granule || !self->store.source->remappable)
@@ -150,15 +150,15 @@ static pool_result find_own(pool *self, const pool_need *need, uint32_t *slot)
     return found;
 }
 
-/* ---- what others have finished ---- */
+/* ---- complete memory of other streams ---- */
 
 enum {
-    POLL_EVERY = 64, /* requests that come to the heap */
-    POLL_TIGHT = 4,  /* the same, where the limit is near */
-    POLL_SHARE = 8,  /* if more than this part of what is free waits for others */
+    POLL_EVERY = 64, /* requests to the heap between polls */
+    POLL_TIGHT = 4,  /* the same near the limit */
+    POLL_SHARE = 8,  /* polls only if more than this part of the free memory waits for others */
 };
 
-/* Timelines, by their numbers. */
+/* A set of timelines, by number. */
 typedef struct pool_numbers {
     uint64_t words[STRATA_TIMELINE_LIMIT / 64];
 } pool_numbers;
@@ -216,7 +216,7 @@ static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count
     strata_spin_release(&self->lock);
 }
 
-/* Asks all streams that free memory waits for, that with the number `own` only if it is to be asked along. How many
+/* Polls all streams that free memory waits for; the stream with the number `own` only with `along`. Returns how many
  * others there were. */
 static unsigned poll_others(pool *self, uint16_t own, bool along)
 {
@@ -232,7 +232,7 @@ static unsigned poll_others(pool *self, uint16_t own, bool along)
 
 void pool_poll(pool *self)
 {
-    poll_others(self, 0, false); /* no stream's number */
+    poll_others(self, 0, false); /* 0 is no stream's number */
 }
 
 void pool_poll_own(pool *self, const pool_need *need)
@@ -245,8 +245,8 @@ void pool_poll_own(pool *self, const pool_need *need)
         poll_streams(self, &mine, 1);
 }
 
-/* What the stream has itself fits as well before it is complete. It is asked about that where memory is made or moved,
- * and where others keep asking about it. Growth is held. */
+/* Polls the other streams and tries again. The request's own stream is polled too where memory is fixed or polling is
+ * costly: its pending memory fits already. map_lock is held. */
 static pool_result find_finished(pool *self, const pool_need *need, uint32_t *slot)
 {
     const uint16_t own = need->stream->timeline->number;
@@ -256,15 +256,14 @@ static pool_result find_finished(pool *self, const pool_need *need, uint32_t *sl
     return find_own(self, need, slot);
 }
 
-/* Whether much of the free memory waits for other streams, by what was known when it was last looked at. The lock is
- * held. */
+/* Whether much of the free memory waited for other streams when it was last processed. The lock is held. */
 static bool waits_for_others(const pool *self, const pool_need *need)
 {
     return pool_heap_elsewhere(&self->heap, need->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
 }
 
-/* Whether that is so even by what is known now, and nobody has looked for a while how far the others are: what is
- * complete fits better than what happens to be the stream's own. */
+/* Whether that is still so, and the last poll is long ago: complete memory fits better than what happens to be the
+ * stream's own. */
 static bool is_time_to_poll(pool *self, const pool_need *need)
 {
     const bool tight = is_tight(self);
@@ -282,7 +281,7 @@ static bool is_time_to_poll(pool *self, const pool_need *need)
     return due;
 }
 
-/* ---- what can be waited for ---- */
+/* ---- memory that can be waited for ---- */
 
 static strata_status make_wait(strata_point point, void *stream)
 {
@@ -308,8 +307,8 @@ bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool
     return false;
 }
 
-/* A bundle of pieces of that size, waited for as one: the first is the request's, the rest a known stream's, or free.
- */
+/* A magazine of that size, waited for as a whole: the first extent serves the request, the rest goes to a known
+ * stream's cache or the heap. */
 static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_cache *local, uint32_t *slot)
 {
     if (need->alignment > POOL_GRANULE || !self->waits)
@@ -348,7 +347,7 @@ static bool is_followed(const strata_entry *entry, void *data)
     return by->all;
 }
 
-/* The best fit of what the stream comes after. */
+/* Best fit of memory whose points the stream follows. */
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
@@ -361,7 +360,7 @@ static pool_result find_followed(pool *self, const pool_need *need, uint32_t *sl
     return found;
 }
 
-/* Neighbours that are enough together. The lock is held. */
+/* Neighbours that suffice together. The lock is held. */
 static pool_result take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot)
 {
     const CUdeviceptr start = pool_heap_find_run(&self->heap, timeline, pool_room_for(need));
@@ -389,7 +388,7 @@ static bool spares_legacy(const strata_entry *entry, void *legacy)
     return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
 }
 
-/* The best fit of what does not wait for the legacy stream, which cannot be waited for while a blocking stream is being
+/* Best fit of memory that does not wait for the legacy stream, which cannot be waited for while a blocking stream is
  * captured. */
 static pool_result find_beside_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
@@ -411,9 +410,9 @@ static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcom
                                                               : POOL_NOTHING;
 }
 
-/* ---- all ways ---- */
+/* ---- the steps ---- */
 
-/* Addresses that memory can be mapped in are one void. */
+/* The addresses for mapping are one hole at first. */
 static bool begin_heap(pool *self)
 {
     if (!self->store.source->remappable)
@@ -425,7 +424,7 @@ static bool begin_heap(pool *self)
     return true;
 }
 
-/* The heap begins with the first request, when the table is there. */
+/* The heap starts with the first request, when the table exists. */
 static bool begin(pool *self)
 {
     strata_spin_take(&self->lock);
@@ -441,7 +440,7 @@ static bool begin(pool *self)
     return started;
 }
 
-/* What others have freed, as far as the reuse policies go. */
+/* Memory of other streams, as the reuse policies allow. */
 static pool_result find_others(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_result found = self->takes_finished ? find_finished(self, need, slot) : find_own(self, need, slot);
@@ -461,10 +460,9 @@ pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *out
     return found;
 }
 
-enum { MOST_TRIES = 100 }; /* for a request whose memory others take */
+enum { MOST_TRIES = 100 }; /* for a request whose memory other threads take */
 
-/* What waits for nobody else, with neighbours together: those that are complete, and those that wait for the stream.
- * Which are complete has become known meanwhile, perhaps, without a question. */
+/* Own and complete memory with neighbours joined; without a poll. */
 static pool_result find_own_run(pool *self, const pool_need *need, uint32_t *slot)
 {
     if (self->takes_finished) {
@@ -499,8 +497,8 @@ static pool_result find_under_map_lock(pool *self, const pool_need *need, bool m
     return found;
 }
 
-/* One after another, so that none is refused for what another one is about to give back. What was mapped for a request
- * may go to others, who need not wait for their turn: then it is tried again, though not for ever. */
+/* Serialised, so that no request is refused for memory that another thread is about to free. Memory mapped for a
+ * request may be taken by others, who need no lock: the request then tries again, a bounded number of times. */
 static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_result found;
@@ -514,7 +512,7 @@ static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_o
     return found;
 }
 
-/* Memory that can be mapped where it is wanted. */
+/* Search with a remappable source. */
 static pool_result find_mapped(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     const pool_result found = find_under_map_lock(self, need, false, outcome, slot);

@@ -1,12 +1,12 @@
-/* Freeing: memory goes to the freeing thread's cache, to a bundle for the stream that saw it, or to the heap, and waits
- * for what its block's uses noted (resources/pool/pending.h). */
+/* Freeing. Memory goes to the freeing thread's cache, to a magazine for the stream that used it, or to the heap, and
+ * waits for the block's recorded uses (pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "core/streams/own_stream.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-/* The end of a block whose points are those of its memory now. */
+/* Ends a block; its points are now those of its memory. */
 static inline void finish_block(strata_entry *entry, uint64_t generation)
 {
     if (__builtin_expect(!atomic_load_explicit(&entry->alloc_known, memory_order_relaxed), 0))
@@ -22,7 +22,7 @@ static inline void report(pool *self, strata_block_id id, uint64_t bytes)
                                        &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
 }
 
-/* Adds a point to a retired block's, or waits on the host until there is nothing to add. */
+/* Adds a point to a retired block's points, or waits for it on the host. */
 static strata_status add_or_wait(strata_entry *entry, strata_point point)
 {
     return pool_points_add(entry, point) ? STRATA_SUCCESS : strata_point_synchronize(point);
@@ -33,7 +33,7 @@ typedef struct freeing {
     const strata_clock *clock;
 } freeing;
 
-/* What the freeing stream comes after, whoever comes after that comes after, too. */
+/* Points that the freeing stream follows need not be kept. */
 static bool is_followed(strata_point point, void *data)
 {
     const freeing *by = data;
@@ -41,8 +41,8 @@ static bool is_followed(strata_point point, void *data)
            strata_timeline_follows(by->stream, by->clock, point);
 }
 
-/* Without host memory for the stream's timeline or its point the stream is waited for: then there is nothing to add.
- * *stream is the stream, if it was found. */
+/* Adds the freeing stream's point. Without host memory for its timeline or the point, waits for the stream. *stream is
+ * the stream, if it was found. */
 static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
     strata_use_record record;
@@ -56,7 +56,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     if (status != STRATA_SUCCESS)
         return status;
     *stream = record.stream;
-    strata_clock *clock = strata_use_record_clock(&record); /* before the point: that covers all that the clock does */
+    strata_clock *clock = strata_use_record_clock(&record); /* before the point, which then covers all of the clock */
     const strata_point point = strata_timeline_now(stream->timeline);
     const bool added = pool_points_add(entry, point);
     if ((status = strata_use_record_end(&record)) == STRATA_SUCCESS && !added)
@@ -74,8 +74,8 @@ static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_b
     return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
 }
 
-/* Work that no event marks, on a stream whose handle is not known, may never be waited for: then the block is not
- * freed, as nobody could have its memory. */
+/* Refuses the free if a use can never be waited for: work without an event, on a stream whose handle is unknown. The
+ * memory could not be reused. */
 static strata_status check_used(strata_point point, void *data)
 {
     (void)data;
@@ -88,8 +88,8 @@ static strata_status check_used(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Keeps a piece for the unknown stream on which it was freed, if it waits for nothing else, or gives it to the heap. A
- * known stream's comes here with events that are recorded early, and then others are about to ask for its memory. */
+/* Caches an extent for the unknown stream on which it was freed, if it waits for nothing else, or frees it into the
+ * heap. Known streams come here with early events; their memory is then likely to be taken by others. */
 static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot,
                              const strata_stream_ref *stream)
 {
@@ -104,8 +104,8 @@ static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry 
     pool_stream_cache_keep_slow(self, local, timeline, stream->handle, slot);
 }
 
-/* Makes a retired block's memory free: it waits for all that was noted, and for the freeing stream. With a cell, the
- * calling thread may keep it. */
+/* Frees the memory of a retired block: it waits for all recorded uses and for the freeing stream. With `local`, the
+ * calling thread may cache it. */
 static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                    CUstream handle)
 {
@@ -144,7 +144,7 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
 {
     strata_thread *thread = strata_thread_self();
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
-    strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may carry it out */
+    strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may perform it */
     strata_status status =
         strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status != STRATA_SUCCESS)
@@ -171,7 +171,7 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
     return status;
 }
 
-/* Whether the block only ever saw one stream. */
+/* Whether one stream alone used the block. */
 static inline bool used_on_one(const strata_entry *entry)
 {
     return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
@@ -188,12 +188,12 @@ static inline uint16_t seen_timeline(const strata_entry *entry)
     return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
 }
 
-/* Frees on a known stream what only another one has seen: nothing is asked, and the memory waits for both. */
+/* Frees on a known stream a block that another single stream used: without a query; the memory waits for both. */
 static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   const strata_timeline *timeline, CUstream handle)
 {
     if (__builtin_expect(atomic_load_explicit(&strata_timelines_uncovered, memory_order_relaxed), 0))
-        return free_slow(self, entry, block, handle); /* it looks whether both can be waited for */
+        return free_slow(self, entry, block, handle); /* checks whether both can be waited for */
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
@@ -205,7 +205,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
-/* Ends a block that saw one stream and is freed there now, which is a write. */
+/* Ends a block that one stream used and frees; the free is a write. */
 static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   strata_point now)
 {
@@ -215,7 +215,7 @@ static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry,
     pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
-/* The same, and keeps its memory; the cache may be there, or is made. */
+/* As end_seen_block; caches the memory, making the cache if necessary. */
 static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_thread_cache *local,
                                                                   strata_timeline *timeline, pool_stream_cache *cache,
                                                                   strata_entry *entry, const strata_block *block,
@@ -232,7 +232,7 @@ static inline __attribute__((always_inline)) void keep_seen_block(pool *self, po
         pool_stream_cache_keep_slow(self, local, timeline, handle, block->id.slot);
 }
 
-/* Frees what saw one stream on a known one. */
+/* Frees on a known stream a block that only this stream used. */
 static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
@@ -247,7 +247,7 @@ static strata_status free_known(pool *self, pool_thread_cache *local, strata_ent
     return STRATA_SUCCESS;
 }
 
-/* The end of a block of which the thread's cache knows that its stream is unknown. */
+/* Counts the end of a block whose unknown stream the cache knows. */
 static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_entry *entry)
 {
     const uint16_t timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
@@ -259,7 +259,7 @@ static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_ent
         strata_timeline_remove_block(timeline);
 }
 
-/* Frees what saw one stream, on that one, which is not known: the event of its last free covers this one too. */
+/* Frees on an unknown stream a block that only this stream used: the event of its last free covers this free too. */
 static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   CUstream handle)
 {
@@ -281,7 +281,7 @@ static inline bool is_fast_free(const pool *self, const strata_entry *entry)
     return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->deferred);
 }
 
-/* A retired block, whatever it saw and wherever it is freed. */
+/* Slow path: any retired block, any stream. */
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
                                                             CUstream handle)
 {
@@ -294,8 +294,7 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
                     : free_unknown(self, local, entry, block, handle);
 }
 
-/* On a known stream whose cache is in its place. With a call of nothing but in another's place, unless somebody is to
- * hear of the block's end. */
+/* Fast path: a known stream whose cache is in its slot. Calls are tail calls, unless layers want the completion. */
 static inline __attribute__((always_inline)) strata_status
 free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
 {

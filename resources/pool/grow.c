@@ -1,6 +1,6 @@
-/* Memory for requests that no free piece serves. In this order: new memory, while that stays within the limit and the
- * slack, which is tried before others are asked for theirs where that is costly; memory that lies free and complete
- * elsewhere, which is mapped here, without a byte copied or a stream stopped; new memory in spite of the slack. */
+/* Memory for requests that no free extent serves. The steps, in order: new memory within the limit and the overhead
+ * limit (tried before polling, where that is costly); free complete memory, remapped without copying or stopping a
+ * stream; new memory beyond the overhead limit. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/overhead.h"
@@ -9,20 +9,20 @@
 #include "resources/pool/window.h"
 
 enum {
-    GROWTH_SHARE = 64, /* memory grows by a 64th of what is reserved, */
-    GROWTH_MOST = 64,  /* at most so many granules, or by what is asked for */
+    GROWTH_SHARE = 64, /* memory grows by this part of what is reserved, */
+    GROWTH_MOST = 64,  /* at most this many granules, or by what is requested */
 };
 
-/* ---- places ---- */
+/* ---- fits ---- */
 
-/* A place for a request: a void, and the free memory on its sides that is used with it. Memory is mapped from the
- * void's start on, up to its end, or both. */
+/* A fit for a request: a hole and the free memory on its sides that is used with it. Memory is mapped from the hole's
+ * start, up to its end, or both. */
 typedef struct pool_fit {
-    uint32_t slot;        /* the void */
-    bool at_end;          /* what is mapped ends where the void does */
-    uint64_t needed;      /* bytes that have to be mapped */
-    uint64_t room;        /* bytes of the void */
-    CUdeviceptr from, to; /* the void, and what is used of its sides */
+    uint32_t slot;        /* the hole */
+    bool at_end;          /* mapped memory ends where the hole ends */
+    uint64_t needed;      /* bytes to be mapped */
+    uint64_t room;        /* bytes of the hole */
+    CUdeviceptr from, to; /* the hole, with the used parts of its sides */
 } pool_fit;
 
 static uint64_t side_of(const pool_fit *place)
@@ -35,8 +35,8 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* The bytes right before a void, or right behind it, that can be used with it: free memory, whatever it waits for, or
- * one piece that the stream can have without a wait. */
+/* Bytes adjacent to a hole that can be used with it: free memory regardless of its points, or one extent that needs no
+ * wait. */
 static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone, uint32_t slot, bool before)
 {
     uint64_t bytes = 0;
@@ -54,7 +54,7 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
     }
 }
 
-/* The cheapest way to use a void; false if the request does not fit there with `extra` bytes to spare. */
+/* The cheapest use of a hole; false if the request does not fit with `extra` bytes to spare. */
 static bool place_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra,
                      pool_fit *place)
 {
@@ -74,13 +74,13 @@ static bool place_in(const pool *self, const pool_need *need, bool alone, uint32
     return !extra && before + room + behind >= all;
 }
 
-/* Whether less has to be mapped, or less of what is used is left over. */
+/* Less to be mapped, or else less left over. */
 static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
     return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
 }
 
-/* The place that needs the least memory; false if there is none. */
+/* The fit that needs the least memory; false: none. */
 static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *place)
 {
     const pool_heap *heap = &self->heap;
@@ -95,8 +95,8 @@ static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64
     return found;
 }
 
-/* Gives back what is not mapped of a void that was taken for a place; what is, `bytes` of it, stays taken. 0 without
- * host memory: then all of it is void again. The lock is held. */
+/* Returns the unmapped rest of a hole that was taken for a fit; the mapped `bytes` stay taken. 0 without host memory:
+ * all of it is a hole again. The lock is held. */
 static uint32_t keep_of_fit(pool *self, const pool_fit *place, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
@@ -109,7 +109,7 @@ static uint32_t keep_of_fit(pool *self, const pool_fit *place, uint64_t bytes)
     return rest ? kept : 0;
 }
 
-/* Cuts the request out of what was mapped and the free memory around it. */
+/* Cuts the request out of the mapped memory and the free memory around it. */
 static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
@@ -127,8 +127,8 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
     return found;
 }
 
-/* Maps frames in a place whose void was taken, and cuts the request out; what cannot be mapped goes back to the device.
- * Addresses that something is left at, because it could not be unmapped, are nobody's from then on. */
+/* Maps chunks into a fit whose hole was taken, and cuts the request out. Chunks that cannot be mapped are returned. If
+ * an unmap fails, the range is leaked: it is never put back on the free list. */
 static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *place, const pool_chunk_list *chunks,
                               pool_outcome *outcome, uint32_t *slot)
 {
@@ -163,7 +163,7 @@ uint64_t pool_most_reserved(const pool *self)
     return limit ? limit : UINT64_MAX;
 }
 
-/* The same, and what the device is known not to have. */
+/* pool_most_reserved, lowered to what the device has. */
 static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
@@ -171,7 +171,7 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
     return most < there ? most : there;
 }
 
-/* How many bytes to grow by for a request that needs so many: some more, if that is within what may be had. */
+/* Bytes to grow by for a request: more than needed, within `most`. */
 static uint64_t growth_for(const pool *self, const pool_fit *place, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
@@ -185,7 +185,7 @@ static uint64_t growth_for(const pool *self, const pool_fit *place, uint64_t mos
     return bytes <= place->room && self->store.reserved + bytes <= most ? bytes : place->needed;
 }
 
-/* What makes and maps memory is done in this scope. False if it cannot be entered: the attempt says why. */
+/* Enters the scope for making and mapping memory. False, with the reason in the outcome. */
 static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
@@ -196,7 +196,7 @@ static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
     return status == STRATA_SUCCESS;
 }
 
-/* Takes the void of the cheapest place, which `most` bytes must suffice for; false if there is none. */
+/* Takes the hole of the cheapest fit that `most` bytes suffice for; false: none. */
 static bool take_place(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *place)
 {
     strata_spin_take(&self->lock);
@@ -234,16 +234,16 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
     return found;
 }
 
-/* ---- moving memory ---- */
+/* ---- remapping ---- */
 
-/* How much of what memory is moved for is made. */
+/* How much memory is made beside remapping. */
 typedef struct pool_making {
-    uint64_t spare;   /* bytes, before others are moved; */
-    uint64_t missing; /* because no others can be moved; */
-    uint64_t most;    /* that may be reserved */
+    uint64_t spare;   /* bytes made before others are remapped */
+    uint64_t missing; /* bytes made because none can be remapped */
+    uint64_t most;    /* bytes that may be reserved */
 } pool_making;
 
-/* How much of what a place needs lies free nowhere. */
+/* The part of a fit's need that is free nowhere. */
 static uint64_t missing_for(pool *self, const pool_remap_terms *how)
 {
     strata_spin_take(&self->lock);
@@ -253,15 +253,15 @@ static uint64_t missing_for(pool *self, const pool_remap_terms *how)
     return how->needed > bytes ? how->needed - bytes : 0;
 }
 
-/* The frames for a place: some new ones, what lies free elsewhere, and new ones for what is missing. What cannot be had
- * otherwise is made first: where that fails, nothing is moved. */
+/* The chunks of a fit: some new ones, free ones from elsewhere, and new ones for what is missing. Indispensable new
+ * ones are made first: if that fails, nothing is remapped. */
 static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
                        pool_chunk_list *chunks, pool_outcome *outcome)
 {
     const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
     const uint64_t first = making->missing > spare ? making->missing : spare;
     outcome->result = CUDA_SUCCESS;
-    if (first) /* where there is no spare, more is moved */
+    if (first) /* without spare memory, more is remapped */
         outcome->result = pool_chunk_list_make(self, need->bytes, first, chunks, outcome);
     if (chunks->bytes < making->missing && making->missing < first)
         outcome->result = pool_chunk_list_make(self, need->bytes, making->missing, chunks, outcome);
@@ -277,8 +277,8 @@ static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms
         outcome->result = pool_chunk_list_make(self, need->bytes, how->needed, chunks, outcome);
 }
 
-/* Memory that lies free elsewhere, for a request, and new memory for what is missing. Growth is held; if it is
- * `patient`, patience, too. */
+/* Free memory from elsewhere for a request, and new memory for what is missing. map_lock is held; with `may_wait`
+ * oom_lock too. */
 static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
                         pool_outcome *outcome, uint32_t *slot)
 {
@@ -299,17 +299,17 @@ static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint6
     const uint64_t began = pool_overhead_clock(self);
     get_chunks(self, need, &how, &making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
-    if (!may_wait) /* which waits for work, with growth let go */
+    if (!may_wait) /* a wait, which releases map_lock */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return found;
 }
 
-/* ---- what is tried ---- */
+/* ---- the steps ---- */
 
-/* What may be reserved while memory can be moved instead. What is costly buys no more where a limit is near: there
- * memory is kept for what cannot be moved. */
+/* Bytes that may be reserved before memory is remapped. Near a limit the adaptive overhead buys nothing: memory is kept
+ * for what cannot be remapped. */
 static uint64_t within_overhead(pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need);
@@ -319,7 +319,7 @@ static uint64_t within_overhead(pool *self, const pool_need *need)
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
-/* Moves memory into several voids. */
+/* Remaps memory into several holes. */
 static pool_result fill_window(pool *self, const pool_need *need, const pool_terms *terms, pool_outcome *outcome,
                                uint32_t *slot)
 {
@@ -353,7 +353,7 @@ pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *out
         return POOL_NOTHING;
     pool_outcome ahead = {.result = CUDA_SUCCESS, .call = outcome->call, .alone = true};
     const pool_result found = grow(self, need, overhead, &ahead, slot);
-    if (ahead.result != CUDA_SUCCESS) /* there is no more: asking is cheaper than being refused each time */
+    if (ahead.result != CUDA_SUCCESS) /* the device has no more: polling is cheaper than repeated refusals */
         atomic_store_explicit(&self->polling_is_costly, false, memory_order_relaxed);
     return found;
 }
@@ -365,12 +365,12 @@ pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait,
     outcome->ceiling = 0;
     const uint64_t most = most_to_be_had(self, outcome), overhead = within_overhead(self, need);
     const uint64_t reserved = self->store.reserved, cheap = overhead < most ? overhead : most;
-    /* What is left of the slack is used at once, so that the same need not be moved again and again. Below a limit it
-     * is kept for what cannot be moved. */
+    /* Uses the rest of the overhead limit at once, so that the same need is not remapped repeatedly. Below a limit it
+     * is kept for what cannot be remapped. */
     const uint64_t granule = self->store.granule;
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
     const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
-    if (self->takes_finished) /* also where memory grows: so that it is known by then how far the stream was */
+    if (self->takes_finished) /* also where memory grows, so that the stream's progress is known by then */
         pool_poll_own(self, need);
     pool_result found = grow(self, need, cheap, outcome, slot);
     outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);

@@ -1,8 +1,8 @@
-/* Memory that stays where it is: holds, and handles for other processes.
+/* Holds, and handles for other processes.
  *
- * A frame counts the holds that it is in. While there is one it is not moved and not given back (is_remappable in
- * resources/pool/remap.c, pool_give_back_chunk in resources/pool/release.c); otherwise it is memory like any other. A
- * live block's frames cannot be moved either, so there is no moment between an allocation and its hold that matters. */
+ * A chunk counts its holds. A held chunk is not remapped (is_remappable in remap.c) or returned (pool_give_back_chunk
+ * in release.c); otherwise its memory is like any other. Chunks of a live block cannot be remapped, so the time between
+ * an allocation and its hold is safe. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/operations.h"
@@ -15,25 +15,24 @@ _Static_assert(sizeof(CUmemFabricHandle) == sizeof((strata_pool_part *)NULL)->fa
 
 struct strata_pool_hold {
     pool *pool;
-    strata_pool_hold *previous, *next; /* of the pool's; guarded by growth */
+    strata_pool_hold *previous, *next; /* of the pool; guarded by map_lock */
     size_t count;
-    strata_pool_part *parts; /* in the same memory, as are the frames: constant once the hold is made */
+    strata_pool_part *parts; /* in the same allocation, like the chunks; constant */
     uint32_t *chunks;
 };
 
-/* ---- what a block lies in ---- */
+/* ---- the parts of a block ---- */
 
-/* The nearest pool of a stack, from the given layer on; NULL if there is none. */
+/* The nearest pool of a stack from the given layer down; NULL: none. */
 static pool *find_pool(strata_resource *resource)
 {
-    for (; resource; resource = resource->upstream) /* the stack keeps a copy of the table, so it is told by this */
+    for (; resource; resource = resource->upstream) /* identified by an operation: the stack copies the ops table */
         if (resource->ops && resource->stack && resource->ops->describe == pool_describe)
             return (pool *)resource;
     return NULL;
 }
 
-/* Whether a range lies in a piece that is in use: the block's own, or one that a layer cut it from or shows a part of.
- */
+/* Whether a range is in a taken extent: the block's own, or one that a layer cut it from. */
 static bool is_taken(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     strata_spin_take(&self->lock);
@@ -59,8 +58,8 @@ static strata_status check_block(pool *self, const strata_block *block)
     return STRATA_SUCCESS;
 }
 
-/* Whether a frame has bytes of the block; what of it is the block's. One that leaves has none, though another one may
- * have come where it was before its number is free. One that is of no use has none either: it is in no piece. */
+/* Whether a chunk has bytes of the block, and which. Not a leaving chunk, whose addresses another one may have, nor a
+ * useless one, which is in no extent. */
 static bool part_in(const pool_chunk *chunk, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk), block_end = block->address + block->bytes;
@@ -87,7 +86,7 @@ static size_t count_parts(const pool *self, const strata_block *block)
     return count;
 }
 
-/* Puts a part in its place among those that there are, by its address. */
+/* Inserts a part by address. */
 static void insert_part(strata_pool_hold *hold, const strata_pool_part *part, uint32_t chunk)
 {
     size_t at = hold->count++;
@@ -124,7 +123,7 @@ static void count_chunk(pool *self, uint32_t number, int by)
                           memory_order_relaxed);
 }
 
-/* Growth is held. NULL without host memory. */
+/* map_lock is held. NULL without host memory. */
 static strata_pool_hold *hold_chunks(pool *self, const strata_block *block)
 {
     strata_pool_hold *hold = make_hold(self, count_parts(self, block));
@@ -144,7 +143,7 @@ static strata_pool_hold *hold_chunks(pool *self, const strata_block *block)
     return hold;
 }
 
-/* Growth is held. */
+/* map_lock is held. */
 static void drop_hold(pool *self, strata_pool_hold *hold)
 {
     for (size_t i = 0; i < hold->count; i++)
@@ -185,7 +184,7 @@ static strata_status export_part(pool *self, strata_pool_part *part, uint32_t ch
                               part->handle_bytes);
 }
 
-/* Growth is held. On failure no file is left open. */
+/* map_lock is held. After a failure no file is open. */
 static strata_status export_parts(pool *self, strata_pool_hold *hold)
 {
     strata_scope scope;
@@ -200,7 +199,7 @@ static strata_status export_parts(pool *self, strata_pool_hold *hold)
     return status;
 }
 
-/* ---- the calls ---- */
+/* ---- public calls ---- */
 
 static strata_status check_call(strata_resource *resource, const strata_block *block, strata_pool_hold **out,
                                 pool **self)
@@ -217,8 +216,7 @@ static strata_status check_call(strata_resource *resource, const strata_block *b
                                "holding a block: there is no pool in this stack, from the given layer on");
 }
 
-/* Whether the copy says what the layer shows of the block at its address. What is not found there, or is another block,
- * check_block says. */
+/* Whether the copy has the layer's facts of the block at its address. check_block reports unknown or other blocks. */
 static strata_status check_copy(strata_resource *resource, const strata_block *block)
 {
     strata_block shown;

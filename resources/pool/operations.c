@@ -1,10 +1,11 @@
-/* pool: device memory in large pieces, handed out without a driver call.
+/* pool: serves blocks from large chunks of device memory without a driver call.
  *
- * A request that a thread's cache serves (resources/pool/thread_cache.h) makes a block of a piece that is there already
- * (resources/pool/allocate.c); every other goes the ways of resources/pool/find.c. A free (resources/pool/free.c) gives
- * the piece to the thread's cache, or to the heap with what it waits for (resources/pool/pending.h). For whoever counts
- * above, a freed block's bytes are free at once: the pool hands them out again, in order. Here is the rest of the
- * resource. */
+ *     request  -> allocate.c  a thread's cache has an extent (thread_cache.h), or
+ *                 find.c      searches the heap, grow.c makes or remaps memory
+ *     free     -> free.c      into the thread's cache, or into the heap with its points (pending.h)
+ *
+ * Layers above count a freed block's bytes as free at once: the pool reuses them in order. This file has the other
+ * operations. */
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -12,8 +13,7 @@
 
 #include <limits.h>
 
-/* Where nobody says how large: the largest frame, and the slack in thousandths, of memory that can be moved and of such
- * as stays. */
+/* Defaults of the largest chunk and of the overhead (thousandths), for remappable and fixed memory. */
 enum {
     CHUNK_REMAPPABLE = 16 << 20,
     CHUNK_FIXED = 64 << 20,
@@ -23,7 +23,7 @@ enum {
 
 enum { PENDING = 64 };
 
-/* As pool_heap_pending. With growth, as who holds it may just have taken some. */
+/* As pool_heap_pending, under map_lock: its holder may just have taken some. */
 static size_t list_pending(pool *self, uint16_t after, strata_point *points)
 {
     size_t count = 0;
@@ -36,8 +36,7 @@ static size_t list_pending(pool *self, uint16_t after, strata_point *points)
     return count;
 }
 
-/* Waits on the host for everything that may still touch free memory: for each stream once, whatever is freed
- * meanwhile. Errors: the first. */
+/* Waits on the host for everything that may touch free memory, once for each stream. Errors: the first. */
 static strata_status wait_for_free(pool *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -56,8 +55,8 @@ static strata_status wait_for_free(pool *self)
     return status;
 }
 
-/* Free memory is free at once, so that no bytes become free here but those that a capture had held back. Who waits for
- * all frees has the moment at which memory above the release threshold goes. */
+/* Freed memory is free at once; a reap frees only bytes that a capture held. A full wait returns memory above the
+ * release threshold. */
 static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     pool *self = (pool *)resource;
@@ -93,12 +92,12 @@ static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, 
 static strata_status pool_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* what cannot be rounded up, no device has either */
+    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger requests cannot be rounded up, and exceed any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + POOL_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 
-/* A freed block is free memory at once. */
+/* Freed blocks are free at once. */
 static strata_status pool_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                    strata_block_id *of)
 {
@@ -132,14 +131,14 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
                        (unsigned long long)address);
 }
 
-/* Blocks that pieces are cut from are the pool's own affair. */
+/* Blocks that extents are cut from are internal. */
 static bool pool_keeps(strata_resource *resource, strata_block_id id)
 {
     const pool_extent *extent = strata_block_layer_bytes(resource, id);
     return extent && extent->state == POOL_CHUNK;
 }
 
-/* Only now it is known whether a layer stands below. */
+/* The layer below is known only now. */
 static strata_status pool_begin(strata_resource *resource)
 {
     pool *self = (pool *)resource;
@@ -147,7 +146,7 @@ static strata_status pool_begin(strata_resource *resource)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE,
                            "layer %u of the stack (pool) gives memory of device %d, the stack is for device %d",
                            resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
-    pool_chunk_store_close(&self->store); /* of a stack that came to nothing */
+    pool_chunk_store_close(&self->store); /* of a stack whose build failed */
     strata_status status = pool_chunk_store_open(&self->store, resource, self->device, &self->given.sharing);
     if (status != STRATA_SUCCESS)
         return status;
@@ -170,7 +169,7 @@ static strata_status pool_begin(strata_resource *resource)
     return STRATA_SUCCESS;
 }
 
-/* Work may still be on its way to memory that was freed in stream order. */
+/* Work may be on its way to memory that was freed in stream order. */
 static strata_status synchronize(strata_point point, void *data)
 {
     (void)data;
@@ -203,7 +202,7 @@ static void pool_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-/* ---- as a resource ---- */
+/* ---- the ops table ---- */
 
 const strata_resource_ops pool_ops = {
     .size = sizeof(strata_resource_ops),

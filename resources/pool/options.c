@@ -1,4 +1,4 @@
-/* Making a pool, from options or from the text of a stack. */
+/* Options of a pool: checks, defaults, texts, and the pool that is made of them. */
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"

@@ -1,39 +1,38 @@
-/* Moving a frame takes some 100 us on an H200 (docs/measurements.md), and asking other streams for their memory may
- * come back with every request; memory is paid for once. So what is done again and again buys slack, and pays for it
- * first. Two signs, each on its own; where somebody has said how much slack there is, neither.
+/* Adaptive overhead. Remapping a chunk takes some 100 us on an H200 (docs/measurements.md), and polling for other
+ * streams' memory may recur with every request, whereas memory is paid for once. Frequent remapping or polling raises
+ * the overhead limit. Either signal is enough. Both are ignored if the option is set.
  *
- * Moving is costly: it takes a quarter of the time, and an eighth of all memory is moved meanwhile, or what takes 100
- * ms, so that it is no single request's. What counts is the last 200 ms or so, more and more of what was before is
- * forgotten: a program that works on its data between its requests may move as much and buys none, for its time goes
- * elsewhere. Where it makes no request that comes to the heap time stands still, so that those after a pause are judged
- * by themselves. A few frames right after more was bought tell nothing, therefore the 20 ms. Memory that grows is moved
- * at times, and not again once all has its place: it begins anew when more is live than ever. Real time is chance: a
- * deterministic pool takes 5 us for each request and 100 for each frame.
+ * Remapping is costly if it takes a quarter of the time while an eighth of all memory, or 100 ms worth, is remapped, so
+ * that no single request causes it. The last 200 ms or so count; older time is forgotten gradually. A program that
+ * works on its data between requests spends its time elsewhere and buys nothing. Time stands still during pauses
+ * without requests to the heap. The first 20 ms after a purchase tell nothing. Growing memory is remapped at times and
+ * then settles: the count restarts at a new peak of live bytes. A deterministic pool replaces time by 5 us a request
+ * and 100 us a chunk.
  *
- * Asking is costly: others are asked for every few requests, because nothing fits otherwise. */
+ * Polling is costly if other streams are polled every few requests because nothing else fits. */
 #include "resources/pool/overhead.h"
 
 #include "core/base/timestamp.h"
 
-static const double MOVING_STEP = 0.10; /* so much at a time, */
-static const double MOVING_MOST = 1.0;  /* up to here */
+static const double MOVING_STEP = 0.10; /* overhead bought at a time */
+static const double MOVING_MOST = 1.0;  /* upper bound */
 static const double POLLING_OVERHEAD = 0.15;
 
 enum {
-    TIME_SHARE = 4,         /* of the time, that moving takes, */
-    MEMORY_SHARE = 8,       /* and of all memory, that is moved, */
-    MUCH_NS = 100000000,    /* if that does not take so long by itself, */
-    LEAST_NS = 20000000,    /* in this time at least, */
+    TIME_SHARE = 4,         /* part of the time spent remapping */
+    MEMORY_SHARE = 8,       /* part of all memory that is remapped */
+    MUCH_NS = 100000000,    /* or this time spent, in nanoseconds */
+    LEAST_NS = 20000000,    /* within at least this time */
     MOST_NS = 200000000,    /* beyond which half is forgotten */
-    PAUSE_NS = 2000000,     /* and in which a pause is no longer than that, */
-    GAP_NS = 5000000,       /* and so much more for each request that no cache served meanwhile */
-    REQUEST_NS = 5000,      /* such a request, */
-    CHUNK_NS = 100000,      /* and a frame that is moved, in a deterministic pool */
-    RISE_SHARE = 32,        /* of what was live at most: a rise with which it begins anew */
-    BESIDE_SHARE = 2,       /* of what the device has beside what was live at most, that moving may buy; */
-    LIMIT_SHARE = 12,       /* of a limit, that it may not: a little more than where pool_is_tight begins */
-    POLLING_REQUESTS = 8,   /* asking is costly if a stream is asked for every so many requests, */
-    POLLING_WEIGHED = 1024, /* of so many */
+    PAUSE_NS = 2000000,     /* a pause counts at most this long, */
+    GAP_NS = 5000000,       /* plus this for each miss meanwhile */
+    REQUEST_NS = 5000,      /* clock of a deterministic pool: a miss */
+    CHUNK_NS = 100000,      /* and a remapped chunk */
+    RISE_SHARE = 32,        /* part of the peak: a larger rise restarts the count */
+    BESIDE_SHARE = 2,       /* part of the device beyond the peak that may be bought */
+    LIMIT_SHARE = 12,       /* part of a limit that is not bought: a little more than where pool_is_tight begins */
+    POLLING_REQUESTS = 8,   /* costly: one poll in this many requests, */
+    POLLING_WEIGHED = 1024, /* weighed over this many */
 };
 
 static uint64_t requests_of(const pool *self)
@@ -41,7 +40,7 @@ static uint64_t requests_of(const pool *self)
     return atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
 }
 
-/* ---- moving ---- */
+/* ---- remapping ---- */
 
 uint64_t pool_overhead_clock(const pool *self)
 {
@@ -49,7 +48,7 @@ uint64_t pool_overhead_clock(const pool *self)
     return self->deterministic ? requests_of(self) * REQUEST_NS + moved * CHUNK_NS : strata_timestamp_clock();
 }
 
-/* Counts the time until now, and leaves out by how much a pause was too long. */
+/* Counts the time until now, without the excess of pauses. */
 static void pass(pool *self, uint64_t now)
 {
     pool_remap_window *remap_window = &self->adaptive.remap_window;
@@ -90,8 +89,8 @@ uint64_t pool_overhead_exclude(pool *self, uint64_t began)
     return took;
 }
 
-/* What moving may buy: half of the rest of a device is for others; near a limit memory is kept for what cannot be
- * moved. */
+/* Overhead that may be bought: half of the rest of a device is for other programs; near a limit memory is kept for what
+ * cannot be remapped. */
 static double most_by_remapping(const pool *self)
 {
     const uint64_t limit = pool_most_reserved(self), total = self->device->info.total_bytes;
@@ -100,7 +99,7 @@ static double most_by_remapping(const pool *self)
     return beside < MOVING_MOST * (double)peak ? beside / (double)peak : MOVING_MOST;
 }
 
-/* What was bought while less was live, or more allowed, counts as far as it may be bought now. */
+/* The overhead bought so far, bounded by what may be bought now. */
 static double overhead_of(const pool *self)
 {
     const double most = most_by_remapping(self), adaptive = self->adaptive.by_remapping;
@@ -141,10 +140,10 @@ double pool_overhead_now(pool *self)
     return overhead_of(self);
 }
 
-/* ---- asking ---- */
+/* ---- polling ---- */
 
-/* Streams that keep taking each other's memory keep asking how far the others are, and moving what they get. With more
- * memory each finds its own. */
+/* Streams that keep taking each other's memory keep polling, and remapping what they get. With more memory each finds
+ * its own. */
 void pool_overhead_weigh_polling(pool *self)
 {
     const uint64_t misses = requests_of(self);

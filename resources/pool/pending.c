@@ -1,4 +1,4 @@
-/* The points of a free piece, in the words in which a live block's uses stand. */
+/* Points of a free extent, in the words that hold a live block's uses. */
 #include "resources/pool/pending.h"
 
 #include "core/base/host_memory.h"

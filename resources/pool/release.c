@@ -1,6 +1,6 @@
-/* Giving memory back to the device, frame by frame: when a program trims the pool, and when it waits for all frees and
- * there is a release threshold. What goes back over time is in resources/pool/decay.c. A frame goes only if all of it
- * lies free and it is not held; the last numbers, which mostly were made last, go first. */
+/* Returning memory to the device, chunk by chunk: at a trim, and at a wait for all frees with a release threshold
+ * (decay.c returns memory over time). Only wholly free chunks without holds go, highest numbers first: they were
+ * usually made last. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
@@ -24,7 +24,7 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
     return first != 0;
 }
 
-/* The range of a frame as a piece of the caller's; 0 if it cannot be had. */
+/* The range of a chunk as an extent of the caller's; 0: not available. */
 static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
 {
     uint32_t slot = 0;
@@ -54,11 +54,11 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
     return STRATA_SUCCESS;
 }
 
-/* What is given back all at once: until at most `keep` bytes are reserved, or, with `at_least`, without going below. */
+/* What is returned: until at most `keep` bytes are reserved, or, with `at_least`, without going below. */
 typedef struct giving {
     uint64_t keep;
     bool at_least;
-    bool may_wait; /* what is not complete is waited for, with patience held */
+    bool may_wait; /* pending memory is waited for; oom_lock is held */
 } giving;
 
 static bool goes(const pool *self, const giving *how, uint32_t number)
@@ -67,7 +67,7 @@ static bool goes(const pool *self, const giving *how, uint32_t number)
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
-/* What waits for a stream that cannot be waited for beside a capture is kept. */
+/* Memory that waits for a stream which a capture bars is kept. */
 static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;

@@ -1,4 +1,4 @@
-/* Frames for a request: made, taken out of where they lie free, mapped, and given back where that fails. */
+/* Chunks for a request: made, unmapped where they are free, mapped, and returned after a failure. */
 #include "resources/pool/remap.h"
 
 #include "core/base/error.h"
@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-#define MUCH ((uint64_t)256 << 20) /* bytes; before more are made it is asked whether the device has them */
+#define MUCH ((uint64_t)256 << 20) /* bytes; larger requests first ask the device whether it has them */
 
 enum {
-    CHUNKS = 512,        /* that there are to be at least, before larger ones are made, */
-    REQUEST_CHUNKS = 32, /* but for a request that would take more of them, */
-    ROOMY_SHARE = 8,     /* while no more than this part of what there can be is reserved */
-    LAST_SHARE = 3,      /* of a limit: what is made in small frames, */
-    LAST_CHUNKS = 8192,  /* none of them larger than this part of it, where the device has such */
+    CHUNKS = 512,        /* chunks that there should be before larger ones are made, */
+    REQUEST_CHUNKS = 32, /* except for a request that would take more than this many, */
+    ROOMY_SHARE = 8,     /* while at most this part of the possible memory is reserved */
+    LAST_SHARE = 3,      /* part of a limit that is made in small chunks */
+    LAST_CHUNKS = 8192,  /* none larger than this part of it, if the device allows it */
 };
 
 /* ---- making and mapping ---- */
@@ -51,9 +51,8 @@ static bool add(pool_chunk_list *chunks, uint32_t number, uint64_t bytes)
     return true;
 }
 
-/* How large a frame is made: the more memory there is, the larger, so that there are some hundreds of them. Below a
- * limit the last of them are small: a frame of which a block uses a part cannot be moved, and what is left of it is
- * lost to whoever needs more. */
+/* The size of new chunks grows with the memory, so that there are some hundreds. The last chunks below a limit are
+ * small: a chunk that a block partly uses cannot be remapped, and its rest is lost to larger requests. */
 static uint64_t chunk_size(const pool *self)
 {
     const uint64_t granule = self->store.granule, reserved = self->store.reserved;
@@ -65,8 +64,8 @@ static uint64_t chunk_size(const pool *self)
     return size < self->chunk_bytes ? size : self->chunk_bytes;
 }
 
-/* How large for a large request while there is little memory: what mapping takes goes with the number of frames, and
- * what serves such requests is moved for them as a whole. */
+/* The size for a large request while there is little memory: the cost of mapping follows the number of chunks, and such
+ * requests get whole chunks. */
 static uint64_t chunk_size_for(const pool *self, uint64_t request)
 {
     uint64_t size = self->store.granule;
@@ -75,8 +74,8 @@ static uint64_t chunk_size_for(const pool *self, uint64_t request)
     return size < self->chunk_bytes ? size : self->chunk_bytes;
 }
 
-/* The bytes that may be reserved in frames like that: there is to be enough besides that can be moved. What others
- * leave of the device is chance, which a deterministic pool does not go by. */
+/* Bytes that may be reserved in such chunks, so that enough others can be remapped. A deterministic pool ignores what
+ * other programs leave of the device. */
 static uint64_t roomy_bytes(const pool *self)
 {
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
@@ -101,7 +100,7 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, po
     return CUDA_SUCCESS;
 }
 
-/* What can be reserved if the device has less than so many bytes more, as it has just said. */
+/* What can be reserved if the device has just said that it has less than `bytes` more. */
 static uint64_t ceiling_below(const pool *self, uint64_t bytes)
 {
     size_t left, total;
@@ -110,9 +109,8 @@ static uint64_t ceiling_below(const pool *self, uint64_t bytes)
     return self->store.reserved + (known && left < most ? left : most);
 }
 
-/* Whether the device has so many bytes, as its answer. Else, all that it has would be made and given back, and nobody
- * would get any of it meanwhile. Where it does not say so, it may still have them once it has moved other memory out of
- * the way, which one handle for all shows. */
+/* Whether the device says it has so many bytes; otherwise all of its memory would be made and returned, and other
+ * programs would get none meanwhile. If it says no, one large handle shows whether it can still free them by itself. */
 static CUresult request_much(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
@@ -172,7 +170,7 @@ void pool_record_reserved(pool *self)
         atomic_store_explicit(&self->peak_reserved, self->store.reserved, memory_order_relaxed);
 }
 
-/* ---- moving ---- */
+/* ---- unmapping free chunks ---- */
 
 static strata_status synchronize(strata_point point, void *data)
 {
@@ -187,10 +185,9 @@ static void set_state(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
-/* Waits on the host until nothing can touch a range that was taken. Growth is held before and afterwards, not
- * meanwhile: others go on with what is free. Who would have to wait, too, meets this thread (patience), and so does who
- * needs memory to be mapped, since the void that this is for is taken, which mostly is nearly all addresses. Who waits
- * for all frees sees the range. */
+/* Waits on the host until no work can touch a taken range. map_lock, held before and after, is dropped meanwhile: other
+ * threads can still use free memory; a thread that must wait or map blocks on oom_lock, because the hole for this is
+ * already taken and usually has nearly all addresses. A thread that waits for all frees sees the range. */
 static strata_status wait_for_range(pool *self, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
@@ -206,12 +203,12 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
 
 typedef struct pool_pick {
     uint32_t chunk;
-    uint64_t around; /* bytes of the free piece that it begins in */
+    uint64_t around; /* bytes of the free extent in which it begins */
     bool complete;
 } pool_pick;
 
-/* Whether one is better taken than the other: what is complete first; then from small free pieces, which serve least;
- * then large frames, of which fewer are needed. */
+/* Order of taking chunks: complete ones; of small free extents, which serve least; large chunks, of which fewer are
+ * needed. */
 static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
 {
     if (a->complete != b->complete)
@@ -221,7 +218,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
-/* Whether a frame of at most `room` bytes lies free, and can be moved. The lock is held. */
+/* Whether a chunk of at most `room` bytes is free and can be remapped. The lock is held. */
 static bool is_remappable(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
@@ -243,7 +240,7 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
     return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
 }
 
-/* All frames that can be moved, each of at most `room` bytes; how many. The lock is held. */
+/* Lists all chunks of at most `room` bytes that can be remapped. Returns their number. The lock is held. */
 static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;
@@ -253,7 +250,7 @@ static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t
     return count;
 }
 
-/* The best one of at most `room` bytes, taken out of the list; 0: there is none. */
+/* Removes the best chunk of at most `room` bytes from the list; 0: none. */
 static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint64_t room)
 {
     pool_pick *best = NULL;
@@ -277,7 +274,7 @@ uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr t
     return bytes;
 }
 
-/* Makes the range of a frame free again, or void. */
+/* Makes a chunk's range free or a hole again. */
 static void give_range(pool *self, uint32_t slot, pool_state state)
 {
     strata_spin_take(&self->lock);
@@ -295,7 +292,7 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes the range of a frame that can be moved, which nothing can touch then. False if it cannot any more, or cannot be
+/* Takes the range of a chunk that can be remapped, after waiting if necessary. False if it can no longer be remapped or
  * waited for. */
 static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number, uint32_t *slot)
 {
@@ -316,8 +313,8 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
     return status == STRATA_SUCCESS;
 }
 
-/* Unmaps frames whose ranges were taken and lie one before the other, the last one lowest. Where that fails they are
- * free memory again. */
+/* Unmaps taken chunks that are adjacent, listed from the highest address. After a failure they are free memory again.
+ */
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
     const CUdeviceptr from = self->store.chunks[numbers[count - 1]].address;
@@ -334,7 +331,7 @@ static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
     return gone;
 }
 
-/* The highest one first. */
+/* Highest first. */
 static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
 {
     const pool_chunk *chunks = self->store.chunks;
@@ -357,8 +354,8 @@ static size_t run_length(const pool *self, const uint32_t *numbers, size_t count
     return length;
 }
 
-/* Unmaps the frames of a list from the one at `first` on, those that are neighbours by one call; what cannot be
- * unmapped leaves the list. */
+/* Unmaps the chunks of a list from `first` on, adjacent ones by one call; those that cannot be unmapped leave the list.
+ */
 static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 {
     uint32_t *numbers = chunks->numbers + first, *kept = numbers;
@@ -381,8 +378,8 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
     chunks->count = (size_t)(kept - chunks->numbers);
 }
 
-/* Takes the ranges of frames until there are enough in the list, by one look at all frames: finding out what lies in
- * each costs more than comparing them. False if it found none. */
+/* Takes ranges of chunks until the list has enough. All chunks are compared at once, since finding what lies in a chunk
+ * costs more than comparing. False if none was found. */
 static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host)
 {
     const size_t before = chunks->count;

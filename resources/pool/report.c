@@ -1,14 +1,13 @@
-/* What a pool tells of itself: how much it has, its values, and a snapshot of all its pieces. Everything is asked while
- * other threads go on. */
+/* Reports of a pool: usage, values, and a snapshot of all extents, taken while other threads go on. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-enum { EXTENTS_AT_ONCE = 64 }; /* that are looked at under the lock */
+enum { EXTENTS_AT_ONCE = 64 }; /* extents read under the lock */
 
-/* The largest piece that a thread or the depot keeps of some that follow an address: taken, and no block lives in it.
- * False: there are no more. */
+/* The largest extent that a thread cache or the depot has among the next ones from *from on: taken and without a block.
+ * False: no more. */
 static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
@@ -26,8 +25,7 @@ static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
     return slot != 0;
 }
 
-/* The largest free piece: of the heap's, which are in order, and, unless that is all there is, of those that threads
- * keep, for which every piece has to be looked at. */
+/* The largest free extent: of the heap, which is ordered, and of the caches, for which every extent is read. */
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
@@ -39,7 +37,7 @@ static size_t largest_free(pool *self, size_t free)
     return (size_t)largest;
 }
 
-/* All but the largest free piece, which it costs some looking for. */
+/* All but the largest free extent, which needs a search. */
 static void tell_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
@@ -71,7 +69,7 @@ bool pool_initial_is_too_much(const pool *self, const pool_need *need)
 {
     if (!pool_lacks_initial(self, need))
         return false;
-    const uint64_t free = strata_device_free_bytes(self->device); /* 0: nobody knows */
+    const uint64_t free = strata_device_free_bytes(self->device); /* 0: unknown */
     const uint64_t most = free ? self->store.reserved + free : self->device->info.total_bytes;
     return most < pool_initial_size(self);
 }
@@ -154,7 +152,7 @@ static uint64_t sum_hits(const pool *self)
     return hits;
 }
 
-/* The word that a value is read from. */
+/* The word that has a value. */
 static _Atomic uint64_t *word_of(pool *self, size_t which)
 {
     switch (which) {
@@ -232,7 +230,7 @@ typedef struct seen_extent {
     strata_tag tag;
 } seen_extent;
 
-/* The pieces from an address on; the lock is held only so long, as what is written of them may go to a file. */
+/* Extents from an address on. The lock is held only briefly, since the report may go to a file. */
 static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;
@@ -281,7 +279,7 @@ static void describe_extent(strata_emitter *to, const seen_extent *extent)
     strata_emit_object_end(to);
 }
 
-/* ---- and of the physical memory ---- */
+/* ---- physical memory ---- */
 
 typedef struct seen_chunk {
     CUdeviceptr address;
@@ -289,7 +287,7 @@ typedef struct seen_chunk {
     bool held;
 } seen_chunk;
 
-/* The frames from a number on; where one leaves, another may be already. */
+/* Chunks from a number on; a leaving chunk's place may have a new one. */
 static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
@@ -312,7 +310,7 @@ static void describe_chunk(strata_emitter *to, const seen_chunk *chunk)
     strata_emit_object_end(to);
 }
 
-/* Some that were made one after the other, are of one size, and all held or not. */
+/* Chunks with consecutive numbers, equal size, and equal holds. */
 static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t count)
 {
     if (!count)
@@ -326,7 +324,7 @@ static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t co
 
 enum { CHUNKS_IN_FULL = 200 };
 
-/* A text of more than a screen or two says how many there are of a size instead of where each is. */
+/* A text report of many extents or chunks has counts by size instead of places. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->map_lock);
@@ -358,8 +356,8 @@ static void describe_chunks(pool *self, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
-/* All of the address space that was ever used, piece by piece; what lies behind it, one large void, is left out. Other
- * threads may go on: then pieces that change meanwhile are seen as they were or as they are. */
+/* Describes the used address space extent by extent, without the large hole at its end. Concurrent changes are seen
+ * before or after. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;

@@ -1,9 +1,9 @@
-/* Making, relabelling and emptying caches; bundles, and the depot that they go to. */
+/* Making, reassigning and emptying caches; magazines and the depot. */
 #include "resources/pool/thread_cache.h"
 
 #include "core/base/host_memory.h"
 
-/* Gives a list of pieces to the heap; the lock is held. */
+/* Frees a list of extents into the heap; the lock is held. */
 static void give_list(pool *self, uint32_t slot)
 {
     while (slot) {
@@ -13,7 +13,7 @@ static void give_list(pool *self, uint32_t slot)
     }
 }
 
-/* Gives a bin's pieces to the heap; the lock is held. */
+/* Frees a bin's extents into the heap; the lock is held. */
 static bool give_bin(pool *self, pool_bin *bin)
 {
     const bool any = bin->last != NULL;
@@ -35,7 +35,7 @@ static bool give_large(pool *self, pool_stream_cache *cache)
     return slot != 0;
 }
 
-/* Empties a cache; the lock is held, and the cell the caller's. */
+/* Empties a cache; the lock is held, and the cache is the caller's. */
 static bool give_all(pool *self, pool_stream_cache *cache)
 {
     bool any = give_large(self, cache);
@@ -45,8 +45,8 @@ static bool give_all(pool *self, pool_stream_cache *cache)
     return any;
 }
 
-/* The thread's cache for a stream, made or emptied for it; NULL without host memory. The cell is the caller's, and no
- * lock is held. */
+/* The thread's cache for a stream, made, or emptied of another one; NULL without host memory. The cache is the
+ * caller's; no lock is held. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
     pool_stream_cache **place = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *place;
@@ -77,7 +77,7 @@ void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* Makes a bin that for this size, emptied of another; the lock is held. */
+/* Assigns a bin to a size, emptying it of another; the lock is held. */
 static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
@@ -89,7 +89,7 @@ static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
     *bin = (pool_bin){.granules = granules};
 }
 
-/* Keeps it in a bin; the lock is held. False if it is too large. */
+/* Puts an extent into a bin; false if it is too large. The lock is held. */
 static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
@@ -101,7 +101,7 @@ static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uin
     return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
 }
 
-/* The large piece of a cache, if it is of that size; else NULL. */
+/* The large extent of a cache, if it has that size; else NULL. */
 static strata_entry *take_large(const pool *self, pool_stream_cache *cache, uint64_t granules, uint32_t *slot)
 {
     strata_entry *large = cache->large ? pool_entry(&self->heap, cache->large) : NULL;
@@ -145,9 +145,9 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
     pool_decay_step_if_due(self);
 }
 
-/* ---- bundles ---- */
+/* ---- magazines ---- */
 
-/* Bundles wait in the depot by their size: in the first piece, `left` is the next bundle's first. The lock is held. */
+/* Moves a magazine to the depot, by size: `left` of its first extent links to the next magazine. The lock is held. */
 static void hand_over(pool *self, pool_magazine *magazine)
 {
     if (!magazine->first)
@@ -205,7 +205,7 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
 {
     if (!granules || !atomic_load_explicit(&self->depot[granules % POOL_DEPOT], memory_order_relaxed))
         return 0;
-    if (local && !pool_thread_cache_enter(self, local)) /* the depot is being emptied, too */
+    if (local && !pool_thread_cache_enter(self, local)) /* the depot is being emptied too */
         return 0;
     strata_spin_take(&self->lock);
     const uint32_t found = take_magazine(self, granules);
@@ -220,15 +220,14 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
     return found;
 }
 
-/* The entries of a bundle were written last by the thread that filled it, and each only says where the next one is: so
- * some are fetched at a time. */
+/* The filling thread wrote a magazine's entries last, and each only links to the next: prefetches several at a time. */
 static inline void fetch(const strata_entry *entry)
 {
     __builtin_prefetch(entry, 1);
     __builtin_prefetch(entry + 1, 1);
 }
 
-/* Notes the stream's point for each piece of a list, in place of all others; how many bytes they have. */
+/* Replaces the points of each extent of a list by the stream's point. Returns the bytes. */
 static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
@@ -243,7 +242,7 @@ static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t fi
     return bytes;
 }
 
-/* The cell is the caller's. */
+/* The cache is the caller's. */
 static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline, uint32_t first)
 {
     const uint64_t bytes = timeline ? pass_on(self, timeline, first) : 0;
@@ -267,7 +266,7 @@ static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline
 
 void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    if (!pool_thread_cache_enter(self, local)) /* who empties the caches has it, or is about to */
+    if (!pool_thread_cache_enter(self, local)) /* the emptying thread has it, or will have it */
         return;
     const uint32_t rest = local->rest;
     local->rest = 0;
@@ -304,7 +303,7 @@ bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_t
     return any;
 }
 
-/* The calling thread is not busy with a cell of its own. */
+/* The calling thread is not busy with its cache. */
 void pool_thread_caches_flush(pool *self)
 {
     atomic_store_explicit(&self->flushing, true, memory_order_seq_cst);

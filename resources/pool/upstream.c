@@ -1,26 +1,25 @@
-/* Memory that stays where it was got: frames that are blocks of the layer below, or of cuMemAlloc. A request that
- * nothing free serves gets a frame, and is cut out of it; what lies free elsewhere cannot be moved there. Frames go
- * back only whole, when everything in them is free and complete: at a trim, when there is no more to be had, and when
- * with the new frame more than the slack would be held beyond what was live at most.
+/* Fixed chunks: blocks of the layer below, or of cuMemAlloc. A request that no free memory serves gets a chunk and is
+ * cut out of it; memory that is free elsewhere cannot be moved there. A chunk is returned only when all of it is free
+ * and complete: at a trim, when no more memory can be had, and when a new chunk would exceed the overhead limit.
  *
- * The source may be any layer, which may call into the stack that this pool is part of, so that no lock is held while
- * it is asked. Threads take turns nevertheless, so that one frame does for all who want memory at a time, and none is
- * refused for what another one is about to give back; who has waited long does without. */
+ * The source may be any layer and may call into this pool's stack, so no lock is held while it is asked. Threads still
+ * take tickets, one at a time: one chunk then serves all threads that need memory, and no request is refused for memory
+ * that another thread is about to return. A thread that has waited long goes on without a ticket. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
 enum {
-    CHUNKS = 64,       /* that there are to be at least, before larger ones are made */
-    TIMES_TO_LOOK = 8, /* again, after others had their turn */
+    CHUNKS = 64,       /* chunks that there should be before larger ones are made */
+    TIMES_TO_LOOK = 8, /* further tries after other threads had the ticket */
     ROUNDS_TO_WAIT = 2000,
 };
 
-/* ---- turns ---- */
+/* ---- tickets ---- */
 
 typedef enum pool_ticket {
     TICKET_HELD,
-    TICKET_NONE, /* to be done without: a call within a call, or the others take too long */
-    TICKET_OVER, /* another thread's: there may be memory now */
+    TICKET_NONE, /* go on without: a nested call, or the holder takes too long */
+    TICKET_OVER, /* another thread had it: there may be memory now */
 } pool_ticket;
 
 static pool_ticket take_ticket(pool *self)
@@ -47,7 +46,7 @@ static void release_ticket(pool *self, pool_ticket ticket)
         atomic_store_explicit(&self->ticket, NULL, memory_order_release);
 }
 
-/* ---- giving frames back ---- */
+/* ---- returning chunks ---- */
 
 static strata_status synchronize(strata_point point, void *data)
 {
@@ -55,7 +54,7 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Whether nothing lives in a frame; and nothing can touch it, unless that may be waited for. The lock is held. */
+/* Whether no block is in a chunk, and no work can touch it unless that may be waited for. The lock is held. */
 static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
@@ -72,8 +71,8 @@ static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
     return complete;
 }
 
-/* Takes a frame that can be given back away from everybody: *slot is its memory, as one piece, or 0 if it never was of
- * use. False: it is not to be given back. */
+/* Takes a chunk that can be returned: *slot is its memory as one extent, or 0 if it is useless. False: it cannot be
+ * returned. */
 static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
@@ -95,7 +94,7 @@ static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *c
     return taken;
 }
 
-/* A frame that was taken and is not given back is memory again, or, without host memory, waits for the next try. */
+/* Makes a taken chunk memory again; without host memory it waits for the next try. */
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->map_lock);
@@ -112,8 +111,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     strata_lock_release(&self->map_lock);
 }
 
-/* Waits for the memory of a frame that was taken, which then is nobody's, before its addresses may be another one's. On
- * failure it still is in *slot. */
+/* Waits for the memory of a taken chunk, which then is in no extent. After a failure it is still in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
@@ -127,8 +125,8 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
     return status;
 }
 
-/* Gives a frame back, if everything in it is free and complete, or with `patient` will be; *bytes is 0 if not. Errors:
- * what waiting and the source have; it is as before then. */
+/* Returns a chunk if all of it is free and complete, or with `may_wait` will be; *bytes is 0 if not. Errors, which
+ * leave it unchanged: those of the wait and the source. */
 static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait, uint64_t *bytes)
 {
     pool_chunk chunk;
@@ -160,7 +158,7 @@ static uint32_t end_of_chunks(pool *self)
     return end;
 }
 
-/* Gives frames back until `enough` bytes; how many were. */
+/* Returns chunks of `enough` bytes in all; the bytes returned. */
 static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
     uint64_t given = 0, bytes;
@@ -171,7 +169,7 @@ static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
     return given;
 }
 
-/* ---- getting frames ---- */
+/* ---- getting chunks ---- */
 
 static uint64_t round_up(uint64_t bytes, uint64_t granule)
 {
@@ -183,7 +181,7 @@ static uint64_t least_for(const pool *self, const pool_need *need)
     return round_up(pool_room_for(need), self->store.granule);
 }
 
-/* How large a frame is to be for a request: as large as it needs, and the larger the more memory there is. */
+/* The size of a chunk for a request: at least its need, and larger with more memory. */
 static uint64_t chunk_for(const pool *self, const pool_need *need)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -197,7 +195,7 @@ static uint64_t chunk_for(const pool *self, const pool_need *need)
     return size > least ? size : least;
 }
 
-/* A number for a frame of so many bytes, which count as asked for, if the limit lets them; else 0. */
+/* A number for a chunk of `bytes`, which count as requested, within the limit; else 0. */
 static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
@@ -212,8 +210,7 @@ static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
     return number;
 }
 
-/* Lets the request's stream come after the frame's allocation. Inside of a capture no stream can wait for what is
- * outside, and the host can. */
+/* Orders the request's stream after the chunk's allocation. A capturing stream cannot wait; the host then does. */
 static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk, bool alone)
 {
     if (!chunk->below)
@@ -223,8 +220,8 @@ static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
-/* Enters a frame's memory, and cuts the request out of it. 0 without host memory; a frame that is not even entered is
- * useless then. Growth is held. */
+/* Enters a chunk's memory and cuts the request out. 0 without host memory; a chunk that could not be entered is
+ * useless. map_lock is held. */
 static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
@@ -241,7 +238,7 @@ static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk
     return slot;
 }
 
-/* Notes what the source has answered, under the number that was kept for it, and gets the request's piece. */
+/* Records the source's answer under its number, and gets the request's extent. */
 static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number, const pool_chunk *chunk, bool usable)
 {
     pool_chunk *recorded = &self->store.chunks[number];
@@ -253,7 +250,7 @@ static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number,
     return usable ? enter_chunk(self, need, recorded) : 0;
 }
 
-/* A frame that was got and cannot be used. */
+/* Returns a chunk that cannot be used. */
 static void give_back_unused(pool *self, uint32_t number)
 {
     uint64_t bytes;
@@ -262,9 +259,9 @@ static void give_back_unused(pool *self, uint32_t number)
     strata_error_suppress_end(false);
 }
 
-/* Asks the source for a frame; what it says if it has none is kept. */
-static strata_status poll(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, pool_chunk *chunk,
-                          bool *made)
+/* Asks the source for a chunk, keeping its error. */
+static strata_status request_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome,
+                                   pool_chunk *chunk, bool *made)
 {
     strata_error_suppress_begin();
     strata_status status = pool_chunk_store_request(&self->store, bytes, chunk);
@@ -278,7 +275,7 @@ static strata_status poll(pool *self, const pool_need *need, uint64_t bytes, poo
     return status;
 }
 
-/* Gets a frame of so many bytes for a request. */
+/* Gets a chunk of `bytes` for a request. */
 static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, uint32_t *slot)
 {
     outcome->below.status = STRATA_SUCCESS;
@@ -287,11 +284,11 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
         return outcome->host ? POOL_FAILED : POOL_NOTHING;
     pool_chunk chunk;
     bool made;
-    strata_status status = poll(self, need, bytes, outcome, &chunk, &made);
+    strata_status status = request_chunk(self, need, bytes, outcome, &chunk, &made);
     strata_lock_take(&self->map_lock);
     self->store.asked -= bytes;
     if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
-        chunk.units = pool_chunk_units(bytes); /* the layer below has given more than it was asked for */
+        chunk.units = pool_chunk_units(bytes); /* the layer below gave more than requested */
     *slot = made ? record_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
     if (!made)
@@ -305,14 +302,14 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
 }
 
-/* Whether memory was refused that there may be once other memory was given back. */
+/* Whether the refusal may end once memory is returned. */
 static bool is_short(const pool_outcome *outcome)
 {
     const strata_status status = outcome->below.status;
     return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* How much is to be given back for a request: what is beyond the limit, or, where the source refuses, all. */
+/* Bytes to return for a request: those over the limit, or all if the source refuses. */
 static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcome *outcome)
 {
     if (outcome->below.status != STRATA_SUCCESS)
@@ -324,7 +321,7 @@ static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcom
     return after > most ? after - most : 1;
 }
 
-/* Gives back what a frame of so many bytes would be beyond the slack, as far as it is free and complete. */
+/* Returns complete memory so that a new chunk of `bytes` stays within the overhead limit. */
 static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
@@ -339,8 +336,8 @@ static void keep_within_overhead(pool *self, const pool_need *need, uint64_t byt
     strata_error_suppress_end(false);
 }
 
-/* A frame for a request; or one that is just large enough; or that once others were given back, first those that are
- * complete, then those that can be waited for. */
+/* Gets a chunk for a request: of the usual size, or just large enough, or after returning complete chunks, or after
+ * returning pending ones. */
 static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t least = least_for(self, need), size = chunk_for(self, need);
@@ -362,7 +359,7 @@ static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *ou
     return found;
 }
 
-/* Another look at what is free, if somebody has got a frame since the one that `made` was read before. */
+/* Searches the free memory again if a chunk was made since `made` was read. */
 static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t now = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
@@ -383,11 +380,11 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
         if (found == POOL_NOTHING)
             ticket = take_ticket(self);
     }
-    if (found == POOL_NOTHING) /* the turn may have been another one's meanwhile */
+    if (found == POOL_NOTHING) /* another thread may have had the ticket meanwhile */
         found = find_rest(self, need, &made, outcome, slot);
     if (found == POOL_NOTHING)
         found = get_chunk(self, need, outcome, slot);
-    if (found == POOL_NOTHING) /* who has no turn is not refused beside another one's frame either */
+    if (found == POOL_NOTHING) /* a thread without a ticket also gets what another one's chunk left */
         found = find_rest(self, need, &made, outcome, slot);
     release_ticket(self, ticket);
     if (found == POOL_FOUND) {

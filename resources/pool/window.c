@@ -1,32 +1,32 @@
-/* A place across several voids, for a request that would be refused otherwise, and while little is left below a limit:
+/* Placement across several holes, for a request that would otherwise be refused, and while little is left below a
+ * limit:
  *
- *     | block | free, of A | void | free | void ........ | block | free | void | free, of B | block |
+ *     | block | free, of A | hole | free | hole ........ | block | free | hole | free, of B | block |
  *               └───────────── a window ──────┘                    └────── another ──────┘
  *
- * A *window* is so many bytes as the request needs, with no block in it. The one is taken in which the request begins
- * to use the fewest granules: those that have to be mapped, and those in it that lie free as a whole. If there is
- * enough for any window, there is for that one, as all granules that are had are either mapped in it or in it already;
- * and it leaves the most to others. Only windows can have the fewest that begin where a piece does, or end where one
- * does: between, moving one by a byte changes nothing, or only what is mapped at one end. So two walks over the pieces
- * find it, each step of which takes a piece in at one end and lets one go at the other.
+ * A *window* is a range of the request's size without a block. The chosen one touches the fewest granules: those to be
+ * mapped, and those in it that are wholly free. If any window can be filled, this one can, since all available granules
+ * are either mapped into it or in it already; and it leaves the most for others. Only windows that begin where an
+ * extent begins, or end where one ends, can be best: between these, shifting by a byte changes nothing, or only what is
+ * mapped at one end. So two walks over the extents find it; each step adds an extent at one end and drops one at the
+ * other.
  *
- * What is mapped comes from elsewhere. A void between two free pieces is filled exactly, and frames are mapped as a
- * whole; so where all frames that are left are too large, one goes back to the device, and smaller ones are made of
- * what may be reserved then. */
+ * Mapped chunks come from elsewhere. A hole between two free extents is filled exactly, and chunks are mapped as a
+ * whole; so if all remaining chunks are too large, one is returned to the device and smaller ones are made. */
 #include "resources/pool/window.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/overhead.h"
 
-/* What is the same for all windows. */
+/* Constants of a search. */
 typedef struct pool_search {
     const pool *self;
     const pool_terms *terms;
-    uint16_t timeline;      /* the request's stream */
+    uint16_t timeline;      /* of the request's stream */
     uint64_t bytes;         /* of a window */
-    uint64_t can_make;      /* bytes, within what may be reserved */
-    uint64_t is_remappable; /* from wherever; UINT64_MAX: nobody has looked */
+    uint64_t can_make;      /* bytes that may be made */
+    uint64_t is_remappable; /* bytes that can be remapped from anywhere; UINT64_MAX: not computed */
 } pool_search;
 
 /* ---- searching ---- */
@@ -37,7 +37,7 @@ static uint64_t in_granules(const pool *self, uint64_t bytes)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* Whether a piece can lie in a window. */
+/* Whether an extent can be in a window. */
 static bool is_usable(const pool_search *search, const pool_extent *extent)
 {
     if (extent->state != POOL_FREE || !search->terms->alone)
@@ -45,7 +45,7 @@ static bool is_usable(const pool_search *search, const pool_extent *extent)
     return extent->timeline == POOL_TIMELINE_NONE || extent->timeline == search->timeline;
 }
 
-/* Whether enough can be had for a window: made, or moved from where it is not. */
+/* Whether a window can be filled with made or remapped memory. */
 static bool can_fill(pool_search *search, const pool_window *window)
 {
     const bool may_wait = search->terms->may_wait;
@@ -59,11 +59,11 @@ static bool can_fill(pool_search *search, const pool_window *window)
                           pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
 }
 
-/* One of the two walks: forwards, where windows begin with a piece, or backwards, where they end with one. */
+/* A walk: forwards over windows that begin with an extent, or backwards over windows that end with one. */
 typedef struct pool_walk {
     bool forwards;
-    uint32_t first, next; /* the window's first piece in this direction, and the one behind those that are in it */
-    uint64_t bytes, needed, granules; /* of those, as in a window */
+    uint32_t first, next;             /* the window's first extent in this direction, and the one after its last */
+    uint64_t bytes, needed, granules; /* of these extents, as in a window */
 } pool_walk;
 
 static uint32_t step(const pool *self, const pool_walk *walk, uint32_t slot)
@@ -77,14 +77,14 @@ static uint64_t hole_bytes(const pool *self, uint32_t slot)
     return pool_extent_at(&self->heap, slot)->state == POOL_HOLE ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
 }
 
-/* The granules that a window begins to use which has so many of a piece's bytes. */
+/* Granules touched by a window that has `bytes` of an extent. */
 static uint64_t touched_by(const pool *self, const pool_walk *walk, uint32_t slot, uint64_t bytes)
 {
     const pool_touched started = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
     return walk->forwards ? started.at_start : started.at_end;
 }
 
-/* Takes pieces in until the window lacks no more than the next one has. False if there is a wall before. */
+/* Adds extents until the window needs at most the next one. False at a block. */
 static bool fill(const pool_search *search, pool_walk *walk)
 {
     const pool *self = search->self;
@@ -100,14 +100,14 @@ static bool fill(const pool_search *search, pool_walk *walk)
     return false;
 }
 
-/* The window where the walk is. */
+/* The window at the walk's position. */
 static pool_window window_at(const pool_search *search, const pool_walk *walk)
 {
     const pool *self = search->self;
     const strata_entry *first = pool_entry(&self->heap, walk->first);
     const CUdeviceptr start = pool_address_of(first), end = start + pool_bytes_of(first);
     const CUdeviceptr from = walk->forwards ? start : end - search->bytes;
-    const uint64_t rest = search->bytes - walk->bytes; /* of the last piece */
+    const uint64_t rest = search->bytes - walk->bytes; /* of the last extent */
     return (pool_window){
         .from = from,
         .to = from + search->bytes,
@@ -116,7 +116,7 @@ static pool_window window_at(const pool_search *search, const pool_walk *walk)
     };
 }
 
-/* The next window begins with the second piece of this one. */
+/* Moves on to the window that begins with the second extent. */
 static void drop_first(const pool *self, pool_walk *walk)
 {
     const uint32_t first = walk->first;
@@ -136,7 +136,7 @@ static void begin_behind(const pool *self, pool_walk *walk, uint32_t wall)
     *walk = (pool_walk){.forwards = walk->forwards, .first = first, .next = first};
 }
 
-/* Whether one window is better used than the other; in both something has to be mapped. */
+/* Whether window a is better; both need mapping. */
 static bool is_better(const pool_window *a, const pool_window *b)
 {
     return a->granules != b->granules ? a->granules < b->granules : a->needed < b->needed;
@@ -159,7 +159,7 @@ static void walk_windows(pool_search *search, bool forwards, pool_window *best)
     }
 }
 
-/* The best window of those that enough can be had for; .needed is 0 if there is none. The lock is held. */
+/* The best window that can be filled; .needed is 0 if there is none. The lock is held. */
 static pool_window find_window(const pool *self, const pool_need *need, const pool_terms *terms)
 {
     const uint64_t reserved = self->store.reserved;
@@ -177,9 +177,9 @@ static pool_window find_window(const pool *self, const pool_need *need, const po
     return best;
 }
 
-/* ---- taking its voids ---- */
+/* ---- taking its holes ---- */
 
-/* What of a void is in a window, as whole granules; the rest becomes void again. 0 without host memory. */
+/* Cuts from a hole the window's part in whole granules; the rest is a hole again. 0 without host memory. */
 static uint32_t cut_hole(pool *self, const pool_window *window, uint32_t slot)
 {
     pool_heap *heap = &self->heap;
@@ -205,7 +205,7 @@ static uint32_t next_hole(const pool *self, uint32_t slot)
     return pool_extent_at(&self->heap, slot)->chain;
 }
 
-/* Makes taken voids, through `chain`, void again. */
+/* Makes taken holes, linked through `chain`, holes again. */
 static void give_holes(pool *self, uint32_t first)
 {
     for (uint32_t slot = first, next; slot; slot = next) {
@@ -214,8 +214,8 @@ static void give_holes(pool *self, uint32_t first)
     }
 }
 
-/* Takes the voids in a window: the first one, each with the next one in `chain`. 0 without host memory: then none is
- * taken. The lock is held. */
+/* Takes the holes of a window; returns the first one, linked through `chain`. 0 without host memory: none is taken. The
+ * lock is held. */
 static uint32_t take_holes(pool *self, const pool_window *window)
 {
     pool_heap *heap = &self->heap;
@@ -258,8 +258,8 @@ void pool_window_leave(pool *self, const pool_window *window)
 
 /* ---- filling them ---- */
 
-/* Adds frames to a list until there are how->needed bytes in it, and no more: such as are moved, new ones, or new ones
- * in place of one that is too large. */
+/* Adds exactly how->needed bytes of chunks to a list: remapped, new, or new ones instead of a chunk that is too large.
+ */
 static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, pool_chunk_list *chunks,
                         pool_outcome *outcome)
 {
@@ -277,7 +277,7 @@ static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, 
     return result;
 }
 
-/* Has frames for all voids, one void's behind the other's. */
+/* Collects chunks for all holes, hole after hole. */
 static CUresult collect_for_holes(pool *self, const pool_terms *terms, const pool_window *window,
                                   pool_chunk_list *chunks, pool_outcome *outcome)
 {
@@ -291,7 +291,7 @@ static CUresult collect_for_holes(pool *self, const pool_terms *terms, const poo
     return result;
 }
 
-/* The next frames of a list that a void is filled with. */
+/* The next chunks of a list, for one hole. */
 static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, size_t from, uint64_t bytes)
 {
     pool_chunk_list chunks = {.numbers = all->numbers + from};
@@ -300,7 +300,7 @@ static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, s
     return chunks;
 }
 
-/* Maps the frames in the voids. On failure some may be mapped. */
+/* Maps the chunks into the holes. After a failure some may be mapped. */
 static CUresult map_in_holes(pool *self, uint32_t first, const pool_chunk_list *all, const char **call)
 {
     CUresult result = CUDA_SUCCESS;
@@ -314,8 +314,8 @@ static CUresult map_in_holes(pool *self, uint32_t first, const pool_chunk_list *
     return result;
 }
 
-/* Makes the voids that were filled free memory, and takes the request out of the window. If others have taken some of
- * it meanwhile, there is nothing. */
+/* Makes the filled holes free memory and takes the request out of the window; nothing if other threads took part of it
+ * meanwhile. */
 static pool_result cut_out(pool *self, const pool_need *need, const pool_window *window, pool_outcome *outcome,
                            uint32_t *slot)
 {
@@ -337,8 +337,8 @@ static pool_result cut_out(pool *self, const pool_need *need, const pool_window 
     return found;
 }
 
-/* What cannot be mapped goes back to the device; addresses that something is left at, because it could not be unmapped,
- * are nobody's from then on. */
+/* Chunks that cannot be mapped are returned. If an unmap fails, the range is leaked: it is never put back on the free
+ * list. */
 pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms *terms, const pool_window *window,
                              pool_outcome *outcome, uint32_t *slot)
 {
@@ -350,7 +350,7 @@ pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms
     const bool mapped = outcome->result == CUDA_SUCCESS;
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);
-    if (!terms->may_wait) /* which waits for work, with growth let go */
+    if (!terms->may_wait) /* a wait, which releases map_lock */
         pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
     pool_record_reserved(self);
     if (mapped)
