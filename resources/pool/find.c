@@ -498,7 +498,8 @@ static pool_result find_under_map_lock(pool *self, const pool_need *need, bool m
 }
 
 /* Serialised, so that no request is refused for memory that another thread is about to free. Memory mapped for a
- * request may be taken by others, who need no lock: the request then tries again, a bounded number of times. */
+ * request may be taken by other threads, which need no lock: the request then tries again, a bounded number of times.
+ */
 static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_result found;

@@ -3,10 +3,9 @@
 #include <string.h>
 
 #include "core/stack/stack.h"
-#include "resources/pool/internal.h"
 #include "support/faults.h"
 #include "support/pool.h"
-#include "support/pool_moves.h"
+#include "support/pool_inside.h"
 #include "support/refusals.h"
 #include "support/sweep.h"
 
@@ -457,8 +456,8 @@ static void streams_that_keep_asking_for_each_others_memory_get_more(void **stat
 
 static bool is_asking_costly(strata_runtime *runtime)
 {
-    const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
-    return atomic_load(&self->polling_is_costly);
+    const pool *self = pool_inside(runtime);
+    return is_polling_costly(self);
 }
 
 /* Streams that get along: each takes and frees the same blocks again and again. */

@@ -1,7 +1,7 @@
 /* pool: how much a thread keeps for a stream. Whatever came and went before, it is all that fits, so that the next
  * requests find it there; and where not all fits, it is what was freed last. */
-#include "resources/pool/thread_cache.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/sweep.h"
 
 enum { CACHE = 1 << 20, QUARTER = CACHE / 4, MOST = 64 };

@@ -1,11 +1,10 @@
 /* A pool at its limit: what is free is used however it lies. A request goes across several voids where nothing else is
  * left, and beside blocks where whole granules are few; a frame that is too large for a void is replaced. */
 #include "core/stack/stack.h"
-#include "resources/pool/internal.h"
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/pool.h"
-#include "support/pool_moves.h"
+#include "support/pool_inside.h"
 #include "support/refusals.h"
 #include "support/sweep.h"
 
@@ -120,7 +119,7 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
 {
     test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    pool *self = (pool *)strata_stack_layer(strata_runtime_stack(fixture->runtime), "pool", 0);
+    pool *self = pool_inside(fixture->runtime);
     scattered all;
     strata_block block;
     set_limit(fixture, 16 * MIB);
@@ -128,9 +127,9 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
     scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
     test_synchronize(stream);
     forget_moves(fixture->runtime);
-    self->given.overhead = true; /* what was moved is counted and not weighed */
+    earn_nothing(self);
     serve(fixture, 16, all.start, 0x55, stream, &block);
-    assert_int_equal(self->adaptive.remap_window.bytes, 4 * MIB);
+    assert_int_equal(window_bytes(self), 4 * MIB);
     end_row(fixture, &all.row, stream);
     test_free_on(fixture, &block, stream);
 }

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resources/pool/pending.h"
 #include "support/effort.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/sweep.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

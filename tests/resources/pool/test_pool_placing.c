@@ -1,6 +1,6 @@
 /* pool: where a block goes, which free pieces become one, and which frames are moved. */
 #include "support/pool.h"
-#include "support/pool_moves.h"
+#include "support/pool_inside.h"
 #include "support/refusals.h"
 
 enum { KIB = 1024 };

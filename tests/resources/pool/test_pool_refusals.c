@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "core/stack/stack.h"
-#include "resources/pool/internal.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/refusals.h"
 
 enum { PARTS = 8 };
@@ -20,7 +20,7 @@ static void begin(scene *all, const char *stack)
 {
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
     check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
-    all->self = (pool *)strata_stack_layer(strata_runtime_stack(all->runtime), "pool", 0);
+    all->self = pool_inside(all->runtime);
     for (int i = 0; i < PARTS; i++)
         check_ok(strata_runtime_allocate(all->runtime, 32 * MIB, all->stream, &all->parts[i]));
     for (int i = 0; i < PARTS; i += 2)
@@ -62,7 +62,7 @@ static void more_than_the_device_has_is_refused_at_once(void **state)
     begin(&all, "pool");
     const uint64_t reserved = value_of(all.runtime, "pool.reserved");
     test_calls_begin(&calls);
-    check_status(try(&all, all.self->device->info.total_bytes, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    check_status(try(&all, device_total(all.self), &block), STRATA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 0);
     assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
     assert_int_equal(value_of(all.runtime, "pool.reserved"), reserved);
@@ -231,12 +231,12 @@ static void a_refused_request_leaves_the_overhead_as_it_was(void **state)
         scene all;
         strata_block block;
         begin(&all, stacks[i]);
-        const uint64_t peak = all.self->peak_live;
+        const uint64_t peak = peak_live(all.self);
         assert_int_equal(peak, PARTS * 32 * MIB);
-        check_status(try(&all, 2 * (size_t)all.self->device->info.total_bytes, &block), STRATA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(all.self->peak_live, peak);
+        check_status(try(&all, 2 * (size_t)device_total(all.self), &block), STRATA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(peak_live(all.self), peak);
         check_ok(try(&all, 256 * MIB, &block));
-        assert_int_equal(all.self->peak_live, (PARTS / 2 * 32 + 256) * MIB);
+        assert_int_equal(peak_live(all.self), (PARTS / 2 * 32 + 256) * MIB);
         check_ok(strata_runtime_deallocate(all.runtime, &block));
         end(&all);
     }

@@ -3,9 +3,8 @@
 
 #include "core/base/timestamp.h"
 #include "core/stack/stack.h"
-#include "resources/pool/overhead.h"
 #include "support/pool.h"
-#include "support/pool_moves.h"
+#include "support/pool_inside.h"
 #include "support/refusals.h"
 
 enum { BLOCKS = 24, ROUND = 250 };
@@ -27,7 +26,7 @@ static void begin(traffic *all, const char *stack)
     *all = (traffic){.seed = 7};
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
     check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
-    all->self = (pool *)strata_stack_layer(strata_runtime_stack(all->runtime), "pool", 0);
+    all->self = pool_inside(all->runtime);
 }
 
 static void replace(traffic *all, strata_block *block, size_t bytes)
@@ -79,13 +78,13 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
     begin(&kept, "pool(slack=44)");
     begin(&more, "pool");
     unsigned rounds = 0;
-    while (more.self->adaptive.by_remapping < 0.20 && rounds++ < 1000)
+    while (earned_by_remapping(more.self) < 0.20 && rounds++ < 1000)
         work(&more, 1);
     work(&kept, 12);
     const uint64_t kept_moves = work(&kept, 12), remappable = work(&more, 12);
     print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_moves,
-                  (unsigned long long)remappable, more.self->adaptive.by_remapping, rounds);
-    assert_true(kept.self->adaptive.by_remapping == 0 && more.self->adaptive.by_remapping >= 0.20);
+                  (unsigned long long)remappable, earned_by_remapping(more.self), rounds);
+    assert_true(earned_by_remapping(kept.self) == 0 && earned_by_remapping(more.self) >= 0.20);
     assert_true(remappable < kept_moves / 4);
     end(&more);
     end(&kept);
@@ -113,8 +112,8 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
             continue;
     }
     print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
-                  (unsigned long long)all.self->store.reserved / (2 * MIB), forgotten);
-    assert_true(moved(&all) * 2 * MIB > all.self->store.reserved / 2 && all.self->adaptive.by_remapping == 0);
+                  (unsigned long long)reserved_inside(all.self) / (2 * MIB), forgotten);
+    assert_true(moved(&all) * 2 * MIB > reserved_inside(all.self) / 2 && earned_by_remapping(all.self) == 0);
     end(&all);
 }
 
@@ -127,7 +126,7 @@ static void begin_rule(traffic *all, const char *stack, strata_block *block)
     begin(all, stack);
     *block = (strata_block){0};
     replace(all, block, CHUNKS * 2 * MIB);
-    assert_int_equal(all->self->store.reserved, CHUNKS * 2 * MIB);
+    assert_int_equal(reserved_inside(all->self), CHUNKS * 2 * MIB);
     pool_overhead_now(all->self); /* what is live at most is known from here on */
 }
 
@@ -137,24 +136,16 @@ static void end_rule(traffic *all, strata_block *block)
     end(all);
 }
 
-static void restart_window(pool *self)
-{
-    const uint64_t now = pool_overhead_clock(self);
-    self->adaptive.remap_window =
-        (pool_remap_window){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
-}
-
 /* Nothing is done for so long, */
 static void pause_for(pool *self, uint64_t milliseconds)
 {
-    self->adaptive.remap_window.began -= milliseconds * MILLISECOND;
-    self->adaptive.remap_window.seen -= milliseconds * MILLISECOND;
+    shift_window(self, milliseconds * MILLISECOND);
 }
 
 /* or something, with a request each millisecond, */
 static void work_for(pool *self, uint64_t milliseconds)
 {
-    atomic_fetch_add(&self->counts.misses, milliseconds);
+    count_misses(self, milliseconds);
     pause_for(self, milliseconds);
 }
 
@@ -259,11 +250,11 @@ static void it_buys_what_a_limit_leaves_and_half_of_what_a_device_does(void **st
     assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 26.0 / 128));
     end_rule(&all, &block);
     begin_rule(&all, "pool", &block); /* an eighth of the device */
-    const uint64_t total = all.self->device->info.total_bytes;
-    all.self->peak_live = total / 8 * 7;
+    const uint64_t total = device_total(all.self);
+    set_peak_live(all.self, total / 8 * 7);
     pool_overhead_now(all.self);
     assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 1.0 / 14));
-    all.self->peak_live = total;
+    set_peak_live(all.self, total);
     assert_true(is_about(overhead_after(all.self, 0, EIGHTH, 30), 0.044));
     end_rule(&all, &block);
 }
@@ -282,8 +273,8 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     assert_true(is_about(pool_overhead_now(all.self), 26.0 / 128));
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
     assert_true(is_about(pool_overhead_now(all.self), 0.544));
-    all.self->adaptive.by_polling = 0.15; /* which no limit takes back */
-    all.self->peak_live = all.self->device->info.total_bytes;
+    set_earned_by_polling(all.self, 0.15); /* which no limit takes back */
+    set_peak_live(all.self, device_total(all.self));
     assert_true(is_about(pool_overhead_now(all.self), 0.15));
     end_rule(&all, &block);
 }
@@ -295,15 +286,15 @@ static void what_was_moved_before_more_was_live_than_ever_does_not_count(void **
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    const uint64_t peak = self->peak_live;
+    const uint64_t peak = peak_live(self);
     restart_window(self);
     move(self, EIGHTH - 1, 30);
-    self->peak_live = peak + peak / 32 + 1;
+    set_peak_live(self, peak + peak / 32 + 1);
     assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 30);
     assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, EIGHTH - 1, 30);
-    self->peak_live += self->peak_live / 32; /* a little more is as much as before */
+    set_peak_live(self, peak_live(self) + peak_live(self) / 32); /* a little more is as much as before */
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -315,12 +306,12 @@ static void what_was_moved_before_memory_was_given_back_counts(void **state)
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    const uint64_t peak = self->peak_live;
+    const uint64_t peak = peak_live(self);
     restart_window(self);
     move(self, EIGHTH - 1, 30);
-    self->peak_live = peak / 2;
+    set_peak_live(self, peak / 2);
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    self->peak_live = peak; /* as much as before is no more than ever */
+    set_peak_live(self, peak); /* as much as before is no more than ever */
     assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 1);
     assert_true(is_about(pool_overhead_now(self), 0.144));
@@ -337,10 +328,10 @@ static void making_memory_takes_no_time_here(void **state)
     assert_true(is_about(overhead_after(self, 140, EIGHTH, 40), 0.044));
     assert_true(pool_overhead_exclude(self, strata_timestamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
-    self->adaptive.risen_to = UINT64_MAX; /* no rise begins anew */
-    const uint64_t began = self->adaptive.remap_window.began;
+    never_restart(self); /* no rise begins anew */
+    const uint64_t began = window_began(self);
     replace(&all, &more, CHUNKS * 2 * MIB);
-    assert_true(self->adaptive.remap_window.began > began);
+    assert_true(window_began(self) > began);
     replace(&all, &more, 0);
     end_rule(&all, &block);
 }
@@ -369,10 +360,9 @@ static void a_move_within_which_memory_is_made_counts_without_that(void **state)
     pause_for(self, 140);
     const uint64_t making = pool_overhead_exclude(self, now - 90 * MILLISECOND);
     pool_overhead_record_moves(self, began + making, EIGHTH * 2 * MIB);
-    const pool_remap_window *remap_window = &self->adaptive.remap_window;
-    assert_true(remap_window->bytes == EIGHTH * 2 * MIB && remap_window->moving >= 50 * MILLISECOND);
-    const uint64_t lasted = pool_overhead_clock(self) - remap_window->began;
-    assert_true(lasted >= remap_window->moving && lasted < 100 * MILLISECOND);
+    assert_true(window_bytes(self) == EIGHTH * 2 * MIB && window_moving(self) >= 50 * MILLISECOND);
+    const uint64_t lasted = pool_overhead_clock(self) - window_began(self);
+    assert_true(lasted >= window_moving(self) && lasted < 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -406,15 +396,15 @@ static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
     strata_block block;
     begin_rule(&all, "pool(deterministic=on)", &block);
     pool *self = all.self;
-    const double overhead = self->overhead;
+    const double overhead = given_overhead(self);
     uint64_t began = pool_overhead_clock(self);
-    atomic_fetch_add(&self->counts.moved, 199);
+    count_moves(self, 199);
     pool_overhead_record_moves(self, began, EIGHTH * 2 * MIB);
     assert_true(is_about(pool_overhead_now(self), overhead));
-    atomic_fetch_add(&self->counts.misses, 199 * 100);
+    count_misses(self, 199 * 100);
     assert_true(is_about(pool_overhead_now(self), overhead));
     began = pool_overhead_clock(self);
-    atomic_fetch_add(&self->counts.moved, 250);
+    count_moves(self, 250);
     pool_overhead_record_moves(self, began, EIGHTH * 2 * MIB);
     assert_true(is_about(pool_overhead_now(self), overhead + 0.10));
     end_rule(&all, &block);

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "resources/pool/internal.h"
 #include "support/effort.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/sweep.h"
 
 enum { WITHIN_S = 10, MEANWHILE_MS = 50 };

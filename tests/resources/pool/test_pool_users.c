@@ -7,11 +7,11 @@
 
 #include "core/base/asymmetric.h"
 #include "core/streams/stream_map.h"
-#include "resources/pool/thread_cache.h"
 #include "runtime/runtime.h"
 #include "support/child.h"
 #include "support/effort.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/sweep.h"
 
 /* ---- what fits is served ---- */

@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "resources/pool/internal.h"
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/refusals.h"
 #include "support/sweep.h"
 
@@ -308,15 +308,6 @@ static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixtur
 
 enum { SHORT_LIVED = 300, LEFT_EVENTS = 700, MAX_STREAMS = 150 };
 
-static size_t count_stream_lists(const test_fixture *fixture)
-{
-    const pool *self = (pool *)strata_stack_layer(strata_runtime_stack(fixture->runtime), "pool", 0);
-    size_t stream_lists = 0;
-    for (const pool_stream_list *timeline = self->heap.stream_lists; timeline; timeline = timeline->next)
-        stream_lists++;
-    return stream_lists;
-}
-
 static void live_shortly(test_fixture *fixture, size_t i)
 {
     CUstream stream = test_stream(fixture, i % 3 ? TEST_STREAM_UNKNOWN : TEST_STREAM_REGISTERED);
@@ -341,7 +332,7 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
     }
     check_cu(test_sim_control()->get_accounts(&accounts));
     assert_true(accounts.events < LEFT_EVENTS);
-    assert_true(count_stream_lists(fixture) <= MAX_STREAMS);
+    assert_true(count_stream_lists(pool_inside(fixture->runtime)) <= MAX_STREAMS);
     assert_true(reserved[1] <= 2 * reserved[0]);
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     empty_the_pool(fixture);
