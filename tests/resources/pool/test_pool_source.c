@@ -749,7 +749,7 @@ static void get_chunks_without_host_memory(void)
 static void what_cannot_be_entered_without_host_memory_goes_back_to_the_driver(void **state)
 {
     (void)state;
-    test_child_run("get_frames_without_host_memory", without_virtual_memory);
+    test_child_run("get_chunks_without_host_memory", without_virtual_memory);
 }
 
 /* Who allocates and holds a block while the driver has a frame back and the pool has not heard of it. */
@@ -825,7 +825,7 @@ static void hold_where_a_chunk_was(void)
 static void a_hold_is_of_what_came_where_a_chunk_was_given_back(void **state)
 {
     (void)state;
-    test_child_run("hold_where_a_frame_was", without_virtual_memory);
+    test_child_run("hold_where_a_chunk_was", without_virtual_memory);
 }
 
 int main(int count, char **arguments)
