@@ -55,8 +55,8 @@ static const struct {
 
     {"blocks_have_no_more_bytes_than_were_free_without_them", "[managed", whole},
 
-    {"blocks_that_begin_anywhere_are_frames", "", twice},
-    {"frames_that_layers_below_do_not_let_go_at_once_make_room_too", "", twice},
+    {"blocks_that_begin_anywhere_are_chunks", "", twice},
+    {"chunks_that_layers_below_do_not_let_go_at_once_make_room_too", "", twice},
 
     {"a_free_that_fails_leaves_the_block_as_it_was", "", noted},
 
